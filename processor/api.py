@@ -1,0 +1,191 @@
+"""What a plug-in author imports: the contract between a processor and the runtime that hosts it.
+
+The words are Kafka Streams': a `Processor` is initialised with a `Context`, processes records, is punctuated by the
+wall clock, forwards to named outputs and is closed. Two things differ. It gets its records in batches, so that the
+hot path pays nothing per record; `RecordProcessor` gives them one at a time. And its state is the compacted output
+itself: what it puts becomes durable with the same Kafka transaction as what it forwards, and comes back from there.
+
+One instance serves one partition, on one thread: there are no locks to think of. After a failed transaction the
+instance is closed and a new one begins at the last commit, so whatever it keeps in memory must follow from its
+records and its state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from processor.errors import RecordRejected
+from processor.record import (
+    Change,
+    Header,
+    Headers,
+    Kind,
+    Name,
+    Record,
+    RejectReason,
+    Stored,
+    Value,
+)
+from processor.topics import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "Change",
+    "Codec",
+    "Context",
+    "Header",
+    "Headers",
+    "Input",
+    "Kind",
+    "Name",
+    "Output",
+    "Processor",
+    "Record",
+    "RecordProcessor",
+    "RecordRejected",
+    "RejectReason",
+    "Settings",
+    "State",
+    "Stored",
+    "Value",
+]
+
+
+class Settings(BaseModel):
+    """Base of a plug-in's typed settings: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Input(NamedTuple):
+    """The topic a processor reads."""
+
+    role: Role
+    """Which topic of the underlying family: `publish` or `sow`."""
+    from_underlying: bool
+    """True if it reads another family's topic (setting `underlying`), False if its own."""
+
+
+class Output(NamedTuple):
+    """A topic a processor may forward to."""
+
+    role: Role
+    """Which topic of the processor's own family; `forward` names it by this."""
+    repartition: bool = False
+    """True if the key's hash chooses the partition; False: the input's partition number, always."""
+
+
+class Codec(Protocol):
+    """Bytes ⇄ plain Python values of one message type."""
+
+    can_delta: bool
+    """False for types that carry full messages only."""
+
+    def decode(self, data: bytes) -> Value:
+        """Parse one message.
+
+        Raises:
+            RecordRejected: `undecodable` or `too_deep`, with the position.
+        """
+
+    def encode(self, value: Value) -> bytes:
+        """Write one message."""
+
+
+class State(Protocol):
+    """The last record of every key of this partition: the processor's own changes are seen at once."""
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
+        """The states of these keys, None where there is none. Keys may repeat."""
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Stage new states, None to delete. Durable only with the commit of what was forwarded."""
+
+
+class Context(Protocol):
+    """What the runtime gives a processor for one partition."""
+
+    name: str
+    """The name the processor runs under: the family of its outputs."""
+    partition: int
+    """The partition number, the same on input and outputs."""
+    codec: Codec
+    """The message type of the topic."""
+    state: State
+    """The last record of every key."""
+    now_ms: int
+    """Wall-clock time, milliseconds since the epoch; stands still during one call."""
+
+    def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
+        """Send a record to one of the declared outputs, in the transaction that commits this input."""
+
+    def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
+        """Send an input record to the dead-letter topic, in the same transaction; it must not be merged."""
+
+    def hold(self, offset: int | None) -> None:
+        """Do not commit input positions above this offset until told otherwise; None: nothing is held.
+
+        A record at or after a held offset is seen again after a restart.
+        """
+
+    def count(self, event: str, amount: int = 1) -> None:
+        """Add to the metric `sowstream_events_total{processor, event}`."""
+
+
+class Processor(ABC):
+    """A plug-in: one instance for each partition.
+
+    Found through the entry-point group `sowstream.processors`.
+    """
+
+    settings_type: ClassVar[type[BaseModel]] = Settings
+    """The model of its settings: `topics apply`, validation and `--help` know it."""
+    input: ClassVar[Input]
+    """The topic it reads."""
+    outputs: ClassVar[tuple[Output, ...]]
+    """The topics it may forward to. One of role `sow` must be among them: its state is restored from there."""
+
+    @abstractmethod
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Begin with a partition: its state is restored, no record has been seen."""
+
+    @abstractmethod
+    def process(self, records: Sequence[Record]) -> None:
+        """Take the next records of the partition, in order.
+
+        An exception, other than through `Context.reject`, is taken for the fault of one of the records: the task goes
+        back to the last commit, finds that record by giving them one at a time, and rejects it as `plugin_failed`.
+        """
+
+    def punctuate(self, now_ms: int) -> None:  # noqa: B027
+        """Do what is due by the wall clock. Called many times a second, also when no record comes."""
+
+    def close(self) -> None:  # noqa: B027
+        """End with the partition. Nothing can be forwarded any more."""
+
+
+class RecordProcessor(Processor):
+    """A processor that takes its records one at a time; a failing record rejects itself only."""
+
+    context: Context
+
+    def init(self, context: Context, settings: BaseModel) -> None:  # noqa: ARG002
+        """Keep the context; a subclass that needs its settings extends this."""
+        self.context = context
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Give the records to `process_record` in turn."""
+        for record in records:
+            try:
+                self.process_record(record)
+            except RecordRejected as error:
+                self.context.reject(record, error.reason, error.detail)
+
+    @abstractmethod
+    def process_record(self, record: Record) -> None:
+        """Take one record; raise RecordRejected to send it to the dead-letter topic."""

@@ -1,0 +1,297 @@
+"""Settings: one frozen tree, read from a YAML file, then the environment, then flags, each beating the one before.
+
+Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS` or
+`SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the one that was meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_SECRET_WORDS = ("password", "secret", "token", "sasl.jaas", "oauthbearer.config", "key.pem")
+
+
+def _interval_s(value: object) -> object:
+    """Read `500ms`, `5s`, `1m` or a number of seconds."""
+    if not isinstance(value, str):
+        return value
+    match = _INTERVAL.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"{value!r} is not an interval; write 500ms, 5s, 1m or 1h")
+    return float(match[1]) * _UNIT_S[match[2]]
+
+
+IntervalS: TypeAlias = Annotated[float, BeforeValidator(_interval_s)]
+"""Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
+
+TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
+"""A family's name: Kafka's characters, without the dot that separates it from its role."""
+
+
+class Section(BaseModel):
+    """Base of every part of the tree: immutable, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TopicConfig(Section):
+    """One SOW topic: `topics.<name>`."""
+
+    message_type: str = "json"
+    """Name of the codec, entry-point group `sowstream.codecs`."""
+    key: tuple[str, ...] = ("/id",)
+    """JSON Pointers of the key fields. Their values make the Kafka record key."""
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    """Partitions of every topic of the family. It cannot change later: keys would move."""
+    default_command: Literal["publish", "delta_publish"] = "delta_publish"
+    """What a record without header `command` is."""
+    null_policy: Literal["ignore", "set", "remove"] = "ignore"
+    """What a null in a delta does (merge.md, rule 6)."""
+    merge_depth: int | None = Field(default=None, ge=1)
+    """How deep objects merge; None is to any depth, 1 replaces nested objects whole."""
+    max_depth: int = Field(default=128, ge=1, le=500)
+    """Deepest nesting accepted."""
+    max_record_bytes: int = Field(default=1_048_576, ge=1)
+    """Largest input and largest merged record; larger ones are rejected as `too_large`."""
+    config: dict[str, str] = Field(default_factory=dict)
+    """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
+
+    @field_validator("key")
+    @classmethod
+    def _key_is_pointers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or any(not path.startswith("/") or path == "/" for path in value):
+            raise ValueError("key needs at least one path such as /id")
+        return value
+
+
+class ConflatedConfig(Section):
+    """One conflated topic: `conflated.<name>`."""
+
+    underlying: TopicName
+    """The topic it copies: one of `topics` or another conflated topic."""
+    interval: IntervalS = Field(default=5.0, ge=0.1)
+    """A key changes at most once in this time; least 100 ms."""
+
+
+class ProcessorConfig(Section):
+    """A third party's processor: `processors.<name>`."""
+
+    use: str
+    """Its name in the entry-point group `sowstream.processors`."""
+    underlying: TopicName
+    """The topic it reads, or, for a processor of its own input, its own name."""
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    """Partitions of its topics; a processor that reads another family has that family's number."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What its settings model takes."""
+
+
+class RuntimeConfig(Section):
+    """How workers run: `runtime`."""
+
+    commit_interval_s: IntervalS = Field(default=0.2, gt=0)
+    """Longest time between two commits while records flow; an idle worker commits at once."""
+    commit_records_max: int = Field(default=100_000, ge=1)
+    """Most input records in one transaction."""
+    batch_records_max: int = Field(default=5_000, ge=1)
+    """Most records given to a processor at once."""
+    transaction_timeout_s: IntervalS = Field(default=10.0, ge=1, le=900)
+    """The broker aborts a dead worker's transaction after this; readers of the topics wait for it that long."""
+    session_timeout_s: IntervalS = Field(default=10.0, ge=1)
+    """A worker that is not heard of for this long loses its partitions."""
+    shutdown_timeout_s: IntervalS = Field(default=20.0, ge=1)
+    """A stop that takes longer than this is ended by force; Kafka then rolls the open transaction back."""
+    write_back_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Committed records that may wait in memory before they go to RocksDB, for all partitions of a processor."""
+    write_back_interval_s: IntervalS = Field(default=10.0, gt=0)
+    """Longest time they wait: what a killed worker has to read again from the SOW topic."""
+    block_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """RocksDB's block cache and write buffers, shared by all partitions of a process."""
+    restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
+    """A restore that gets no record for this long stops the worker with an error."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """Serve Prometheus metrics here; none: they are not served."""
+
+    @model_validator(mode="after")
+    def _commit_within_transaction(self) -> RuntimeConfig:
+        if self.commit_interval_s * 2 > self.transaction_timeout_s:
+            raise ValueError("commit_interval_s must be at most half of transaction_timeout_s")
+        return self
+
+
+class Config(BaseSettings):
+    """The whole tree."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix="SOWSTREAM_", env_nested_delimiter="__", nested_model_default_partial_update=True
+    )
+
+    application_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")] = "sowstream"
+    """First part of consumer groups and transactional ids."""
+    kafka: dict[str, str] = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
+    """librdkafka properties for every client: addresses, TLS, SASL."""
+    guarantee: Literal["exactly_once"] = "exactly_once"
+    """What a record's effects are promised to be."""
+    state_dir: Path = Path("./state")
+    """Where RocksDB keeps the partitions; losing it costs a restore, nothing else."""
+    topics: dict[TopicName, TopicConfig] = Field(default_factory=dict)
+    """The SOW topics."""
+    conflated: dict[TopicName, ConflatedConfig] = Field(default_factory=dict)
+    """The conflated topics."""
+    processors: dict[TopicName, ProcessorConfig] = Field(default_factory=dict)
+    """Processors of third parties."""
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    """How workers run."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment beats the file, which `load` passes as arguments."""
+        return env_settings, init_settings
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka_as_text(cls, value: object) -> object:
+        """YAML reads `true` and `9092` as other types; librdkafka wants their text."""
+        if not isinstance(value, dict):
+            return value
+        text = {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
+        return {"bootstrap.servers": "localhost:9092"} | text
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Config:
+        """Every name is used once, and every underlying exists and leads to a topic."""
+        sections: tuple[Mapping[str, object], ...] = (self.topics, self.conflated, self.processors)
+        for index, section in enumerate(sections):
+            for other in sections[index + 1 :]:
+                if twice := sorted(set(section) & set(other)):
+                    raise ValueError(f"{twice[0]!r} is configured twice; a name stands for one family of topics")
+        for name in self.conflated:
+            self._root(name)
+        return self
+
+    def _root(self, name: str) -> TopicConfig:
+        """The SOW topic at the bottom of a chain of conflated topics."""
+        seen = [name]
+        while (conflated := self.conflated.get(seen[-1])) is not None:
+            if conflated.underlying in seen:
+                raise ValueError(f"conflated topics go in a circle: {' → '.join([*seen, conflated.underlying])}")
+            seen.append(conflated.underlying)
+        if seen[-1] not in self.topics:
+            raise ValueError(f"conflated topic {seen[-2]!r} has underlying {seen[-1]!r}, which is not configured")
+        return self.topics[seen[-1]]
+
+    def topic(self, name: str) -> TopicConfig:
+        """What holds for a topic's records: its own section, or that of the topic it is a copy of.
+
+        Raises:
+            ConfigurationError: no such topic.
+        """
+        if name in self.topics:
+            return self.topics[name]
+        if name in self.conflated:
+            return self._root(name)
+        raise ConfigurationError(unknown_name("topic", name, [*self.topics, *self.conflated]))
+
+    def shown(self) -> dict[str, Any]:
+        """The tree as plain values, secrets hidden: fit for a log."""
+        tree = self.model_dump(mode="json")
+        tree["kafka"] = {name: hide_secret(name, value) for name, value in self.kafka.items()}
+        return tree
+
+
+def hide_secret(name: str, value: str) -> str:
+    """A Kafka property's value, or stars where its name says that it is secret."""
+    return "****" if any(word in name for word in _SECRET_WORDS) else value
+
+
+def unknown_name(noun: str, name: str, known: list[str]) -> str:
+    """`there is no topic 'oders'; did you mean 'orders'?`."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+    return f"there is no {noun} {name!r}; {hint}"
+
+
+def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: Path | None = None) -> Config:
+    """Read the settings.
+
+    Args:
+        path: the YAML file. Without one, `./sowstream.yaml` is read where it exists.
+        bootstrap: beats `kafka.bootstrap.servers`.
+        state_dir: beats `state_dir`.
+
+    Raises:
+        ConfigurationError: the file is missing or not YAML, or a setting is wrong; one line each.
+    """
+    file = path or Path("sowstream.yaml")
+    tree: dict[str, Any] = {}
+    if path is not None or file.exists():
+        tree = _read(file)
+    try:
+        config = Config(**tree)
+    except ValidationError as error:
+        lines = "\n".join(f"  {_explain(detail)}" for detail in error.errors(include_url=False))
+        raise ConfigurationError(f"{file if tree else 'the environment'}: settings that cannot be used:\n{lines}") from None
+    flags: dict[str, Any] = {}
+    if bootstrap is not None:
+        flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}
+    if state_dir is not None:
+        flags["state_dir"] = state_dir
+    return config.model_copy(update=flags)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}; name the settings file with -c FILE") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{file}: not YAML: {error}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigurationError(f"{file}: expected settings such as `topics:` at the top level")
+    return tree
+
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    """One error as a person reads it, with a suggestion for an unknown key."""
+    place = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] != "extra_forbidden":
+        return f"{place or 'settings'}: {detail['msg'].removeprefix('Value error, ')}"
+    known = _known_keys(detail["loc"][:-1])
+    return f"{place}: {unknown_name('setting', str(detail['loc'][-1]), known)}"
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    """The keys of the section at a place in the tree."""
+    model: type[BaseModel] = Config
+    for part in path:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            continue
+        candidates = [field.annotation, *get_args(field.annotation)]
+        models = [item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)]
+        if models:
+            model = models[0]
+    return list(model.model_fields)

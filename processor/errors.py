@@ -1,0 +1,61 @@
+"""Every error Sowstream raises, in families by what happens next.
+
+SowstreamError
+├── RecordRejected        this record goes to the dead-letter topic with its reason; the worker goes on
+├── TransactionAborted    drop what is staged, rewind to the last commit, go on
+│   └── ProducerLost      the same, with a new producer
+├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
+└── Stop                  end the process with exit code 1 and this message
+    ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
+    ├── BrokerUnavailable     Kafka did not answer within the time given
+    └── RestoreStalled        the SOW topic stopped moving while a partition was being restored
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from processor.record import RejectReason
+
+
+class SowstreamError(Exception):
+    """Anything that Sowstream itself reports."""
+
+
+class RecordRejected(SowstreamError):
+    """One input record cannot be taken: it goes to the dead-letter topic."""
+
+    def __init__(self, reason: RejectReason, detail: str) -> None:
+        """Say why: a reason from the closed list, and one sentence with the place."""
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class TransactionAborted(SowstreamError):
+    """The open transaction cannot be committed: what it staged is dropped and done again."""
+
+
+class ProducerLost(TransactionAborted):
+    """The producer cannot be used any more, or nobody knows what became of its last commit."""
+
+
+class StateDamaged(SowstreamError):
+    """A partition's local state cannot be used; the SOW topic still has everything."""
+
+
+class Stop(SowstreamError):
+    """The process cannot go on; the message says what happened, to what, and what to do."""
+
+
+class ConfigurationError(Stop):
+    """Settings, flags or topics that cannot work; nothing was started."""
+
+
+class BrokerUnavailable(Stop):
+    """Kafka did not answer within the time given."""
+
+
+class RestoreStalled(Stop):
+    """A restore made no progress for too long."""
