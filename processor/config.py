@@ -137,7 +137,11 @@ class Config(BaseSettings):
     """The whole tree."""
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix="SOWSTREAM_", env_nested_delimiter="__", nested_model_default_partial_update=True
+        frozen=True,
+        extra="forbid",
+        env_prefix="SOWSTREAM_",
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
     )
 
     application_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")] = "sowstream"
@@ -251,7 +255,9 @@ def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: P
         config = Config(**tree)
     except ValidationError as error:
         lines = "\n".join(f"  {_explain(detail)}" for detail in error.errors(include_url=False))
-        raise ConfigurationError(f"{file if tree else 'the environment'}: settings that cannot be used:\n{lines}") from None
+        raise ConfigurationError(
+            f"{file if tree else 'the environment'}: settings that cannot be used:\n{lines}"
+        ) from None
     flags: dict[str, Any] = {}
     if bootstrap is not None:
         flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}

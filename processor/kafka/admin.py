@@ -1,0 +1,117 @@
+"""Looks at a cluster and its topics, and creates topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from processor.kafka import failure, properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from processor.topics import TopicSpec
+
+_TIMEOUT_S = 15.0
+
+
+class Cluster(NamedTuple):
+    """What a look at the cluster tells."""
+
+    brokers: list[str]
+    """`host:port` of each broker."""
+    topics: dict[str, int]
+    """Each topic's number of partitions."""
+
+
+class Admin:
+    """Administration of one cluster."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._bootstrap = kafka.get("bootstrap.servers", "")
+        self._client = AdminClient(properties.common(kafka))
+
+    def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
+        """Look at the cluster.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+        """
+        try:
+            metadata = self._client.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            raise failure.stop(error, f"looking at the cluster at {self._bootstrap}") from error
+        return Cluster(
+            [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()],
+            {name: len(topic.partitions) for name, topic in metadata.topics.items()},
+        )
+
+    def create(self, specs: Iterable[TopicSpec], *, replication: int = -1) -> list[str]:
+        """Create topics that do not exist; the names of those it created.
+
+        Args:
+            specs: the topics as they should be.
+            replication: copies of each; -1 is the broker's default.
+        """
+        wanted = [
+            NewTopic(
+                spec.name, num_partitions=spec.partitions, replication_factor=replication, config=dict(spec.config)
+            )
+            for spec in specs
+        ]
+        created = []
+        for name, future in self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S).items() if wanted else ():
+            try:
+                future.result()
+            except KafkaException as error:
+                if failure.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise failure.stop(error, f"creating the topic {name}") from error
+            else:
+                created.append(name)
+        return created
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; those that do not exist are passed over."""
+        for name, future in self._client.delete_topics(list(names), operation_timeout=_TIMEOUT_S).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if failure.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise failure.stop(error, f"deleting the topic {name}") from error
+
+    def topic_config(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The settings in force of each topic."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        found = {}
+        for resource, future in self._client.describe_configs(resources).items() if resources else ():
+            try:
+                entries = future.result()
+            except KafkaException as error:
+                raise failure.stop(error, f"reading the settings of the topic {resource.name}") from error
+            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        return found
+
+    def end_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S) -> dict[int, int]:
+        """The true end of each partition, open transactions included.
+
+        A committed reader's own idea of the end may lie before a transaction that is committed already but whose
+        marker has not arrived (KAFKA-10167): a restore must aim here.
+        """
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, partition): latest for partition in partitions}
+        futures = self._client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
+        )
+        found = {}
+        for position, future in futures.items():
+            try:
+                found[position.partition] = future.result().offset
+            except KafkaException as error:
+                raise failure.stop(error, f"asking for the end of {topic} partition {position.partition}") from error
+        return found

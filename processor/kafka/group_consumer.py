@@ -1,0 +1,117 @@
+"""Reads an input topic as a member of a consumer group; every start offset is given by the caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from processor.errors import Stop
+from processor.kafka import failure, properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_AWAITING_START = 0  # A placeholder: the partition stays paused until `begin` gives the real offset.
+
+
+class AssignmentListener(Protocol):
+    """Whoever owns the partitions. Called from within `poll`, on its thread."""
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """These partitions are ours now; nothing is read until `begin`."""
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """These partitions go to somebody else once this returns: commit or abort."""
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """These partitions are somebody else's already: abort."""
+
+
+class GroupConsumer:
+    """A member of a group that reads one topic. One thread only."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        group: str,
+        topic: str,
+        session_timeout_s: float,
+        listener: AssignmentListener,
+    ) -> None:
+        self.topic = topic
+        self._listener = listener
+        self._consumer = Consumer(properties.group_member(kafka, group=group, session_timeout_s=session_timeout_s))
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def poll(self, records_max: int, timeout_s: float) -> list[Message]:
+        """The next messages, of all partitions begun. The listener is called from here.
+
+        Raises:
+            Stop: the input cannot be read on; the message says why.
+        """
+        messages = self._consumer.consume(records_max, timeout_s)
+        for message in messages:
+            if message.error() is not None:
+                return self._without_events(messages)
+        return messages
+
+    def begin(self, partition: int, offset: int) -> None:
+        """Start reading a partition at an offset."""
+        position = TopicPartition(self.topic, partition, offset)
+        self._consumer.seek(position)
+        self._consumer.resume([position])
+
+    def pause(self, partition: int) -> None:
+        """Stop reading a partition until `begin`."""
+        self._consumer.pause([TopicPartition(self.topic, partition)])
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to prove that we are still a member."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Leave the group. The listener's `on_revoked` is called from here."""
+        self._consumer.close()
+
+    def _without_events(self, messages: list[Message]) -> list[Message]:
+        """The records among them; an event that ends the reading is raised."""
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise Stop(
+                    f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
+                    f"({error.str()}). The topic's retention is too short for this outage; nothing is skipped "
+                    "silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again"
+                )
+            elif not failure.passes(error):
+                raise failure.stop(error, f"reading {self.topic}")
+            else:
+                properties.log.warning("reading %s: %s; going on", self.topic, error.str())
+        return records
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            partition.offset = _AWAITING_START
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        self._listener.on_assigned([partition.partition for partition in partitions])
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._listener.on_revoked([partition.partition for partition in partitions])
+        self._give_up(consumer, partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._listener.on_lost([partition.partition for partition in partitions])
+        self._give_up(consumer, partitions)
+
+    def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            consumer.incremental_unassign(partitions)
+        except KafkaException as error:
+            # The member was fenced and has no assignment left to shrink.
+            properties.log.warning("giving up partitions of %s: %s", self.topic, failure.of(error).str())

@@ -1,0 +1,124 @@
+"""Reads partitions from given offsets up to their end, outside any group: restores, snapshots, checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from processor.kafka import failure, properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+OFFSET_BEGINNING = -2  # librdkafka's RD_KAFKA_OFFSET_BEGINNING: the oldest record kept.
+
+
+class Position(NamedTuple):
+    """A place in a partition."""
+
+    topic: str
+    """The Kafka topic."""
+    partition: int
+    """The partition number."""
+    offset: int
+    """The next offset to read."""
+
+
+class Read(NamedTuple):
+    """What one look brought."""
+
+    messages: list[Message]
+    """Committed records, in order per partition."""
+    ends: list[Position]
+    """Partitions that have nothing more for now, with the offset the next record will have at least."""
+
+
+class LogReader:
+    """Reads partitions it assigns itself. One thread only.
+
+    The end of a partition is what the end-of-partition event says: positions step over neither transaction markers
+    nor what compaction emptied, and comparing them with the end hangs for ever.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, group: str) -> None:
+        """Make a reader.
+
+        Args:
+            kafka: librdkafka properties.
+            group: the consumer group whose committed offsets `committed` tells; it is never joined.
+        """
+        self._consumer = Consumer(properties.log_reader(kafka, group=group))
+
+    def add(self, positions: Iterable[Position]) -> None:
+        """Read these partitions too."""
+        self._consumer.incremental_assign([TopicPartition(*position) for position in positions])
+
+    def remove(self, topic: str, partition: int) -> None:
+        """Read a partition no more."""
+        self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+
+    def read(self, records_max: int, timeout_s: float) -> Read:
+        """The next records.
+
+        Raises:
+            Stop: a partition cannot be read on.
+        """
+        messages: list[Message] = []
+        ends: list[Position] = []
+        for message in self._consumer.consume(records_max, timeout_s):
+            error = message.error()
+            if error is None:
+                messages.append(message)
+                continue
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if error.code() == KafkaError._PARTITION_EOF:
+                assert topic is not None
+                assert partition is not None
+                assert offset is not None
+                ends.append(Position(topic, partition, offset))
+            elif not failure.passes(error):
+                raise failure.stop(error, f"reading {topic} partition {partition}")
+        return Read(messages, ends)
+
+    def committed(self, topic: str, partition: int, timeout_s: float) -> int | None:
+        """The group's committed offset, or None if it has none.
+
+        Waits while a transaction holds the offset in the balance.
+
+        Raises:
+            TimeoutError: it was not decided in time; ask again.
+            Stop: Kafka refuses.
+        """
+        try:
+            (found,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
+        except KafkaException as error:
+            if failure.passes(failure.of(error)):
+                raise TimeoutError from None
+            raise failure.stop(error, f"asking for the committed offset of {topic} partition {partition}") from error
+        if found.error is not None:
+            if found.error.retriable():
+                raise TimeoutError
+            raise failure.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
+        return found.offset if found.offset >= 0 else None
+
+    def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
+        """The oldest offset kept, and the end that committed readers see.
+
+        Raises:
+            TimeoutError: no answer in time; ask again.
+            Stop: Kafka refuses.
+        """
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        except KafkaException as error:
+            if failure.passes(failure.of(error)):
+                raise TimeoutError from None
+            raise failure.stop(error, f"asking for the ends of {topic} partition {partition}") from error
+        if found is None:
+            raise TimeoutError
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()

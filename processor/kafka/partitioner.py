@@ -1,0 +1,31 @@
+"""Which partition a key belongs to: murmur2 as Kafka's own Java client computes it."""
+
+from __future__ import annotations
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995  # Both constants are the algorithm's; see org.apache.kafka.common.utils.Utils.murmur2.
+_SEED = 0x9747B28C
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 hash, as a non-negative number."""
+    length = len(data)
+    h = (_SEED ^ length) & _MASK
+    whole = length & ~3
+    for start in range(0, whole, 4):
+        k = int.from_bytes(data[start : start + 4], "little")
+        k = (k * _M) & _MASK
+        k ^= k >> 24
+        k = (k * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    if rest := data[whole:]:
+        h ^= int.from_bytes(rest, "little")
+        h = (h * _M) & _MASK
+    h ^= h >> 13
+    h = (h * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """The partition that Java, Spark and our producers send this key to."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
