@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from processor.record import (
     Change,
@@ -108,12 +109,14 @@ class State(Protocol):
 
 
 class Context(Protocol):
-    """What the runtime gives a processor for one partition."""
+    """What the runtime gives a processor for one partition; all of it is the processor's to read, not to set."""
 
     name: str
     """The name the processor runs under: the family of its outputs."""
     partition: int
     """The partition number, the same on input and outputs."""
+    topic: TopicConfig
+    """What holds for the topic's records: key fields, policies, limits. A copy has those of what it is a copy of."""
     codec: Codec
     """The message type of the topic."""
     state: State
@@ -123,6 +126,9 @@ class Context(Protocol):
 
     def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send a record to one of the declared outputs, in the transaction that commits this input."""
+
+    def forward_many(self, output: Role, records: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
+        """`forward` for a whole batch: key, value and headers of each, in order."""
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
         """Send an input record to the dead-letter topic, in the same transaction; it must not be merged."""

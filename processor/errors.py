@@ -4,6 +4,7 @@ SowstreamError
 ├── RecordRejected        this record goes to the dead-letter topic with its reason; the worker goes on
 ├── TransactionAborted    drop what is staged, rewind to the last commit, go on
 │   └── ProducerLost      the same, with a new producer
+├── StateLocked           somebody else still uses the partition's directory: try again, for a while
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
 └── Stop                  end the process with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
@@ -39,6 +40,10 @@ class TransactionAborted(SowstreamError):
 
 class ProducerLost(TransactionAborted):
     """The producer cannot be used any more, or nobody knows what became of its last commit."""
+
+
+class StateLocked(SowstreamError):
+    """A partition's directory is in use by another process, often one that is just letting go of it."""
 
 
 class StateDamaged(SowstreamError):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq"]
 """What a topic of a family is for; also the last part of its name."""
 
 DAY_MS = 86_400_000
+
+MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Largest record that a family's topics take; what is over `max_record_bytes` still fits the dead-letter topic."""
+
+DLQ_HEADERS_BYTES: Final = 64 * 1024
+"""Room for the headers that say why a record was rejected."""
 
 
 class TopicSpec(NamedTuple):
@@ -31,9 +37,10 @@ def topic_name(family: str, role: Role) -> str:
     return f"{family}.{role}"
 
 
-def _config(role: Role, *, message_max_bytes: int, settings: Mapping[str, str]) -> dict[str, str]:
-    """What a role insists on; the topic's own `config` section may override what is not a promise."""
-    config: dict[str, str] = {"max.message.bytes": str(message_max_bytes)}
+def _config(role: Role, settings: Mapping[str, str]) -> dict[str, str]:
+    """What a role insists on, under the topic's own `config` section."""
+    room = DLQ_HEADERS_BYTES if role == "dlq" else 0
+    config = {"max.message.bytes": str(MESSAGE_MAX_BYTES + room)}
     if role == "sow":
         # The SOW topic is the only place the records live: compacted, and deletes are kept long enough for a
         # worker that was down to see them.
@@ -45,20 +52,7 @@ def _config(role: Role, *, message_max_bytes: int, settings: Mapping[str, str]) 
 
 
 def family_specs(
-    family: str,
-    roles: tuple[Role, ...],
-    *,
-    partitions: int,
-    message_max_bytes: int,
-    settings: Mapping[str, str] | None = None,
+    family: str, roles: Iterable[Role], *, partitions: int, settings: Mapping[str, str] | None = None
 ) -> list[TopicSpec]:
     """The topics of a family as they should be, in the order records pass through them."""
-    return [
-        TopicSpec(
-            topic_name(family, role),
-            role,
-            partitions,
-            _config(role, message_max_bytes=message_max_bytes, settings=settings or {}),
-        )
-        for role in roles
-    ]
+    return [TopicSpec(topic_name(family, role), role, partitions, _config(role, settings or {})) for role in roles]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from processor.topics import MESSAGE_MAX_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Largest Kafka record on any topic of a family: a rejected input must still fit the dead-letter topic."""
-
-_FRAMING_BYTES: Final = 64 * 1024  # Headers, key and protocol round a message of the largest size.
+_FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol round a message of the largest size.
 
 log = logging.getLogger("sowstream.librdkafka")
 

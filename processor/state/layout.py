@@ -1,0 +1,69 @@
+"""Every byte on disk.
+
+A partition's directory holds `lock` (held by the process that uses it) and `rocksdb/`. In RocksDB, one column family:
+
+    key                value
+    m format           the number below, ASCII decimal
+    m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition`
+    m progress         position, applied_at_ms                          two little-endian int64
+    r <record key>     version, expires_at_ms, source_offset, value     three little-endian int64, then the bytes
+
+DO NOT RENUMBER, and raise FORMAT with any change: state in another format is wiped and restored from the SOW topic.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from processor.errors import StateDamaged
+from processor.record import Stored
+from processor.state.store import Progress
+
+FORMAT: Final = b"1"
+FORMAT_KEY: Final = b"mformat"
+IDENTITY_KEY: Final = b"midentity"
+PROGRESS_KEY: Final = b"mprogress"
+RECORD_PREFIX: Final = b"r"
+AFTER_RECORDS: Final = b"s"
+
+LOCK_FILE: Final = "lock"
+ROCKSDB_DIRECTORY: Final = "rocksdb"
+
+_RECORD_HEAD = struct.Struct("<qqq")
+_PROGRESS = struct.Struct("<qq")
+
+
+def encode_record(stored: Stored) -> bytes:
+    """A record as it stands on disk."""
+    return _RECORD_HEAD.pack(stored.version, stored.expires_at_ms, stored.source_offset) + stored.value
+
+
+def decode_record(data: bytes) -> Stored:
+    """A record from disk.
+
+    Raises:
+        StateDamaged: it is too short to be one.
+    """
+    try:
+        version, expires_at_ms, source_offset = _RECORD_HEAD.unpack_from(data)
+    except struct.error as error:
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
+    return Stored(version, data[_RECORD_HEAD.size :], expires_at_ms, source_offset)
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """Progress as it stands on disk."""
+    return _PROGRESS.pack(*progress)
+
+
+def decode_progress(data: bytes) -> Progress:
+    """Progress from disk.
+
+    Raises:
+        StateDamaged: it has the wrong length.
+    """
+    try:
+        return Progress(*_PROGRESS.unpack(data))
+    except struct.error as error:
+        raise StateDamaged(f"the progress mark has {len(data)} bytes instead of {_PROGRESS.size}") from error

@@ -1,0 +1,198 @@
+"""The store on disk: one RocksDB a partition, memory shared by all of them. The only home of rocksdict."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from processor.errors import StateDamaged, StateLocked
+from processor.state import layout
+from processor.state.store import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from processor.record import Stored
+
+_BLOOM_BITS_PER_KEY = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
+_BLOCK_BYTES = 16 * 1024
+
+
+class RocksMemory:
+    """The block cache and write-buffer budget that all partitions of a process share.
+
+    One for each partition would multiply "64 MB" by their number, as users of others found out.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._cache = Cache(capacity_bytes)
+        # Write buffers are charged to the cache, so that the capacity bounds both.
+        self._write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            capacity_bytes // 2, False, self._cache
+        )
+
+    def options(self) -> Options:
+        """Options of one partition's database."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_block_size(_BLOCK_BYTES)
+        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._write_buffers)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_level_compaction_dynamic_level_bytes(True)
+        options.set_keep_log_file_num(2)
+        options.set_max_open_files(256)
+        return options
+
+
+class RocksStore:
+    """Keeps the contract of `Store`, in a directory that one process may use at a time."""
+
+    def __init__(self, directory: Path, *, identity: str, memory: RocksMemory) -> None:
+        """Open the store of one partition; what does not belong to it is wiped.
+
+        Args:
+            directory: made if it is missing.
+            identity: the SOW topic and partition it is a cache of.
+            memory: the memory it shares.
+
+        Raises:
+            StateLocked: another process uses the directory.
+            StateDamaged: the database cannot be opened; `RocksStore.destroy` makes room for a new one.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._identity = identity
+        self._memory = memory
+        self._lock = (directory / layout.LOCK_FILE).open("a+b")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise StateLocked(
+                f"{directory} is in use by another process; give each worker its own state_dir, or stop the other"
+            ) from None
+        # A store that is dropped without close must not keep the directory from its successor in this process.
+        self._release = weakref.finalize(self, self._lock.close)
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
+        try:
+            self._db = self._open()
+            if not self._belongs():
+                self.wipe()
+        except BaseException:
+            self._release()
+            raise
+
+    @staticmethod
+    def destroy(directory: Path) -> None:
+        """Remove a partition's database from disk; nobody may have it open."""
+        shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY, ignore_errors=True)
+
+    def progress(self) -> Progress:
+        """How far it has come."""
+        with _damage(f"reading {self._directory}"):
+            data = self._db.get(layout.PROGRESS_KEY)
+        return Progress(0, 0) if data is None else layout.decode_progress(data)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
+        """The records of these keys, in their order: one multi-get, which lets other threads run."""
+        with _damage(f"reading {self._directory}"):
+            found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
+        return [None if data is None else layout.decode_record(data) for data in found]
+
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
+        """Write records and the progress they stand for in one batch.
+
+        Without the write-ahead log: after a crash RocksDB holds some earlier batch's end, progress included, and
+        the SOW topic the rest.
+        """
+        batch = WriteBatch(raw_mode=True)
+        prefix, encode = layout.RECORD_PREFIX, layout.encode_record
+        for key, stored in changes.items():
+            if stored is None:
+                batch.delete(prefix + key)
+            else:
+                batch[prefix + key] = encode(stored)
+        batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
+        with _damage(f"writing {self._directory}"):
+            self._db.write(batch, self._unlogged)
+
+    def scan(self) -> Iterator[tuple[bytes, Stored]]:
+        """Every key and record, in key order."""
+        options = ReadOptions()
+        options.set_iterate_upper_bound(layout.AFTER_RECORDS)
+        with _damage(f"reading {self._directory}"):
+            for key, data in self._db.items(from_key=layout.RECORD_PREFIX, read_opt=options):
+                assert isinstance(key, bytes)
+                yield key[len(layout.RECORD_PREFIX) :], layout.decode_record(data)
+
+    def wipe(self) -> None:
+        """Forget everything: a new, empty database."""
+        self._db.close()
+        self.destroy(self._directory)
+        self._db = self._open()
+        self._claim()
+
+    def close(self) -> None:
+        """Flush what was applied, which was not logged, and release the directory."""
+        try:
+            with _damage(f"closing {self._directory}"):
+                self._db.flush()
+                self._db.close()
+        finally:
+            self._release()
+
+    def _open(self) -> Rdict:
+        options = self._memory.options()
+        path = str(self._directory / layout.ROCKSDB_DIRECTORY)
+        with _damage(f"opening {path}"):
+            # Without column_families a reopened database silently loses its table options: no bloom filter and an
+            # 8 MB cache of its own.
+            return Rdict(path, options=options, column_families={"default": options})
+
+    def _belongs(self) -> bool:
+        """Whether the database is in our format and a cache of our topic; a new one is claimed."""
+        with _damage(f"reading {self._directory}"):
+            found = self._db.get(layout.FORMAT_KEY), self._db.get(layout.IDENTITY_KEY)
+        if found == (None, None) and self.progress().position == 0:
+            self._claim()
+            return True
+        return found == (layout.FORMAT, self._identity.encode())
+
+    def _claim(self) -> None:
+        with _damage(f"writing {self._directory}"):
+            self._db.put(layout.FORMAT_KEY, layout.FORMAT, write_opt=self._unlogged)
+            self._db.put(layout.IDENTITY_KEY, self._identity.encode(), write_opt=self._unlogged)
+
+
+@contextmanager
+def _damage(doing: str) -> Iterator[None]:
+    """Map what rocksdict raises: it knows one class of error only, so any of them means damage to us."""
+    try:
+        yield
+    except StateDamaged:
+        raise
+    except Exception as error:
+        raise StateDamaged(f"{doing}: {error}") from error

@@ -1,0 +1,52 @@
+"""The contract of a store: committed records of one partition, and the SOW offset they stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from processor.record import Stored
+
+
+class Progress(NamedTuple):
+    """How far a store has come."""
+
+    position: int
+    """The next SOW offset to apply; every record before it is in the store. 0 for an empty store."""
+    applied_at_ms: int
+    """When that was written, milliseconds since the epoch; 0 for an empty store."""
+
+
+class Store(Protocol):
+    """Committed records only: it may lag behind the SOW topic and is never ahead of it.
+
+    It may hold records newer than its position (they are committed); applying them again changes nothing.
+    """
+
+    def progress(self) -> Progress:
+        """How far it has come."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
+        """The records of these keys, in their order, None where there is none.
+
+        Raises:
+            StateDamaged: what is there cannot be read.
+        """
+
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
+        """Write records (None deletes) and the progress they stand for, all or nothing.
+
+        Raises:
+            StateDamaged: it cannot be written.
+        """
+
+    def scan(self) -> Iterator[tuple[bytes, Stored]]:
+        """Every key and record, in key order."""
+
+    def wipe(self) -> None:
+        """Forget everything."""
+
+    def close(self) -> None:
+        """Make what was applied durable and let go of it."""

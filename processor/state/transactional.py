@@ -1,0 +1,144 @@
+"""What a processor sees of its state: uncommitted changes over unwritten ones over a bounded cache over the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.state.store import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.record import Stored
+    from processor.state.store import Store
+
+_ENTRY_BYTES = (
+    256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
+)
+
+
+class TransactionalState:
+    """One partition's state: three dicts of encoded records stand before the store.
+
+    ::
+
+        staged      changed in the open transaction: dropped by `rollback`, kept by `commit`
+        unwritten   committed and not yet in the store: reaches it in one batch, last state per key
+        clean       what the store holds: the last batch written, and what was read since; dropped when it is full
+
+    Records stay bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
+    """
+
+    def __init__(self, store: Store, *, cache_bytes: int) -> None:
+        """Put the layers before a store.
+
+        Args:
+            store: the committed records.
+            cache_bytes: how much of what the store holds is kept in memory.
+        """
+        self.store = store
+        self._cache_bytes_max = cache_bytes
+        self._staged: dict[bytes, Stored | None] = {}
+        self._unwritten: dict[bytes, Stored | None] = {}
+        self._clean: dict[bytes, Stored | None] = {}
+        self._clean_bytes = 0
+        self._position = store.progress().position
+        self.unwritten_bytes = 0
+        """About how much memory waits to be written; repeated changes of a key count each time."""
+
+    @property
+    def position(self) -> int:
+        """The next SOW offset after what is committed here, written or not."""
+        return self._position
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
+        """The states of these keys, None where there is none."""
+        staged, unwritten, clean = self._staged, self._unwritten, self._clean
+        found: dict[bytes, Stored | None] = {}
+        missing: list[bytes] = []
+        for key in keys:
+            if key in found:
+                continue
+            if key in staged:
+                found[key] = staged[key]
+            elif key in unwritten:
+                found[key] = unwritten[key]
+            elif key in clean:
+                found[key] = clean[key]
+            else:
+                found[key] = None
+                missing.append(key)
+        if missing:
+            read = dict(zip(missing, self.store.get_many(missing), strict=True))
+            found.update(read)
+            self._remember(read)
+        return found
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Stage changes; None deletes."""
+        self._staged.update(changes)
+
+    def rollback(self) -> None:
+        """Drop what is staged."""
+        self._staged = {}
+
+    def commit(self, position: int | None) -> None:
+        """What is staged is committed.
+
+        Args:
+            position: the SOW offset after the transaction's last record; None if it wrote none.
+        """
+        self.unwritten_bytes += _size(self._staged)
+        self._unwritten.update(self._staged)
+        self._staged = {}
+        if position is not None:
+            self._position = position
+
+    def restore(self, changes: Mapping[bytes, Stored | None], position: int, now_ms: int) -> None:
+        """Take over records read back from the SOW topic, up to a position."""
+        self._position = position
+        for key in changes:
+            self._clean.pop(key, None)
+        if self._unwritten:
+            self._unwritten.update(changes)
+            self.write(now_ms)
+        else:
+            self.store.apply(changes, Progress(position, now_ms))
+
+    def write(self, now_ms: int) -> None:
+        """Bring the store up to the position."""
+        if not self._unwritten and self.store.progress().position == self._position:
+            return
+        self.store.apply(self._unwritten, Progress(self._position, now_ms))
+        self._clean, self._clean_bytes = {}, 0
+        self._remember(self._unwritten)
+        self._unwritten, self.unwritten_bytes = {}, 0
+
+    def wipe(self) -> None:
+        """Forget everything, the store included."""
+        self.store.wipe()
+        self._staged, self._unwritten, self._clean = {}, {}, {}
+        self._clean_bytes = self.unwritten_bytes = self._position = 0
+
+    def close(self, now_ms: int) -> None:
+        """Drop what is staged, write the rest and let go of the store."""
+        self.rollback()
+        try:
+            self.write(now_ms)
+        finally:
+            self.store.close()
+
+    def _remember(self, read: Mapping[bytes, Stored | None]) -> None:
+        """Keep what the store holds, within the bound."""
+        size = _size(read)
+        if size > self._cache_bytes_max:
+            return
+        if self._clean_bytes + size > self._cache_bytes_max:
+            self._clean, self._clean_bytes = {}, 0
+        self._clean.update(read)
+        self._clean_bytes += size
+
+
+def _size(changes: Mapping[bytes, Stored | None]) -> int:
+    """About how many bytes of memory these take."""
+    return len(changes) * _ENTRY_BYTES + sum(len(stored.value) for stored in changes.values() if stored is not None)
