@@ -1,0 +1,117 @@
+"""JSON, by orjson; the rare number that orjson would round takes an exact, slower way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from processor.codec import exact
+from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Value
+
+DEPTH_MAX: Final = 254
+"""Deepest nesting orjson writes; it reads 1024."""
+
+
+class JsonCodec:
+    """The message type `json`.
+
+    Numbers are `int` within 64 bits and `float` otherwise, as long as that changes nothing. One that neither holds,
+    such as 18446744073709551616 or 0.1234567890123456789, is a `decimal.Decimal`, and is written with all its digits.
+    """
+
+    can_delta = True
+
+    def __init__(self, max_depth: int = 128) -> None:
+        """Make one that refuses messages nested deeper than `max_depth` objects and arrays.
+
+        Raises:
+            ConfigurationError: deeper than can be written.
+        """
+        if not 1 <= max_depth <= DEPTH_MAX:
+            raise ConfigurationError(f"max_depth is {max_depth}; JSON takes 1 to {DEPTH_MAX}")
+        self.max_depth = max_depth
+        # A level takes an opening and a closing byte: what is shorter than this cannot be too deep.
+        self._shallow_bytes = 2 * max_depth + 1
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a message that anybody may have written. Of a member that occurs twice, the last one counts.
+
+        Raises:
+            RecordRejected: `undecodable`, with line and column, or `too_deep`.
+        """
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            value = self._refused(data, error)
+        if len(data) > self._shallow_bytes:
+            self._check_depth(data, value)
+        # What is written as it was read has lost nothing: one comparison settles it for every compact publisher.
+        if self.encode(value) != data and not exact.survives(data):
+            value = _exact(data)
+        return value
+
+    def decode_own(self, data: bytes) -> Value:
+        """Parse a message that `encode` wrote.
+
+        Raises:
+            RecordRejected: `undecodable`; somebody else wrote it.
+        """
+        if data.endswith(exact.MARK):
+            return _exact(data)
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise RecordRejected("undecodable", f"not JSON: {error}") from None
+
+    def encode(self, value: Value) -> bytes:
+        """Write one message, compact, members in their order.
+
+        Raises:
+            TypeError: not a JSON value, an int beyond 64 bits, or nested deeper than 254.
+        """
+        try:
+            return orjson.dumps(value)
+        except orjson.JSONEncodeError:
+            return exact.dumps(value)
+
+    def _refused(self, data: bytes, error: orjson.JSONDecodeError) -> Value:
+        """The value after all, where only the size of a number was wrong; else the reason."""
+        if error.msg.startswith("depth limit exceeded"):
+            raise RecordRejected("too_deep", f"nested deeper than {self.max_depth}: {error}") from None
+        if not error.msg.startswith("number is infinity"):
+            raise RecordRejected("undecodable", f"not JSON: {error}") from None
+        value = _exact(data)
+        try:
+            self.encode(value)
+        except TypeError as unwritable:
+            # The exact way reads what orjson does not write: half a surrogate pair, and too many levels.
+            self._check_depth(data, value)
+            raise RecordRejected("undecodable", f"not JSON: {unwritable}") from None
+        return value
+
+    def _check_depth(self, data: bytes, value: Value) -> None:
+        """Refuse what is too deep; few messages have so many brackets that they need a walk."""
+        if data.count(b"{") + data.count(b"[") <= self.max_depth:
+            return
+        level = [value]
+        for _ in range(self.max_depth + 1):
+            level = [
+                child
+                for parent in level
+                if type(parent) is dict or type(parent) is list
+                for child in (parent.values() if type(parent) is dict else parent)
+            ]
+        if level:
+            raise RecordRejected("too_deep", f"nested deeper than {self.max_depth} objects and arrays")
+
+
+def _exact(data: bytes) -> Value:
+    """Parse with every digit kept."""
+    try:
+        return exact.loads(data)
+    except RecursionError:
+        raise RecordRejected("too_deep", "nested deeper than can be read") from None
+    except (ValueError, ArithmeticError) as error:
+        raise RecordRejected("undecodable", f"not JSON: {error}") from None

@@ -1,0 +1,34 @@
+"""What a command does to a record: pure functions on parsed values, no input or output, no message type.
+
+Three promises of every function here:
+
+- What happens to a record happens **in place**: the caller owns it, fresh from a parser or a copy.
+- A `Change` **shares** its values with the record and the delta it came from. Encode it before the record is merged
+  into again.
+- Names and values are compared strictly: `1`, `1.0`, `True` and `"1"` are four values, so are `0.0` and `-0.0`.
+"""
+
+from processor.merge.apply import apply_delta
+from processor.merge.conflation import Touched, conflated_delta, touch
+from processor.merge.diff import diff
+from processor.merge.fold import Merge, compile_merge, insert, merge
+from processor.merge.key import KeyFields
+from processor.merge.policy import MergePolicy
+from processor.merge.remove import remove_paths
+from processor.merge.same import same
+
+__all__ = [
+    "KeyFields",
+    "Merge",
+    "MergePolicy",
+    "Touched",
+    "apply_delta",
+    "compile_merge",
+    "conflated_delta",
+    "diff",
+    "insert",
+    "merge",
+    "remove_paths",
+    "same",
+    "touch",
+]

@@ -1,0 +1,40 @@
+"""What changed between two records, exactly: the delta of a full publish."""
+
+from __future__ import annotations
+
+from processor.merge.pointer import child
+from processor.merge.same import same
+from processor.record import Change, Value
+
+
+def diff(old: Value | None, new: Value) -> Change:
+    """Compare two records; neither is changed.
+
+    Objects are descended, arrays and scalars compared whole. Without an old record everything is new: the delta is
+    then the record itself, the same object.
+    """
+    if old is None:
+        return Change(new, new, [])
+    removed: list[str] = []
+    return Change(new, changes(old, new, "", removed), removed)
+
+
+def changes(old: Value, new: Value, path: str, removed: list[str]) -> Value:
+    """The members of `new` that differ from `old`; pointers of those that are gone are appended to `removed`."""
+    changed = {}
+    found = 0
+    for name, value in new.items():
+        if name in old:
+            found += 1
+            before = old[name]
+            if type(value) is dict and type(before) is dict:
+                inner = changes(before, value, child(path, name), removed)
+                if inner:
+                    changed[name] = inner
+                continue
+            if same(before, value):
+                continue
+        changed[name] = value
+    if found < len(old):
+        removed.extend(child(path, name) for name in old if name not in new)
+    return changed

@@ -1,0 +1,179 @@
+"""The key of a record: which fields make it, its text, and that a body agrees with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+from processor.errors import ConfigurationError, RecordRejected
+from processor.merge.apply import apply_delta
+from processor.merge.pointer import names
+from processor.record import Value
+
+_MISSING: Final = object()
+
+
+class KeyFields:
+    """The key fields of a topic.
+
+    The key of a record is a text: of one field its value as text (a string as it is, an integer in decimal, true or
+    false), of several the compact JSON array of those texts. The Kafka record key is that text in UTF-8.
+    """
+
+    __slots__ = ("_names", "_only_name", "pointers", "text")
+
+    pointers: tuple[str, ...]
+    """The JSON Pointers, as configured."""
+    text: Callable[[Value], str | None]
+    """The key of a record, from its body; None if a key field is missing.
+
+    Raises:
+        RecordRejected: `missing_key`: a key field is there, with a value that is no key.
+    """
+
+    def __init__(self, pointers: tuple[str, ...]) -> None:
+        """Compile the pointers.
+
+        Raises:
+            ConfigurationError: there is none, or one is not a JSON Pointer to a field.
+        """
+        if not pointers or "" in pointers:
+            raise ConfigurationError("a key needs at least one field, such as /id")
+        try:
+            self._names = tuple(names(pointer) for pointer in pointers)
+        except ValueError as error:
+            raise ConfigurationError(f"key: {error}") from None
+        self.pointers = pointers
+        # One field at the top is the usual key, and the hot path: it has its own ways below.
+        self._only_name = self._names[0][0] if len(pointers) == 1 and len(self._names[0]) == 1 else None
+        if self._only_name is not None:
+            self.text = _text_of_member(self._only_name, pointers[0])
+        elif len(pointers) == 1:
+            self.text = self._text_of_path
+        else:
+            self.text = self._text_of_several
+
+    def only(self, record: Value) -> Value:
+        """A new object with just the key fields that the record has, where the record has them."""
+        fields: Value = {}
+        for path in self._names:
+            value = _find(record, path)
+            if value is not _MISSING:
+                for name in reversed(path):
+                    value = {name: value}
+                apply_delta(fields, value)
+        return fields
+
+    def with_delta(self, record: Value, delta: Value) -> Value:
+        """The body of a delta record, a new object: the key fields of the record, then the delta."""
+        name = self._only_name
+        if name is None:
+            return apply_delta(self.only(record), delta)
+        return {name: record[name], **delta} if name in record else dict(delta)
+
+    def check(self, key: bytes, body: Value, *, nulls_missing: bool = False) -> None:
+        """Make sure that the key fields in a body, as far as they are there, agree with the record's key.
+
+        Args:
+            key: the Kafka record key.
+            body: the record, or a delta, which may leave key fields out.
+            nulls_missing: a null counts as left out, as in a delta under the null policy `ignore`.
+
+        Raises:
+            RecordRejected: `key_mismatch`, naming the field and both texts; `missing_key` where a value is no key.
+        """
+        name = self._only_name
+        if name is not None:
+            value = body.get(name, _MISSING)
+            kind = type(value)
+            # The usual cases, decided without a call.
+            if (kind is str and value.encode() == key) or (kind is int and b"%d" % value == key) or value is _MISSING:
+                return
+        texts = self._texts(body, nulls_missing=nulls_missing)
+        if not any(text is not None for text in texts):
+            return
+        expected = _texts_of_key(key, len(texts))
+        for pointer, text, wanted in zip(self.pointers, texts, expected, strict=True):
+            if text is not None and text != wanted:
+                raise RecordRejected("key_mismatch", f"{pointer} is {text!r}, but the record's key says {wanted!r}")
+
+    def _texts(self, body: Value, *, nulls_missing: bool = False) -> list[str | None]:
+        """The text of each key field, None for a missing one."""
+        texts = []
+        for pointer, path in zip(self.pointers, self._names, strict=True):
+            value = _find(body, path)
+            missing = value is _MISSING or (value is None and nulls_missing)
+            texts.append(None if missing else _scalar_text(value, pointer))
+        return texts
+
+    def _text_of_path(self, record: Value) -> str | None:
+        return self._texts(record)[0]
+
+    def _text_of_several(self, record: Value) -> str | None:
+        texts = self._texts(record)
+        if None in texts:
+            return None
+        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+
+def _text_of_member(name: str, pointer: str) -> Callable[[Value], str | None]:
+    """`KeyFields.text` for one field at the top."""
+
+    def text(record: Value) -> str | None:
+        value = record.get(name, _MISSING)
+        kind = type(value)
+        if kind is str:
+            return value  # type: ignore[no-any-return]
+        if kind is int:
+            return str(value)
+        return None if value is _MISSING else _scalar_text(value, pointer)
+
+    return text
+
+
+def _find(record: Value, path: tuple[str, ...]) -> Value:
+    """The value at a path of names, or _MISSING."""
+    for name in path:
+        if type(record) is not dict:
+            return _MISSING
+        record = record.get(name, _MISSING)
+    return record
+
+
+def _scalar_text(value: Value, pointer: str) -> str:
+    """A key field's value as text."""
+    kind = type(value)
+    if kind is str:
+        return value  # type: ignore[no-any-return]
+    if kind is bool:
+        return "true" if value else "false"
+    # A Decimal without exponent is an integer too long for 64 bits.
+    if kind is int or (kind is Decimal and value.as_tuple().exponent == 0):
+        return str(value)
+    words = {
+        type(None): "null",
+        float: "a decimal number",
+        Decimal: "a decimal number",
+        dict: "an object",
+        list: "an array",
+    }
+    raise RecordRejected(
+        "missing_key", f"{pointer} is {words.get(kind, kind.__name__)}; a key is a string, an integer or a boolean"
+    )
+
+
+def _texts_of_key(key: bytes, count: int) -> list[str | None]:
+    """The text each key field has by the record's key; all that it says for each, where it is not made of so many."""
+    # Bytes that are not UTF-8 become what no decoded text holds: they agree with nothing.
+    text = key.decode(errors="surrogateescape")
+    if count == 1:
+        return [text]
+    try:
+        parts = json.loads(text)
+    except (ValueError, RecursionError):
+        parts = None
+    if type(parts) is list and len(parts) == count and all(type(part) is str for part in parts):
+        return parts
+    return [text] * count

@@ -1,0 +1,28 @@
+"""Strict equality: whether two parsed values would be written alike. Python's own says `True == 1 == 1.0`."""
+
+from __future__ import annotations
+
+from math import copysign
+from typing import Final
+
+from processor.record import Value
+
+PLAIN: Final = frozenset((str, int, bool, type(None)))
+"""Types for which equality within the type is all there is to ask."""
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values are the same, to any depth. The order of an object's members is no difference."""
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in PLAIN:
+        return bool(one == other)
+    if kind is float:
+        return one == other and (one != 0.0 or copysign(1.0, one) == copysign(1.0, other))
+    if kind is list:
+        return len(one) == len(other) and all(map(same, one, other))
+    if kind is dict:
+        return len(one) == len(other) and all(name in other and same(value, other[name]) for name, value in one.items())
+    # Decimal("1.0") == Decimal("1.00"), yet they are written differently.
+    return bool(one == other) and repr(one) == repr(other)
