@@ -1,0 +1,25 @@
+"""One process at a time: an advisory lock on a file, which the system drops when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def exclusive(path: Path, *, waiting: str) -> Iterator[None]:
+    """Hold the lock file `path`; say `waiting` and wait where another process has it.
+
+    The file stays: removing it would let two processes lock two files of one name.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"{waiting}\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,59 @@
+"""What all tests share: a real broker, names that do not clash, and honest reasons to skip."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from processor.broker import EmbeddedBroker
+from processor.broker.java import installed_java_major
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """The address of a real Kafka: an embedded one for this run, or the one that SOWSTREAM_TEST_BOOTSTRAP names."""
+    if given := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
+        yield given
+        return
+    with EmbeddedBroker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def unique() -> str:
+    """A short prefix for the names of topics and applications: tests share a broker, never a topic."""
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine cannot run, and say what it lacks."""
+    if item.get_closest_marker("spark") and (reason := _spark_lacks()):
+        pytest.skip(reason)
+    if item.get_closest_marker("docker") and (reason := _docker_lacks()):
+        pytest.skip(reason)
+
+
+def _spark_lacks() -> str | None:
+    """Spark needs an installed Java: the one in a Python package lacks a module that Spark asks for."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'sowstream[spark]'"
+    major = installed_java_major()
+    if major is None or major < 17:
+        return f"Spark needs an installed Java 17 or 21; JAVA_HOME and PATH have {f'Java {major}' if major else 'none'}"
+    return None
+
+
+def _docker_lacks() -> str | None:
+    if importlib.util.find_spec("docker") is None:
+        return "the container engine's client is not installed: pip install docker"
+    import docker
+
+    try:
+        docker.from_env(timeout=5).ping()
+    except docker.errors.DockerException as error:
+        return f"no container engine answers: {error}"
+    return None
