@@ -1,0 +1,102 @@
+"""Writes records without a transaction: what publishers do. Sending waits for room, failures are never silent."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from processor.errors import BrokerUnavailable, RecordRejected, Stop
+from processor.kafka import failure, properties
+from processor.topics import MESSAGE_MAX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confluent_kafka import Message
+
+    from processor.record import Headers
+
+Delivered: TypeAlias = "Callable[[Stop | None], None]"
+"""Told once for each record, with None when Kafka has it, or with what went wrong."""
+
+_ROOM_WAIT_S = 0.05
+_FLUSH_SLICE_S = 0.1
+
+
+class Publisher:
+    """One idempotent producer: the order within a partition is kept, nothing is sent twice.
+
+    `send` and `flush` may be called from several threads. Delivery callbacks run within either.
+    """
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._producer = Producer(properties.producer(kafka))
+        self._failures = 0
+        self._first_failure: Stop | None = None
+
+    @property
+    def pending(self) -> int:
+        """Records sent that Kafka has not acknowledged yet."""
+        return len(self._producer)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Hand a record over; the key's hash chooses the partition. Waits while the queue to the broker is full.
+
+        Raises:
+            RecordRejected: `too_large`: Kafka would not take it.
+            Stop: the producer cannot go on.
+        """
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            failed = None if error is None else failure.stop(error, f"publishing to {topic}")
+            if on_delivery is not None:
+                on_delivery(failed)
+            elif failed is not None:
+                self._failures += 1
+                self._first_failure = self._first_failure or failed
+
+        produce: Callable[..., None] = self._producer.produce
+        while True:
+            try:
+                produce(topic, value, key, headers=headers, on_delivery=delivered)
+            except BufferError:
+                self._producer.poll(_ROOM_WAIT_S)
+            except KafkaException as error:
+                if failure.of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    size_bytes = len(value or b"")
+                    raise RecordRejected(
+                        "too_large", f"{size_bytes} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}"
+                    ) from None
+                raise failure.stop(error, f"publishing to {topic}") from error
+            else:
+                break
+        self._producer.poll(0)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until Kafka has everything that was sent.
+
+        Raises:
+            BrokerUnavailable: something was not acknowledged in time; it is still being tried.
+            Stop: records sent without their own `on_delivery` failed since the last flush; the first one says why.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        # In slices, so that Ctrl-C is heard.
+        while left := self._producer.flush(_FLUSH_SLICE_S):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise BrokerUnavailable(
+                    f"Kafka has not acknowledged {left} records within {timeout_s:g} s; flush again to wait on, "
+                    "`sowstream doctor` looks closer"
+                )
+        count, first = self._failures, self._first_failure
+        self._failures, self._first_failure = 0, None
+        if first is not None:
+            raise first if count == 1 else type(first)(f"{count} records were not delivered; the first: {first}")
