@@ -95,9 +95,16 @@ class KeyFields:
         if not any(text is not None for text in texts):
             return
         expected = _texts_of_key(key, len(texts))
+        if expected is None:
+            raise RecordRejected(
+                "key_mismatch",
+                f"{', '.join(self.pointers)} make the key; {key!r:.100} is no JSON array of {len(texts)} texts",
+            )
         for pointer, text, wanted in zip(self.pointers, texts, expected, strict=True):
             if text is not None and text != wanted:
-                raise RecordRejected("key_mismatch", f"{pointer} is {text!r}, but the record's key says {wanted!r}")
+                raise RecordRejected(
+                    "key_mismatch", f"{pointer} is {text!r:.100}, but the record's key says {wanted!r:.100}"
+                )
 
     def _texts(self, body: Value, *, nulls_missing: bool = False) -> list[str | None]:
         """The text of each key field, None for a missing one."""
@@ -164,8 +171,8 @@ def _scalar_text(value: Value, pointer: str) -> str:
     )
 
 
-def _texts_of_key(key: bytes, count: int) -> list[str | None]:
-    """The text each key field has by the record's key; all that it says for each, where it is not made of so many."""
+def _texts_of_key(key: bytes, count: int) -> list[str] | None:
+    """The text of each key field by the record's key; None if it does not say one for each."""
     # Bytes that are not UTF-8 become what no decoded text holds: they agree with nothing.
     text = key.decode(errors="surrogateescape")
     if count == 1:
@@ -173,7 +180,7 @@ def _texts_of_key(key: bytes, count: int) -> list[str | None]:
     try:
         parts = json.loads(text)
     except (ValueError, RecursionError):
-        parts = None
+        return None
     if type(parts) is list and len(parts) == count and all(type(part) is str for part in parts):
         return parts
-    return [text] * count
+    return None

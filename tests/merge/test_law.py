@@ -1,0 +1,203 @@
+"""What holds for any sequence of commands: the law of delta replay, and the rest that only random records find."""
+
+import json
+from copy import deepcopy
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.merge import MergePolicy, apply_delta, conflated_delta, diff, insert, merge, remove_paths, touch
+from processor.merge.pointer import names
+
+PROVED = settings(max_examples=300, deadline=None, print_blob=True)
+
+# Few names and few values, so that records meet; names that need escaping; values that Python confuses.
+NAMES = st.sampled_from(["a", "b", "a/b", "~", "~1", ""])
+SCALARS = st.sampled_from([None, True, False, 0, 1, 0.0, -0.0, 1.0, "", "1", 2**63])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+RECORDS = st.dictionaries(NAMES, VALUES, max_size=4)
+POINTERS = st.lists(NAMES, min_size=1, max_size=3).map(
+    lambda path: "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
+)
+POLICIES = st.builds(MergePolicy, st.sampled_from(["ignore", "set", "remove"]), st.sampled_from([None, 1, 2]))
+COMMANDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), RECORDS),
+        st.tuples(st.just("delta_publish"), RECORDS),
+        st.tuples(st.just("remove"), st.tuples(RECORDS, st.lists(POINTERS, max_size=3))),
+        st.tuples(st.just("sow_delete"), st.none()),
+    ),
+    max_size=8,
+)
+
+
+def written(value):
+    """A value as text that tells 1 from 1.0 from true and 0.0 from -0.0; the order of members is no difference."""
+    return json.dumps(value, sort_keys=True)
+
+
+def execute(record, command, body, policy):
+    """What the delta merge does with one command, by the public functions only."""
+    old, body = deepcopy(record), deepcopy(body)
+    if command == "publish":
+        return diff(old, body)
+    if command == "delta_publish":
+        return insert(body, policy) if record is None else merge(old, body, policy)
+    delta, pointers = body
+    merged = (insert(delta, policy) if record is None else merge(deepcopy(record), delta, policy)).record
+    remove_paths(merged, pointers, [])
+    return diff(old, merged)
+
+
+def expected(record, delta, nulls, depth):
+    """The rules again, written for reading: a new record, nothing shared, no speed."""
+    result = deepcopy(record)
+    for name, new in delta.items():
+        old = result.get(name)
+        if new is None and nulls == "ignore":
+            continue
+        if new is None and nulls == "remove":
+            result.pop(name, None)
+        elif type(new) is dict and depth != 1:
+            below = depth and depth - 1
+            result[name] = expected(old if type(old) is dict else {}, new, nulls, below)
+        else:
+            result[name] = deepcopy(new)
+    return result
+
+
+@PROVED
+@given(COMMANDS, POLICIES)
+def test_delta_replay_equals_the_record_after_every_command(commands, policy):
+    """The law: from nothing, a key's deltas in order give the record at every step, whatever was commanded."""
+    record = replayed = None
+    for command, body in commands:
+        if command == "sow_delete":
+            record = replayed = None
+            continue
+        change = execute(record, command, body, policy)
+        record = change.record
+        before = written(change.delta)
+        replayed = apply_delta(replayed, change.delta, change.removed)
+        assert written(replayed) == written(record)
+        assert written(change.delta) == before, "the delta stays the subscriber's"
+
+
+@PROVED
+@given(RECORDS, RECORDS, POLICIES)
+def test_merging_does_what_the_rules_say(record, delta, policy):
+    """The fast merge and the plain reading of the rules agree, in the order of members too."""
+    wanted = expected(record, delta, policy.null_policy, policy.merge_depth)
+    change = merge(deepcopy(record), deepcopy(delta), policy)
+    assert json.dumps(change.record) == json.dumps(wanted) or policy.merge_depth is not None
+    assert written(change.record) == written(wanted)
+    assert written(insert(deepcopy(delta), policy).record) == written(
+        expected({}, delta, policy.null_policy, policy.merge_depth)
+    )
+
+
+@PROVED
+@given(RECORDS, RECORDS, POLICIES)
+def test_the_change_of_a_merge_is_the_diff(record, delta, policy):
+    """The change found while merging is the exact difference between the record before and after."""
+    change = merge(deepcopy(record), deepcopy(delta), policy)
+    exact = diff(record, change.record)
+    assert written(change.delta) == written(exact.delta)
+    assert sorted(change.removed) == sorted(exact.removed)
+
+
+@PROVED
+@given(RECORDS, RECORDS, POLICIES)
+def test_a_delta_twice_is_a_delta_once(record, delta, policy):
+    """The second time nothing changes."""
+    once = merge(deepcopy(record), deepcopy(delta), policy).record
+    again = merge(deepcopy(once), deepcopy(delta), policy)
+    assert written(again.record) == written(once)
+    assert (again.delta, again.removed) == ({}, [])
+
+
+@PROVED
+@given(RECORDS, RECORDS, POLICIES)
+def test_a_merge_leaves_alone_what_the_delta_does_not_name(record, delta, policy):
+    """Every other member keeps its value, its type and its place."""
+    change = merge(deepcopy(record), deepcopy(delta), policy)
+    assert written({k: v for k, v in change.record.items() if k not in delta}) == written(
+        {k: v for k, v in record.items() if k not in delta}
+    )
+    kept = [name for name in change.record if name in record]
+    assert kept == [name for name in record if name in change.record]
+
+
+@PROVED
+@given(RECORDS, RECORDS)
+def test_a_publish_after_anything_is_the_published_record(old, new):
+    """A full publish leaves nothing of the record before, and neither record is touched by comparing."""
+    before = written(old), written(new)
+    change = diff(old, new)
+    assert change.record is new
+    assert (written(old), written(new)) == before
+    assert written(apply_delta(deepcopy(old), change.delta, change.removed)) == written(new)
+
+
+@PROVED
+@given(RECORDS)
+def test_no_difference_is_an_empty_change(record):
+    """A record against its own copy: no delta, nothing removed."""
+    change = diff(record, deepcopy(record))
+    assert (change.delta, change.removed) == ({}, [])
+
+
+@PROVED
+@given(st.none() | RECORDS, COMMANDS, POLICIES)
+def test_a_conflated_delta_brings_the_delivered_record_to_the_final_one(delivered, commands, policy):
+    """The law for conflation: however many updates an interval folds, its one delta ends at the last of them."""
+    record, touched = deepcopy(delivered), {}
+    for command, body in commands:
+        if command != "sow_delete":
+            change = execute(record, command, body, policy)
+            touch(touched, change)
+            record = deepcopy(change.record)
+    if record is None:
+        return
+    before = written(record), written(delivered)
+    delta, removed = conflated_delta(delivered, record, touched)
+    assert written(apply_delta(deepcopy(delivered), delta, removed)) == written(record)
+    assert (written(record), written(delivered)) == before
+    assert removed == ([] if delivered is None else sorted(removed, key=diff(delivered, record).removed.index))
+
+
+def leaves(delta, path=()):
+    """The paths a change names: down to what is not an object, or an empty one."""
+    for name, value in delta.items():
+        if type(value) is dict and value:
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name)
+
+
+def find(record, path):
+    """The value at a path in a list, or an empty list where there is none."""
+    for name in path:
+        if type(record) is not dict or name not in record:
+            return []
+        record = record[name]
+    return [record]
+
+
+@PROVED
+@given(RECORDS, st.lists(RECORDS, max_size=4))
+def test_a_conflated_delta_tells_every_touched_path_that_is_left(delivered, updates):
+    """A path that any update of the interval changed is told with its last value, also if that is the first again."""
+    record, touched, changed = delivered, {}, set()
+    for update in [*updates, delivered]:
+        change = diff(record, update)
+        touch(touched, change)
+        changed.update(leaves(change.delta), map(names, change.removed))
+        record = update
+    delta, _ = conflated_delta(delivered, record, touched)
+    for path in changed:
+        assert written(find(delta, path)) == written(find(record, path))

@@ -1,0 +1,207 @@
+"""The rules of merging a delta, one test a rule, in the spec's order and words."""
+
+from decimal import Decimal
+
+import pytest
+
+from processor.errors import RecordRejected
+from processor.merge import KeyFields, MergePolicy, compile_merge, diff, insert, merge, remove_paths
+from processor.record import Change
+
+DEFAULT = MergePolicy()
+POLICIES = [MergePolicy(nulls, depth) for nulls in ("ignore", "set", "remove") for depth in (None, 1, 2)]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_rule_1_a_field_replaces_and_a_new_one_is_appended(policy):
+    """A delta's field takes the record's place, a new one comes last, and the order of the others stays."""
+    change = merge({"a": 1, "b": 2, "c": 3}, {"d": 4, "b": 5}, policy)
+    assert list(change.record.items()) == [("a", 1), ("b", 5), ("c", 3), ("d", 4)]
+    assert change.delta == {"d": 4, "b": 5}
+    assert change.removed == []
+
+
+@pytest.mark.parametrize("nulls", ["ignore", "set", "remove"])
+def test_rule_2_an_object_merges_into_an_object_to_any_depth(nulls):
+    """Under every null policy objects meet field by field, and the computed delta names only what differs."""
+    record = {"a": {"b": {"c": {"x": 1, "y": 2}}, "k": 0}}
+    change = merge(record, {"a": {"b": {"c": {"y": 3, "z": 4}}}}, MergePolicy(nulls))
+    assert change.record == {"a": {"b": {"c": {"x": 1, "y": 3, "z": 4}}, "k": 0}}
+    assert change.delta == {"a": {"b": {"c": {"y": 3, "z": 4}}}}
+
+
+def test_rule_2_merge_depth_1_replaces_nested_objects_as_they_are():
+    """With `merge_depth: 1` a nested object replaces whole, nulls inside it too; what it lost is in `removed`."""
+    record = {"id": 1, "a": {"x": 1, "y": {"z": 2}}, "gone": 1}
+    change = merge(record, {"a": {"x": 1, "n": None}, "gone": None}, MergePolicy("remove", 1))
+    assert change == Change({"id": 1, "a": {"x": 1, "n": None}}, {"a": {"n": None}}, ["/a/y", "/gone"])
+
+
+def test_rule_2_merge_depth_2_merges_one_nested_level():
+    """With `merge_depth: 2` objects in the record merge, those inside them are replaced."""
+    change = merge({"a": {"x": 1, "b": {"y": 1}}}, {"a": {"b": {"z": 2}}}, MergePolicy(merge_depth=2))
+    assert change == Change({"a": {"x": 1, "b": {"z": 2}}}, {"a": {"b": {"z": 2}}}, ["/a/b/y"])
+
+
+def test_rule_3_arrays_replace_whole():
+    """Nothing merges inside an array: the spec's own example."""
+    record = {"contents": {"packages": [{"n": "A"}, {"n": "B"}], "kept": 1}}
+    change = merge(record, {"contents": {"packages": [{"n": "C"}]}}, DEFAULT)
+    assert change.record == {"contents": {"packages": [{"n": "C"}], "kept": 1}}
+    assert change.delta == {"contents": {"packages": [{"n": "C"}]}}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("old", [1, "s", [1], {"x": 1}, None, True])
+@pytest.mark.parametrize("new", [2, "t", [2], {"y": 2}, False])
+def test_rule_3_a_value_of_another_kind_replaces_whole(policy, old, new):
+    """Scalar, object and array replace one another, and the computed delta holds the whole new value."""
+    if type(old) is dict and type(new) is dict:
+        return
+    change = merge({"a": old}, {"a": new}, policy)
+    assert change == Change({"a": new}, {"a": new}, [])
+
+
+@pytest.mark.parametrize("nulls", ["ignore", "set", "remove"])
+def test_rule_4_an_empty_object_merges_into_an_object_as_nothing(nulls):
+    """`{}` onto an object changes nothing."""
+    assert merge({"a": {"x": 1}}, {"a": {}}, MergePolicy(nulls)) == Change({"a": {"x": 1}}, {}, [])
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize(
+    ("old", "empty"), [(5, {}), ([1], {}), (None, {}), ([1], []), ({"x": 1}, []), ("s", ""), ({"x": 1}, "")]
+)
+def test_rule_4_an_empty_value_replaces_anything_else(policy, old, empty):
+    """`{}` onto what is no object, `[]` and the empty string onto anything: they replace it."""
+    assert merge({"a": old}, {"a": empty}, policy) == Change({"a": empty}, {"a": empty}, [])
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_rule_5_a_missing_field_is_unchanged(policy):
+    """What the delta does not name stays, and an empty delta changes nothing."""
+    assert merge({"a": 1, "b": None}, {}, policy) == Change({"a": 1, "b": None}, {}, [])
+
+
+def test_rule_6_null_is_ignored_by_default():
+    """Under `ignore` a null is as if missing, at any depth of an existing or of a new object, but not in an array."""
+    change = merge(
+        {"a": 1, "o": {"x": 1}}, {"a": None, "o": {"x": None, "y": 2}, "n": {"p": None, "q": [None]}}, DEFAULT
+    )
+    assert change.record == {"a": 1, "o": {"x": 1, "y": 2}, "n": {"q": [None]}}
+    assert change.delta == {"o": {"y": 2}, "n": {"q": [None]}}
+
+
+def test_rule_6_null_is_a_value_under_set():
+    """Under `set` a null is stored, once: storing it again changes nothing."""
+    delta = {"a": None, "o": {"x": None}, "n": {"p": None}}
+    change = merge({"a": 1, "o": {"x": 1}}, delta, MergePolicy("set"))
+    assert change.record == change.delta == {"a": None, "o": {"x": None}, "n": {"p": None}}
+    assert merge(change.record, {"a": None, "o": {"x": None}, "n": {"p": None}}, MergePolicy("set")).delta == {}
+
+
+def test_rule_6_null_removes_under_remove():
+    """Under `remove` a null takes the field away, and says so with an escaped pointer; where there is none, nothing."""
+    delta = {"a/b": None, "o": {"~x": None, "none": None}, "n": {"p": None}}
+    change = merge({"a/b": 1, "o": {"~x": 1, "y": 2}}, delta, MergePolicy("remove"))
+    assert change == Change({"o": {"y": 2}, "n": {}}, {"n": {}}, ["/a~1b", "/o/~0x"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "record"),
+    [
+        (MergePolicy("ignore"), {"b": {"d": [None]}}),
+        (MergePolicy("remove"), {"b": {"d": [None]}}),
+        (MergePolicy("set"), {"a": None, "b": {"c": None, "d": [None]}}),
+        (MergePolicy("ignore", 1), {"b": {"c": None, "d": [None]}}),
+    ],
+    ids=str,
+)
+def test_rule_6_the_first_delta_of_a_key_loses_its_nulls_by_policy(policy, record):
+    """Merged into no record, a delta is itself, less the nulls at the levels that merge; all of it is the change."""
+    change = insert({"a": None, "b": {"c": None, "d": [None]}}, policy)
+    assert change == Change(record, record, [])
+
+
+def test_rule_6_header_remove_takes_fields_after_the_merge():
+    """Removed paths leave the merged record, those that were not there are not reported, and the diff is exact."""
+    old = {"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}
+    record = merge({"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}, {"a": 2, "new": 3}, DEFAULT).record
+    assert remove_paths(record, ["/a", "/new", "/o/x~1y", "/nope", "/s/deeper"], ["/id"]) == ["/a", "/new", "/o/x~1y"]
+    assert diff(old, record) == Change({"id": 1, "o": {"z": 2}, "s": 5}, {}, ["/o/x~1y", "/a"])
+
+
+@pytest.mark.parametrize(
+    "pointers", ["/a", {"a": 1}, None, [1], ["a"], ["/a", "/~2"], [""], ["/id"], ["/o"], ["/o/key"]], ids=str
+)
+def test_rule_6_a_bad_header_remove_is_rejected_and_removes_nothing(pointers):
+    """Anything but a list of pointers, and any pointer that would take a key field along, is `bad_header`."""
+    record = {"id": 1, "a": 1, "o": {"key": 2}}
+    with pytest.raises(RecordRejected) as caught:
+        remove_paths(record, pointers, ["/id", "/o/key"])
+    assert caught.value.reason == "bad_header"
+    assert record == {"id": 1, "a": 1, "o": {"key": 2}}
+
+
+def test_rule_6_nulls_in_a_full_publish_are_stored():
+    """A publish keeps its nulls, and a null that appears is a change."""
+    assert diff({"a": 1}, {"a": None, "b": None}) == Change({"a": None, "b": None}, {"a": None, "b": None}, [])
+
+
+def test_rule_7_a_delta_that_disagrees_with_its_key_is_rejected():
+    """`key_mismatch` names the field and both texts."""
+    with pytest.raises(RecordRejected, match=r"key_mismatch: /id is '8', but the record's key says '7'"):
+        KeyFields(("/id",)).check(b"7", {"id": 8, "a": 1})
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_rule_8_a_repeated_value_is_no_change(policy):
+    """Values that are there already give an empty change: the update itself is the caller's to count."""
+    record = {"a": 1, "o": {"x": [1, {"p": 1, "q": 2}]}}
+    assert merge(record, {"a": 1, "o": {"x": [1, {"q": 2, "p": 1}]}}, policy).delta == {}
+
+
+FOUR_VALUES = [1, 1.0, True, "1"]
+STRICTLY_DIFFERENT = [
+    *((one, other) for one in FOUR_VALUES for other in FOUR_VALUES if one is not other),
+    (0, False),
+    (0.0, -0.0),
+    (Decimal("1.10"), Decimal("1.1")),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: [{"p": [v]}], lambda v: {"q": v}])
+@pytest.mark.parametrize(("old", "new"), STRICTLY_DIFFERENT)
+def test_rule_9_type_matters(policy, wrap, old, new):
+    """What Python calls equal but JSON writes differently is a change, at the top, in objects and in arrays."""
+    change = merge({"a": wrap(old)}, {"a": wrap(new)}, policy)
+    assert repr(change.record) == repr(change.delta) == repr({"a": wrap(new)})
+    assert repr(diff({"a": wrap(old)}, {"a": wrap(new)}).delta) == repr({"a": wrap(new)})
+
+
+def test_deltas_meet_the_record_one_after_another():
+    """Merging does not compose: a scalar between two objects forgets the first, as the spec's example says."""
+    fold = compile_merge(DEFAULT)
+    record = {"a": {"y": 2}}
+    fold(record, {"a": 5})
+    assert fold(record, {"a": {"x": 1}}) == Change({"a": {"x": 1}}, {"a": {"x": 1}}, [])
+
+
+def test_a_publish_that_empties_an_object_tells_what_is_gone():
+    """`{"a": {"y": 2}}` → `{"a": {}}` is the pointer /a/y and nothing else."""
+    assert diff({"a": {"y": 2}}, {"a": {}}) == Change({"a": {}}, {}, ["/a/y"])
+
+
+def test_the_first_record_of_a_key_is_all_delta():
+    """Without an old record the change is the record itself, the same object: it is encoded once."""
+    record = {"id": 1, "a": None}
+    change = diff(None, record)
+    assert change.delta is change.record is record
+    assert change.removed == []
+
+
+def test_a_merge_depth_of_nothing_is_refused():
+    """At depth 0 not even the record would merge."""
+    with pytest.raises(ValueError, match="at least 1"):
+        MergePolicy(merge_depth=0)
