@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from processor.codec.contract import Codec
 from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from processor.record import (
@@ -25,6 +26,7 @@ from processor.record import (
     Headers,
     Kind,
     Name,
+    Outgoing,
     Record,
     RejectReason,
     Stored,
@@ -44,6 +46,7 @@ __all__ = [
     "Input",
     "Kind",
     "Name",
+    "Outgoing",
     "Output",
     "Processor",
     "Record",
@@ -81,23 +84,6 @@ class Output(NamedTuple):
     """True if the key's hash chooses the partition; False: the input's partition number, always."""
 
 
-class Codec(Protocol):
-    """Bytes ⇄ plain Python values of one message type."""
-
-    can_delta: bool
-    """False for types that carry full messages only."""
-
-    def decode(self, data: bytes) -> Value:
-        """Parse one message.
-
-        Raises:
-            RecordRejected: `undecodable` or `too_deep`, with the position.
-        """
-
-    def encode(self, value: Value) -> bytes:
-        """Write one message."""
-
-
 class State(Protocol):
     """The last record of every key of this partition: the processor's own changes are seen at once."""
 
@@ -127,7 +113,7 @@ class Context(Protocol):
     def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send a record to one of the declared outputs, in the transaction that commits this input."""
 
-    def forward_many(self, output: Role, records: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
+    def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
         """`forward` for a whole batch: key, value and headers of each, in order."""
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:

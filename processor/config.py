@@ -63,7 +63,7 @@ class TopicConfig(Section):
     """What a null in a delta does (merge.md, rule 6)."""
     merge_depth: int | None = Field(default=None, ge=1)
     """How deep objects merge; None is to any depth, 1 replaces nested objects whole."""
-    max_depth: int = Field(default=128, ge=1, le=500)
+    max_depth: int = Field(default=128, ge=1, le=254)
     """Deepest nesting accepted."""
     max_record_bytes: int = Field(default=1_048_576, ge=1)
     """Largest input and largest merged record; larger ones are rejected as `too_large`."""
@@ -92,10 +92,10 @@ class ProcessorConfig(Section):
 
     use: str
     """Its name in the entry-point group `sowstream.processors`."""
-    underlying: TopicName
-    """The topic it reads, or, for a processor of its own input, its own name."""
-    partitions: int = Field(default=4, ge=1, le=10_000)
-    """Partitions of its topics; a processor that reads another family has that family's number."""
+    underlying: TopicName | None = None
+    """The topic whose SOW it reads; none for a processor that reads its own `<name>.publish`."""
+    topic: TopicConfig = Field(default_factory=TopicConfig)
+    """What holds for its own records; one with an `underlying` has the underlying's."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """What its settings model takes."""
 
@@ -215,7 +215,10 @@ class Config(BaseSettings):
             return self.topics[name]
         if name in self.conflated:
             return self._root(name)
-        raise ConfigurationError(unknown_name("topic", name, [*self.topics, *self.conflated]))
+        if name in self.processors:
+            section = self.processors[name]
+            return section.topic if section.underlying is None else self.topic(section.underlying)
+        raise ConfigurationError(unknown_name("topic", name, [*self.topics, *self.conflated, *self.processors]))
 
     def shown(self) -> dict[str, Any]:
         """The tree as plain values, secrets hidden: fit for a log."""

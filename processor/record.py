@@ -17,6 +17,9 @@ Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = list[Header]
 """Headers in the order they stand in the record. A name may occur more than once; the last one counts."""
 
+Outgoing: TypeAlias = tuple[bytes | None, bytes | None, Headers]
+"""A record on its way out: key, value (None: a tombstone) and headers."""
+
 
 class Record(NamedTuple):
     """One record of an input topic, as it came from Kafka; nothing is decoded yet."""
@@ -98,12 +101,15 @@ class Name:
     NO_CONFLATE: Final = "no_conflate"
     DLQ_REASON: Final = "dlq_reason"
     DLQ_DETAIL: Final = "dlq_detail"
+    EXPIRATION: Final = "expiration"
+    ACK_TYPE: Final = "ack_type"
+    COMMAND_ID: Final = "command_id"
 
 
 OUR_HEADERS: Final[frozenset[str]] = frozenset(
-    value for attribute, value in vars(Name).items() if not attribute.startswith("_")
+    value for name, value in vars(Name).items() if not name.startswith("_") and name != "NO_CONFLATE"
 )
-"""Every name above: what a publisher sends under these does not travel on by itself."""
+"""What a publisher sends under these names does not travel on by itself; `no_conflate` does, to the conflated topics."""
 
 
 def header_text(headers: Headers | None, name: str) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from processor.errors import Stop
 from processor.kafka import failure, properties
+from processor.kafka.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,11 @@ class GroupConsumer:
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""
         self._consumer.pause([TopicPartition(self.topic, partition)])
+
+    def lag(self, partition: int, offset: int) -> int:
+        """How many offsets an input position is behind the end, as far as is known without asking."""
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
+        return max(0, end - offset)
 
     def group_metadata(self) -> Any:
         """What a transaction needs to prove that we are still a member."""

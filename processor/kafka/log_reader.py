@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from processor.kafka import failure, properties
+from processor.kafka.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

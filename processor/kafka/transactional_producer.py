@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from processor.record import Headers
-
-Outgoing: TypeAlias = "tuple[bytes, bytes | None, Headers | None]"
-"""Key, value (None: a tombstone) and headers of a record on its way out."""
+    from processor.record import Headers, Outgoing
 
 _CALL_TIMEOUT_S = 5.0  # One try of a transaction call; retriable failures are tried again until the deadline.
 _SLOW_COMMIT_S = 5.0
@@ -148,7 +145,7 @@ class TransactionalProducer:
         self,
         topic: str,
         value: bytes | None,
-        key: bytes,
+        key: bytes | None,
         partition: int,
         headers: Headers | None,
         error: BaseException,

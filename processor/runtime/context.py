@@ -1,0 +1,78 @@
+"""What a processor sees of the runtime: its state, its outputs, the clock; and what it asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from processor.errors import SowstreamError
+from processor.record import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.api import Codec, State
+    from processor.config import TopicConfig
+    from processor.record import Headers, Outgoing, Record, RejectReason
+    from processor.runtime.pipeline import Pipeline
+    from processor.state.transactional import TransactionalState
+    from processor.topics import Role
+
+
+class UndeclaredOutput(SowstreamError):
+    """A processor forwarded to an output that it does not declare."""
+
+
+class TaskContext:
+    """One partition's `Context`. What is forwarded waits here until the task hands it to the transaction."""
+
+    def __init__(self, pipeline: Pipeline, partition: int, codec: Codec, state: TransactionalState) -> None:
+        self.name = pipeline.name
+        self.partition = partition
+        self.topic: TopicConfig = pipeline.topic
+        self.codec = codec
+        self.state: State = state
+        self.now_ms = 0
+        self.held_offset: int | None = None
+        self.events: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
+        self._source = pipeline.source
+        self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles}
+
+    def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
+        """Send one record to an output."""
+        self.forward_many(output, [(key, value, headers)])
+
+    def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
+        """Send records to an output."""
+        try:
+            self._outputs[output].extend(records)
+        except KeyError:
+            raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which its `outputs` do not declare") from None
+
+    def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
+        """Send an input record to the dead-letter topic, whole, with the reason."""
+        source = f"{self._source}/{self.partition}/{record.offset}"
+        headers: Headers = [
+            *(record.headers or ()),
+            (Name.DLQ_REASON, reason.encode()),
+            (Name.DLQ_DETAIL, detail.encode(errors="replace")[:4096]),
+            (Name.SOURCE, source.encode()),
+        ]
+        self._outputs["dlq"].append((record.key, record.value, headers))
+        self.rejected[reason] += 1
+
+    def hold(self, offset: int | None) -> None:
+        """Do not commit input positions above this offset."""
+        self.held_offset = offset
+
+    def count(self, event: str, amount: int = 1) -> None:
+        """Count an event."""
+        self.events[event] += amount
+
+    def take_outputs(self) -> dict[Role, list[Outgoing]]:
+        """What was forwarded since the last time, by role; roles without records are left out."""
+        taken = {role: records for role, records in self._outputs.items() if records}
+        for role in taken:
+            self._outputs[role] = []
+        return taken

@@ -1,0 +1,95 @@
+"""Every metric of a worker, in one table; threads add to them a batch at a time, never per record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.record import Outgoing
+    from processor.runtime.task import TaskState
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+CONSUMED = Counter("sowstream_records_consumed_total", "Input records given to a processor.", ["processor"])
+EMITTED = Counter("sowstream_records_emitted_total", "Records forwarded to an output.", ["processor", "output"])
+EMITTED_BYTES = Counter("sowstream_emitted_bytes_total", "Bytes of their values.", ["processor", "output"])
+REJECTED = Counter("sowstream_records_rejected_total", "Input records sent to the DLQ.", ["processor", "reason"])
+EVENTS = Counter("sowstream_events_total", "What a processor counts itself.", ["processor", "event"])
+COMMITS = Histogram(
+    "sowstream_commit_seconds", "How long transactions took to commit.", ["processor"], buckets=_SECONDS
+)
+ABORTED = Counter("sowstream_transactions_aborted_total", "Transactions rolled back.", ["processor", "cause"])
+REBALANCES = Counter("sowstream_rebalances_total", "Changes of the assignment.", ["processor", "kind"])
+WORKED = Counter("sowstream_worked_seconds_total", "Time spent processing.", ["processor"])
+WAITED = Counter("sowstream_waited_seconds_total", "Time spent waiting for input.", ["processor"])
+TASK_STATE = Gauge("sowstream_task_state", "1 for the state a partition is in.", ["processor", "partition", "state"])
+RESTORE_REMAINING = Gauge(
+    "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
+)
+LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
+
+
+class ThreadMetrics:
+    """One thread's share: the same metrics, labelled with its processor."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+        self._consumed = CONSUMED.labels(processor)
+        self._commits = COMMITS.labels(processor)
+        self._worked, self._waited = WORKED.labels(processor), WAITED.labels(processor)
+        self._shown: set[tuple[int, str]] = set()
+
+    def consumed(self, count: int) -> None:
+        """Records were processed."""
+        self._consumed.inc(count)
+
+    def emitted(self, role: str, outgoing: Sequence[Outgoing]) -> None:
+        """Records were forwarded to an output."""
+        EMITTED.labels(self._processor, role).inc(len(outgoing))
+        size = sum([len(value) for _, value, _ in outgoing if value is not None])
+        EMITTED_BYTES.labels(self._processor, role).inc(size)
+
+    def loop(self, waited_s: float, worked_s: float) -> None:
+        """The loop turned once."""
+        self._waited.inc(waited_s)
+        self._worked.inc(worked_s)
+
+    def committed(self, seconds: float) -> None:
+        """A transaction was committed."""
+        self._commits.observe(seconds)
+
+    def counts(self, events: Mapping[str, int], rejected: Mapping[str, int]) -> None:
+        """What a processor counted and rejected in a committed transaction."""
+        for event, count in events.items():
+            EVENTS.labels(self._processor, event).inc(count)
+        for reason, count in rejected.items():
+            REJECTED.labels(self._processor, reason).inc(count)
+
+    def aborted(self, cause: str) -> None:
+        """A transaction was rolled back."""
+        ABORTED.labels(self._processor, cause).inc()
+
+    def rebalanced(self, kind: str, states: Mapping[int, TaskState]) -> None:
+        """The assignment changed."""
+        REBALANCES.labels(self._processor, kind).inc()
+        self.states(states, {})
+
+    def states(self, states: Mapping[int, TaskState], remaining: Mapping[int, int]) -> None:
+        """The partitions' states now; partitions that left are shown no more."""
+        now = {(partition, state.value) for partition, state in states.items()}
+        for partition, state in self._shown - now:
+            TASK_STATE.remove(self._processor, partition, state)
+        for partition, state in now - self._shown:
+            TASK_STATE.labels(self._processor, partition, state).set(1)
+        self._shown = now
+        for partition in states:
+            RESTORE_REMAINING.labels(self._processor, partition).set(remaining.get(partition, 0))
+
+    def lag(self, lags: Mapping[int, int]) -> None:
+        """How far each partition is behind its input."""
+        for partition, lag in lags.items():
+            LAG.labels(self._processor, partition).set(lag)

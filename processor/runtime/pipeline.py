@@ -1,0 +1,140 @@
+"""What runs: from settings to processors, their topics and their settings."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from processor.api import Processor
+from processor.config import unknown_name
+from processor.errors import ConfigurationError
+from processor.topics import Role, TopicSpec, family_specs, topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from processor.config import Config, TopicConfig
+
+GROUP = "sowstream.processors"
+
+
+class Pipeline(NamedTuple):
+    """One processor between its input topic and its family of output topics."""
+
+    name: str
+    """The family of its outputs, and the last part of its consumer group."""
+    processor_type: type[Processor]
+    """The plug-in; one instance for each partition."""
+    settings: BaseModel
+    """What the plug-in's settings model made of its section."""
+    topic: TopicConfig
+    """What holds for the records."""
+    source: str
+    """The Kafka topic it reads."""
+    roles: tuple[Role, ...]
+    """The topics of its own family: its input where that is its own, its outputs, and the dead-letter topic."""
+    repartitioned: frozenset[Role]
+    """Outputs whose partition the key's hash chooses."""
+
+    def output(self, role: Role) -> str:
+        """The Kafka topic behind an output."""
+        return topic_name(self.name, role)
+
+
+def installed() -> dict[str, type[Processor]]:
+    """Every processor that an installed package offers.
+
+    Raises:
+        ConfigurationError: an entry point does not lead to a Processor.
+    """
+    found: dict[str, type[Processor]] = {}
+    for entry_point in entry_points(group=GROUP):
+        processor_type = entry_point.load()
+        if not (isinstance(processor_type, type) and issubclass(processor_type, Processor)):
+            raise ConfigurationError(f"entry point {entry_point.name!r} ({entry_point.value}) is not a Processor")
+        found[entry_point.name] = processor_type
+    return found
+
+
+def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
+    """The pipelines of these names, or of all that are configured if there are none.
+
+    Raises:
+        ConfigurationError: a name or a plug-in is unknown, or its settings do not fit.
+    """
+    known = [*config.topics, *config.conflated, *config.processors]
+    chosen = list(names) or known
+    plugins = installed()
+    result = []
+    for name in chosen:
+        if name not in known:
+            raise ConfigurationError(unknown_name("topic", name, known))
+        result.append(_pipeline(config, name, plugins))
+    return result
+
+
+def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
+    """Every topic that these pipelines need, as it should be."""
+    return [
+        spec
+        for pipeline in pipelines(config, names)
+        for spec in family_specs(
+            pipeline.name, pipeline.roles, partitions=pipeline.topic.partitions, settings=pipeline.topic.config
+        )
+    ]
+
+
+def source_spec(pipeline: Pipeline) -> TopicSpec:
+    """The topic a pipeline reads, as it should be; another family's, perhaps."""
+    role = pipeline.processor_type.input.role
+    family = pipeline.source.removesuffix(f".{role}")
+    (spec,) = family_specs(family, (role,), partitions=pipeline.topic.partitions)
+    return spec
+
+
+def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:
+    """The section of one name, whichever it is in, as a pipeline."""
+    section: BaseModel
+    if name in config.topics:
+        plugin, underlying = "delta_merge", name
+        section, topic = config.topics[name], config.topics[name]
+    elif name in config.conflated:
+        plugin, underlying = "conflate", config.conflated[name].underlying
+        section, topic = config.conflated[name], config.topic(name)
+    else:
+        plugin, underlying, section, topic = _third_party(config, name, plugins)
+    processor_type = plugins.get(plugin)
+    if processor_type is None:
+        raise ConfigurationError(
+            f"{name}: {unknown_name('processor', plugin, list(plugins))}; is its package installed?"
+        )
+    own_input: tuple[Role, ...] = () if processor_type.input.from_underlying else (processor_type.input.role,)
+    outputs = tuple(output.role for output in processor_type.outputs)
+    return Pipeline(
+        name=name,
+        processor_type=processor_type,
+        settings=section,
+        topic=topic,
+        source=topic_name(underlying, processor_type.input.role),
+        roles=tuple(dict.fromkeys((*own_input, *outputs, "dlq"))),
+        repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
+    )
+
+
+def _third_party(
+    config: Config, name: str, plugins: dict[str, type[Processor]]
+) -> tuple[str, str, BaseModel, TopicConfig]:
+    """A `processors` section: its settings are the plug-in's own model."""
+    section = config.processors[name]
+    settings: BaseModel = section
+    if (processor_type := plugins.get(section.use)) is not None:
+        if processor_type.input.from_underlying is (section.underlying is None):
+            needs = "needs" if processor_type.input.from_underlying else "has no use for"
+            raise ConfigurationError(f"processors.{name}: {section.use} {needs} an `underlying`")
+        try:
+            settings = processor_type.settings_type.model_validate(section.settings)
+        except ValidationError as error:
+            raise ConfigurationError(f"processors.{name}.settings: {error}") from None
+    return section.use, section.underlying or name, settings, config.topic(name)

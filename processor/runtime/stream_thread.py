@@ -1,0 +1,250 @@
+"""The loop: poll → process → emit → commit → apply, for all partitions of one pipeline that this thread owns.
+
+What happens in which order is the promise: records and deltas are produced, then committed together with the input
+offsets in one Kafka transaction, and only then the state follows. Whatever goes wrong before the commit is forgotten
+and done again; whatever goes wrong after it is read back from the SOW topic.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from processor.errors import ProducerLost, StateDamaged, TransactionAborted
+from processor.kafka.message import by_partition, records
+from processor.runtime.commit_policy import CommitPolicy
+from processor.runtime.metrics import ThreadMetrics
+from processor.runtime.restore import Restorer
+from processor.runtime.task import Task, TaskState
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from processor.api import Codec
+    from processor.config import RuntimeConfig
+    from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
+    from processor.kafka.message import Message
+    from processor.kafka.transactional_producer import TransactionalProducer
+    from processor.runtime.pipeline import Pipeline
+
+log = structlog.stdlib.get_logger("sowstream.thread")
+
+_IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a conflated topic is 100 ms.
+_BACK_OFF_S = (0.0, 0.1, 0.5, 2.0)  # After transactions that failed one after the other.
+
+
+class Clients(NamedTuple):
+    """What a thread works with; made by the worker, owned by the thread."""
+
+    consumer: Callable[[AssignmentListener], GroupConsumer]
+    """Joins the group, telling the listener of its partitions."""
+    producer: TransactionalProducer
+    """Writes the outputs."""
+    restorer: Restorer
+    """Brings the states back."""
+
+
+class StreamThread:
+    """One pipeline's partitions on one thread, with one consumer and one transaction at a time."""
+
+    def __init__(self, pipeline: Pipeline, clients: Clients, runtime: RuntimeConfig, codec: Codec) -> None:
+        self._pipeline = pipeline
+        self._runtime = runtime
+        self._codec = codec
+        self._producer = clients.producer
+        self._restorer = clients.restorer
+        self._open_consumer = clients.consumer
+        self._consumer: GroupConsumer
+        self._tasks: dict[int, Task] = {}
+        self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
+        self._metrics = ThreadMetrics(pipeline.name)
+        self._written_s = time.monotonic()
+        self._failures = 0  # Transactions that failed in a row.
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop; then commit, let the partitions go and leave the group.
+
+        Raises:
+            Stop: it cannot go on.
+        """
+        self._producer.start()
+        self._consumer = self._open_consumer(self)
+        try:
+            while not stop.is_set():
+                self._step()
+            self._try(self._commit)
+        finally:
+            # Closing revokes: the tasks are closed in `on_revoked`.
+            self._consumer.close()
+            self._restorer.close()
+            self._producer.close()
+            for task in list(self._tasks.values()):
+                self._close(task)
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """New partitions begin with their state; nothing slow happens here."""
+        log.info("assigned", topic=self._pipeline.source, partitions=partitions)
+        for partition in partitions:
+            task = self._tasks[partition] = Task(self._pipeline, partition, self._codec)
+            self._restorer.add(task)
+        self._metrics.rebalanced("assigned", self._states())
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """Partitions that leave: what was done for them is committed first."""
+        self._try(self._commit)
+        self._let_go(partitions)
+        self._metrics.rebalanced("revoked", self._states())
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """Partitions that somebody else has already: what was done for them is forgotten."""
+        self._recover(TransactionAborted("partitions lost"))
+        self._let_go(partitions)
+        self._metrics.rebalanced("lost", self._states())
+
+    def _step(self) -> None:
+        """One turn of the loop."""
+        began_s = time.monotonic()
+        messages = self._poll()
+        polled_s = time.monotonic()
+        self._try(lambda: self._work(messages, polled_s, waited_s=polled_s - began_s))
+        if self._restorer.is_busy:
+            for task, offset in self._restorer.advance(0.0 if messages else _IDLE_POLL_S):
+                task.start(offset)
+                self._consumer.begin(task.partition, offset)
+            self._metrics.states(self._states(), self._restorer.remaining)
+
+    def _poll(self) -> list[Message]:
+        """What is there at once; if nothing is, the first record that comes within the idle time."""
+        most = self._runtime.batch_records_max
+        messages = self._consumer.poll(most, 0.0)
+        if not messages:
+            messages = self._consumer.poll(1, 0.0 if self._restorer.is_busy else _IDLE_POLL_S)
+            if messages:
+                messages += self._consumer.poll(most - 1, 0.0)
+        return messages
+
+    def _work(self, messages: list[Message], began_s: float, *, waited_s: float) -> None:
+        """Process what came, do what is due, commit if it is time."""
+        for partition, parted in by_partition(messages).items():
+            task = self._tasks.get(partition)
+            if task is not None and task.task_state is TaskState.RUNNING:
+                self._process(task, parted)
+        emitted = 0
+        for task in self._running():
+            task.punctuate()
+            emitted += self._emit(task)
+        now_s = time.monotonic()
+        if messages or emitted or self._uncommitted():
+            self._policy.worked(now_s, now_s - began_s, len(messages))
+        if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
+            self._commit()
+        self._metrics.loop(waited_s, now_s - began_s)
+
+    def _process(self, task: Task, messages: list[Message]) -> None:
+        try:
+            task.process(records(messages))
+        except StateDamaged as error:
+            self._heal(task, error)
+            raise TransactionAborted(str(error)) from error
+        self._metrics.consumed(len(messages))
+        self._emit(task)
+
+    def _emit(self, task: Task) -> int:
+        """Hand what the processor forwarded to the transaction; how many records that was."""
+        count = 0
+        for role, outgoing in task.take_outputs().items():
+            topic = self._pipeline.output(role)
+            if role == "sow":
+                task.await_delivery()
+                self._producer.send_marked(topic, task.partition, outgoing, task.delivered)
+            else:
+                chosen = None if role in self._pipeline.repartitioned else task.partition
+                self._producer.send(topic, chosen, outgoing)
+            self._metrics.emitted(role, outgoing)
+            count += len(outgoing)
+        return count
+
+    def _uncommitted(self) -> bool:
+        return any(task.committable_offset > task.committed_offset for task in self._running())
+
+    def _commit(self) -> None:
+        """Commit outputs and input offsets in one transaction, then let the states follow."""
+        tasks = self._running()
+        offsets = {task.partition: task.committable_offset for task in tasks}
+        moved = {p: offset for p, offset in offsets.items() if offset > self._tasks[p].committed_offset}
+        if moved or self._producer.is_open:
+            began_s = time.monotonic()
+            self._producer.commit(self._pipeline.source, moved, self._consumer.group_metadata())
+            self._metrics.committed(time.monotonic() - began_s)
+            for task in tasks:
+                task.committed(max(offsets[task.partition], task.committed_offset))
+                self._metrics.counts(*task.take_counts())
+            self._failures = 0
+        self._policy.committed()
+        self._write_back(tasks)
+
+    def _write_back(self, tasks: list[Task]) -> None:
+        """Bring the stores up to date when much is waiting, or when it has waited long."""
+        now_s = time.monotonic()
+        waiting = sum(task.state.unwritten_bytes for task in tasks)
+        if waiting < self._runtime.write_back_bytes and now_s - self._written_s < self._runtime.write_back_interval_s:
+            return
+        self._written_s = now_s
+        for task in tasks:
+            try:
+                task.state.write(int(time.time() * 1000))
+            except StateDamaged as error:
+                self._heal(task, error)
+                raise TransactionAborted(str(error)) from error
+        self._metrics.lag({task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks})
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do something in a transaction; if it fails, go back to the last commit."""
+        try:
+            action()
+        except TransactionAborted as error:
+            self._recover(error)
+
+    def _recover(self, error: TransactionAborted) -> None:
+        """Forget the open transaction: every running task begins again from what Kafka says was committed."""
+        log.warning("transaction rolled back", pipeline=self._pipeline.name, why=str(error))
+        self._metrics.aborted(type(error).__name__)
+        time.sleep(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
+        self._failures += 1
+        if isinstance(error, ProducerLost):
+            self._producer.start()
+        else:
+            self._producer.abort()
+        for task in self._running():
+            self._consumer.pause(task.partition)
+            task.rewind()
+            self._restorer.add(task)
+        self._policy.committed()
+
+    def _heal(self, task: Task, error: StateDamaged) -> None:
+        """A damaged state is wiped; the rewind that follows restores it."""
+        log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
+        task.state.wipe()
+
+    def _let_go(self, partitions: list[int]) -> None:
+        for partition in partitions:
+            self._restorer.remove(partition)
+            if (task := self._tasks.pop(partition, None)) is not None:
+                self._close(task)
+        log.info("let go", topic=self._pipeline.source, partitions=partitions)
+
+    def _close(self, task: Task) -> None:
+        try:
+            task.close()
+        except StateDamaged as error:
+            # The next owner finds the damage and restores.
+            log.error("closing a state failed", partition=task.partition, why=str(error))
+
+    def _running(self) -> list[Task]:
+        return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]
+
+    def _states(self) -> dict[int, TaskState]:
+        return {partition: task.task_state for partition, task in self._tasks.items()}

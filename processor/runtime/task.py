@@ -1,0 +1,205 @@
+"""One partition of a pipeline: its processor, its state, and where it stands between two commits."""
+
+from __future__ import annotations
+
+import enum
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from processor.errors import SowstreamError, StateDamaged, Stop, TransactionAborted
+from processor.runtime.context import TaskContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from processor.api import Codec, Processor
+    from processor.record import Outgoing, Record
+    from processor.runtime.pipeline import Pipeline
+    from processor.state.transactional import TransactionalState
+    from processor.topics import Role
+
+log = structlog.stdlib.get_logger("sowstream.task")
+
+
+class TaskState(enum.Enum):
+    """Where a task is in its life.
+
+    ::
+
+        CREATED ──open──▶ RESTORING ──start──▶ RUNNING
+           │                │    ▲                │ │
+           │                │    └────rewind──────┘ │
+           └─────close──────┴──────close────────────┴──▶ CLOSED
+
+    A rewind follows every aborted transaction: the task forgets what was not committed and begins again from what
+    Kafka says was. The same way serves an abort, a lost producer and a commit nobody knows the end of.
+    """
+
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+_LEGAL: Final = {
+    TaskState.CREATED: {TaskState.RESTORING, TaskState.CLOSED},
+    TaskState.RESTORING: {TaskState.RUNNING, TaskState.CLOSED},
+    TaskState.RUNNING: {TaskState.RESTORING, TaskState.CLOSED},
+    TaskState.CLOSED: set[TaskState](),
+}
+
+
+class ProcessorFailed(TransactionAborted):
+    """A processor raised: the transaction is given up to find the record it failed on."""
+
+
+class Task:
+    """One partition. One thread only."""
+
+    def __init__(
+        self, pipeline: Pipeline, partition: int, codec: Codec, clock_ms: Callable[[], int] | None = None
+    ) -> None:
+        self.pipeline = pipeline
+        self.partition = partition
+        self.task_state = TaskState.CREATED
+        self.state: TransactionalState
+        self.next_offset = -1
+        """The input offset after the last record given to the processor."""
+        self.committed_offset = -1
+        """The input position that Kafka has for us."""
+        self.sow_offset: int | None = None
+        """The SOW offset of the last record delivered in the open transaction."""
+        self._awaited = False
+        self._codec = codec
+        self._clock_ms = clock_ms or _wall_clock_ms
+        self._processor: Processor
+        self._context: TaskContext
+        # A batch that made the processor raise is given again one record at a time, up to its last offset; the
+        # record that fails alone is rejected by us, on the third sight of it.
+        self._careful_until = -1
+        self._failures: dict[int, str] = {}
+
+    def open(self, state: TransactionalState) -> None:
+        """Take the partition's state, as it was left; it may lack the newest records."""
+        self._move(TaskState.RESTORING)
+        self.state = state
+
+    def start(self, offset: int) -> None:
+        """The state is complete: begin processing at an input offset."""
+        self._move(TaskState.RUNNING)
+        self.next_offset = self.committed_offset = offset
+        self._context = TaskContext(self.pipeline, self.partition, self._codec, self.state)
+        self._context.now_ms = self._clock_ms()
+        self._processor = self.pipeline.processor_type()
+        self._processor.init(self._context, self.pipeline.settings)
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Give the processor its next records.
+
+        Raises:
+            ProcessorFailed: it raised; the task is to be rewound.
+        """
+        self._context.now_ms = self._clock_ms()
+        if records[0].offset <= self._careful_until:
+            for record in records:
+                if (detail := self._failures.get(record.offset)) is None:
+                    self._call([record])
+                else:
+                    self._context.reject(record, "plugin_failed", detail)
+        else:
+            self._call(records)
+        self.next_offset = records[-1].offset + 1
+
+    def punctuate(self) -> None:
+        """Let the processor do what is due by the clock."""
+        now_ms = self._context.now_ms = self._clock_ms()
+        self._processor.punctuate(now_ms)
+
+    def take_outputs(self) -> dict[Role, list[Outgoing]]:
+        """What the processor forwarded since the last time."""
+        return self._context.take_outputs()
+
+    def await_delivery(self) -> None:
+        """A SOW record was sent; `delivered` will say where it went."""
+        self._awaited, self.sow_offset = True, None
+
+    def delivered(self, offset: int) -> None:
+        """The last SOW record sent so far stands at this offset."""
+        self.sow_offset = offset
+
+    @property
+    def committable_offset(self) -> int:
+        """The input position that may be committed."""
+        held = self._context.held_offset
+        return self.next_offset if held is None else min(held, self.next_offset)
+
+    def committed(self, offset: int) -> None:
+        """Kafka has committed the transaction; only now the state may follow.
+
+        Raises:
+            TransactionAborted: nobody said where the SOW records went; the state must ask.
+        """
+        if self._awaited and self.sow_offset is None:
+            raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
+        self.state.commit(None if self.sow_offset is None else self.sow_offset + 1)
+        self.committed_offset = offset
+        self._awaited, self.sow_offset = False, None
+        for passed in [failed for failed in self._failures if failed < offset]:
+            del self._failures[passed]
+
+    def take_counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Events and rejections by reason, counted since the last time."""
+        counts = dict(self._context.events), dict(self._context.rejected)
+        self._context.events.clear()
+        self._context.rejected.clear()
+        return counts
+
+    def rewind(self) -> None:
+        """Forget what is not committed; a new processor will begin from there."""
+        self._move(TaskState.RESTORING)
+        self.state.rollback()
+        self._awaited, self.sow_offset = False, None
+        self._close_processor()
+
+    def close(self) -> None:
+        """End the task; what is committed reaches the store, what is not is dropped."""
+        was = self.task_state
+        self._move(TaskState.CLOSED)
+        if was is TaskState.RUNNING:
+            self._close_processor()
+        if was is not TaskState.CREATED:
+            self.state.close(self._clock_ms())
+
+    def _call(self, records: Sequence[Record]) -> None:
+        try:
+            self._processor.process(records)
+        except (Stop, StateDamaged):
+            raise
+        except Exception as error:
+            first, last = records[0].offset, records[-1].offset
+            self._careful_until = max(self._careful_until, last)
+            if first == last:
+                name = self.pipeline.processor_type.__name__
+                self._failures[first] = f"{name} raised {type(error).__name__}: {error}"
+            log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
+            where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
+            raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
+
+    def _close_processor(self) -> None:
+        try:
+            self._processor.close()
+        except SowstreamError:
+            raise
+        except Exception:
+            # A third party's clean-up must not keep the partition from its next owner.
+            log.warning("processor failed to close", partition=self.partition, exc_info=True)
+
+    def _move(self, to: TaskState) -> None:
+        assert to in _LEGAL[self.task_state], f"a task cannot go from {self.task_state.value} to {to.value}"
+        self.task_state = to
+
+
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,228 @@
+"""A worker process: a stream thread for each pipeline, signals, and an end within a deadline."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import start_http_server
+
+from processor.codec import load_codec
+from processor.errors import ConfigurationError, StateDamaged, Stop
+from processor.kafka.admin import Admin
+from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
+from processor.kafka.log_reader import LogReader
+from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.pipeline import Pipeline, pipelines, source_spec
+from processor.runtime.restore import Restorer
+from processor.runtime.slot import Slot
+from processor.runtime.stream_thread import Clients, StreamThread
+from processor.state.rocks import RocksMemory, RocksStore
+from processor.state.transactional import TransactionalState
+from processor.topic_problems import FoundTopic, problems
+from processor.topics import family_specs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from processor.config import Config
+
+log = structlog.stdlib.get_logger("sowstream.worker")
+
+_WATCH_S = 0.2
+
+
+def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1) -> int:
+    """Run pipelines until SIGTERM or SIGINT; the exit code.
+
+    Args:
+        config: the settings.
+        names: which of the configured names; none: all.
+        processes: how many processes share the work.
+
+    Raises:
+        ConfigurationError: settings or topics that cannot work; nothing was started.
+        Stop: a pipeline could not go on.
+    """
+    chosen = pipelines(config, names)
+    if not chosen:
+        raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
+    check_topics(config, chosen)
+    log.info("settings", **config.shown())
+    if processes == 1:
+        return _Worker(config, chosen).run()
+    return _run_processes(config, names, processes)
+
+
+def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
+    """Refuse topics that would break a promise.
+
+    Raises:
+        ConfigurationError: with what is wrong and what to do.
+    """
+    admin = Admin(config.kafka)
+    wanted = {
+        spec.name: spec
+        for pipeline in chosen
+        for spec in (
+            *family_specs(pipeline.name, pipeline.roles, partitions=pipeline.topic.partitions),
+            source_spec(pipeline),
+        )
+    }
+    partitions = admin.cluster().topics
+    settings = admin.topic_config([name for name in wanted if name in partitions])
+    there = {name: FoundTopic(partitions[name], config) for name, config in settings.items()}
+    found = problems(wanted.values(), there)
+    if found:
+        lines = "\n".join(f"  {problem.topic} {problem.what}; {problem.to_do}" for problem in found)
+        raise ConfigurationError(f"topics that cannot be used:\n{lines}")
+
+
+class _Worker:
+    """The threads of one process."""
+
+    def __init__(self, config: Config, chosen: Sequence[Pipeline]) -> None:
+        self._config = config
+        self._slot = Slot(config.state_dir)
+        self._memory = RocksMemory(config.runtime.block_cache_bytes)
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._run, args=(pipeline,), name=pipeline.name, daemon=True) for pipeline in chosen
+        ]
+
+    def run(self) -> int:
+        """Run the threads until a signal comes, the parent dies or one of them ends with an error."""
+        parent = os.getppid()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        if self._config.runtime.metrics_port is not None:
+            start_http_server(self._config.runtime.metrics_port + self._slot_offset())
+        # What is alive now stays: the collector need not look at it again, nor run while records flow. Cycles are
+        # made by exceptions only, and collected here twice a minute.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        for thread in self._threads:
+            thread.start()
+        collected_s = time.monotonic()
+        while not self._stop.wait(_WATCH_S):
+            if multiprocessing.parent_process() is not None and os.getppid() != parent:
+                log.warning("the parent process is gone; stopping")
+                self._stop.set()
+            if time.monotonic() - collected_s > 30.0:
+                collected_s = time.monotonic()
+                gc.collect()
+        self._join()
+        self._slot.release()
+        if self._error is not None:
+            raise self._error
+        log.info("stopped")
+        return 0
+
+    def _slot_offset(self) -> int:
+        """Processes of one machine have metrics ports one after the other; port 0 is any free one."""
+        return self._slot.number if self._config.runtime.metrics_port else 0
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._stop.set()
+
+    def _join(self) -> None:
+        """Wait for the threads to commit and let go; by force after the deadline, which Kafka then rolls back."""
+        deadline = time.monotonic() + self._config.runtime.shutdown_timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                log.error("not stopped in time; ending by force", thread=thread.name)
+                os._exit(1)
+
+    def _run(self, pipeline: Pipeline) -> None:
+        """A thread's whole life; its first error ends the process."""
+        try:
+            self._thread(pipeline).run(self._stop)
+        except BaseException as error:
+            if self._error is None:
+                self._error = error
+            log.error(
+                "pipeline stopped", pipeline=pipeline.name, error=str(error), exc_info=not isinstance(error, Stop)
+            )
+        finally:
+            self._stop.set()
+
+    def _thread(self, pipeline: Pipeline) -> StreamThread:
+        config, runtime = self._config, self._config.runtime
+        group = f"{config.application_id}.{pipeline.name}"
+
+        def consumer(listener: AssignmentListener) -> GroupConsumer:
+            return GroupConsumer(
+                config.kafka,
+                group=group,
+                topic=pipeline.source,
+                session_timeout_s=runtime.session_timeout_s,
+                listener=listener,
+            )
+
+        producer = TransactionalProducer(
+            config.kafka,
+            transactional_id=f"{group}.{self._slot.name}",
+            transaction_timeout_s=runtime.transaction_timeout_s,
+        )
+        restorer = Restorer(
+            reader=LogReader(config.kafka, group=group),
+            admin=Admin(config.kafka),
+            source=pipeline.source,
+            sow=pipeline.output("sow"),
+            open_state=lambda partition: self._open_state(pipeline, partition),
+            stall_timeout_s=runtime.restore_stall_timeout_s,
+        )
+        codec = load_codec(pipeline.topic.message_type, max_depth=pipeline.topic.max_depth)
+        return StreamThread(pipeline, Clients(consumer, producer, restorer), runtime, codec)
+
+    def _open_state(self, pipeline: Pipeline, partition: int) -> TransactionalState:
+        """The state of a partition as it was left; a damaged one is replaced by an empty one."""
+        directory = self._config.state_dir / self._config.application_id / pipeline.name / str(partition)
+        identity = f"{pipeline.output('sow')}/{partition}"
+        cache_bytes = self._config.runtime.write_back_bytes // pipeline.topic.partitions
+        try:
+            store = RocksStore(directory, identity=identity, memory=self._memory)
+            return TransactionalState(store, cache_bytes=cache_bytes)
+        except StateDamaged as error:
+            log.error("local state damaged; restoring it from the SOW topic", directory=str(directory), why=str(error))
+            RocksStore.destroy(directory)
+            store = RocksStore(directory, identity=identity, memory=self._memory)
+            return TransactionalState(store, cache_bytes=cache_bytes)
+
+
+def _run_child(config: Config, names: Sequence[str]) -> None:
+    """A child process of `--processes`."""
+    raise SystemExit(_Worker(config, pipelines(config, names)).run())
+
+
+def _run_processes(config: Config, names: Sequence[str], processes: int) -> int:
+    """Share the work between processes; if one fails, all stop, and whoever watches us starts us again."""
+    spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients half alive.
+    children = [spawn.Process(target=_run_child, args=(config, list(names))) for _ in range(processes)]
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    for child in children:
+        child.start()
+    while not stop.wait(_WATCH_S) and all(child.is_alive() for child in children):
+        pass
+    for child in children:
+        if child.is_alive():
+            child.terminate()
+    deadline = time.monotonic() + config.runtime.shutdown_timeout_s + 5.0
+    for child in children:
+        child.join(max(0.1, deadline - time.monotonic()))
+        if child.is_alive():
+            child.kill()
+            child.join()
+    return 0 if all(child.exitcode == 0 for child in children) else 1
