@@ -1,8 +1,8 @@
 """Asks a broker whether it is ready, in Kafka's own protocol and without a client library.
 
-A broker answers before it may lead a partition: `Metadata` lists only brokers that the controller has unfenced. Asking
-for coordinators then makes the broker create its internal topics, so that the first group and the first transaction
-find them.
+A broker answers long before it can do its work, so the questions are those whose answers say that it can: it lists
+itself once the controller has unfenced it; asked for coordinators, it creates its internal topics; asked for a
+producer id, it fetches its first block of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 
-_FIND_COORDINATOR, _METADATA = 10, 3
+_METADATA, _FIND_COORDINATOR, _INIT_PRODUCER_ID = 3, 10, 22
 _VERSION = 1
 _GROUP, _TRANSACTION = 0, 1
 _NAME = b"sowstream-probe"
@@ -21,8 +21,11 @@ def is_ready(host: str, port: int, *, timeout_s: float = 2.0) -> bool:
     """Whether a Kafka broker at this address takes topics, groups and transactions."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            return _is_unfenced(connection) and all(
-                _has_coordinator(connection, kind) for kind in (_GROUP, _TRANSACTION)
+            return (
+                _is_unfenced(connection)
+                and _has_coordinator(connection, _GROUP)
+                and _has_coordinator(connection, _TRANSACTION)
+                and _gives_producer_ids(connection)
             )
     except (OSError, struct.error):
         return False
@@ -36,8 +39,17 @@ def _is_unfenced(connection: socket.socket) -> bool:
 
 
 def _has_coordinator(connection: socket.socket, kind: int) -> bool:
-    """FindCoordinator v1 for a name and a kind; the answer begins with a throttle time and the error code."""
-    answer = _ask(connection, _FIND_COORDINATOR, struct.pack(f">{_STRING}b", len(_NAME), _NAME, kind))
+    """FindCoordinator v1 for a name and a kind."""
+    return _succeeds(_ask(connection, _FIND_COORDINATOR, struct.pack(f">{_STRING}b", len(_NAME), _NAME, kind)))
+
+
+def _gives_producer_ids(connection: socket.socket) -> bool:
+    """InitProducerId v1 without a transactional id, which leaves nothing behind; its time limit is then ignored."""
+    return _succeeds(_ask(connection, _INIT_PRODUCER_ID, struct.pack(">hi", -1, 60_000)))
+
+
+def _succeeds(answer: bytes) -> bool:
+    """Whether there is no error in an answer that begins with a throttle time and the error code."""
     error: int = struct.unpack_from(">ih", answer)[1]
     return error == 0
 
