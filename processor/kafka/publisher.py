@@ -56,18 +56,11 @@ class Publisher:
             Stop: the producer cannot go on.
         """
 
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            failed = None if error is None else failure.stop(error, f"publishing to {topic}")
-            if on_delivery is not None:
-                on_delivery(failed)
-            elif failed is not None:
-                self._failures += 1
-                self._first_failure = self._first_failure or failed
-
+        told = self._note if on_delivery is None else _telling(topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
         while True:
             try:
-                produce(topic, value, key, headers=headers, on_delivery=delivered)
+                produce(topic, value, key, headers=headers, on_delivery=told)
             except BufferError:
                 self._producer.poll(_ROOM_WAIT_S)
             except KafkaException as error:
@@ -100,3 +93,16 @@ class Publisher:
         self._failures, self._first_failure = 0, None
         if first is not None:
             raise first if count == 1 else type(first)(f"{count} records were not delivered; the first: {first}")
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures += 1
+            self._first_failure = self._first_failure or _explained(error, message.topic())
+
+
+def _telling(topic: str, on_delivery: Delivered) -> Callable[[KafkaError | None, Message], None]:
+    return lambda error, _message: on_delivery(None if error is None else _explained(error, topic))
+
+
+def _explained(error: KafkaError, topic: str | None) -> Stop:
+    return failure.stop(error, f"publishing to {topic}")
