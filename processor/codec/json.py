@@ -44,12 +44,13 @@ class JsonCodec:
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            value = self._refused(data, error)
+            return self._refused(data, error)
         if len(data) > self._shallow_bytes:
             self._check_depth(data, value)
         # What is written as it was read has lost nothing: one comparison settles it for every compact publisher.
-        if self.encode(value) != data and not exact.survives(data):
-            value = _exact(data)
+        written = orjson.dumps(value)
+        if written != data and not exact.survives(data, written):
+            return _exact(data)
         return value
 
     def decode_own(self, data: bytes) -> Value:
@@ -58,7 +59,7 @@ class JsonCodec:
         Raises:
             RecordRejected: `undecodable`; somebody else wrote it.
         """
-        if data.endswith(exact.MARK):
+        if data and data[-1] == exact.MARK:
             return _exact(data)
         try:
             return orjson.loads(data)
@@ -83,11 +84,11 @@ class JsonCodec:
         if not error.msg.startswith("number is infinity"):
             raise RecordRejected("undecodable", f"not JSON: {error}") from None
         value = _exact(data)
+        self._check_depth(data, value)
         try:
             self.encode(value)
         except TypeError as unwritable:
-            # The exact way reads what orjson does not write: half a surrogate pair, and too many levels.
-            self._check_depth(data, value)
+            # Python reads half a surrogate pair, which is no text and cannot be written.
             raise RecordRejected("undecodable", f"not JSON: {unwritable}") from None
         return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from processor.merge.pointer import child
-from processor.merge.same import same
+from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Change, Value
 
 
@@ -24,15 +24,18 @@ def changes(old: Value, new: Value, path: str, removed: list[str]) -> Value:
     changed = {}
     found = 0
     for name, value in new.items():
-        if name in old:
+        before = old.get(name, MISSING)
+        if before is not MISSING:
             found += 1
-            before = old[name]
-            if type(value) is dict and type(before) is dict:
+        kind = type(value)
+        if kind is type(before):
+            if kind is dict:
                 inner = changes(before, value, child(path, name), removed)
                 if inner:
                     changed[name] = inner
                 continue
-            if same(before, value):
+            # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
+            if value == before and (kind in PLAIN or same(before, value)):
                 continue
         changed[name] = value
     if found < len(old):

@@ -11,13 +11,12 @@ from typing import Final, TypeAlias
 from processor.merge.diff import changes
 from processor.merge.pointer import child
 from processor.merge.policy import MergePolicy
-from processor.merge.same import PLAIN, same
+from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Change, Value
 
 Merge: TypeAlias = Callable[[Value, Value], Change]
 """Fold a delta into a record: `(record, delta) -> Change`. Both are used up: see `merge`."""
 
-_MISSING: Final = object()
 _ANY_DEPTH: Final = 1 << 30
 # Change(...) goes through a function written in Python; this makes the same tuple in half the time.
 _tuple = tuple.__new__
@@ -67,7 +66,7 @@ def _fold_default(record: Value, delta: Value) -> Value:
         if new is None:
             continue
         kind = type(new)
-        old = record.get(name, _MISSING)
+        old = record.get(name, MISSING)
         if kind is type(old):
             if kind is dict:
                 inner = _fold_default(old, new)
@@ -90,14 +89,15 @@ def _fold(record: Value, delta: Value, nulls: str, depth: int, path: str, remove
     """
     changed = {}
     for name, new in delta.items():
-        old = record.get(name, _MISSING)
+        old = record.get(name, MISSING)
         if new is None and nulls != "set":
-            if nulls == "remove" and old is not _MISSING:
+            if nulls == "remove" and old is not MISSING:
                 del record[name]
                 removed.append(child(path, name))
             continue
-        if type(new) is dict:
-            if type(old) is dict:
+        kind = type(new)
+        if kind is type(old):
+            if kind is dict:
                 if depth > 1:
                     inner = _fold(old, new, nulls, depth - 1, child(path, name), removed)
                 else:
@@ -106,10 +106,10 @@ def _fold(record: Value, delta: Value, nulls: str, depth: int, path: str, remove
                 if inner:
                     changed[name] = inner
                 continue
-            if depth > 1 and nulls != "set":
-                _drop_nulls(new, depth - 1)
-        elif same(old, new):
-            continue
+            if new == old and (kind in PLAIN or same(old, new)):
+                continue
+        elif kind is dict and depth > 1 and nulls != "set":
+            _drop_nulls(new, depth - 1)
         record[name] = changed[name] = new
     return changed
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Final
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge.apply import apply_delta
 from processor.merge.pointer import names
+from processor.merge.same import MISSING
 from processor.record import Value
-
-_MISSING: Final = object()
 
 
 class KeyFields:
@@ -60,7 +58,7 @@ class KeyFields:
         fields: Value = {}
         for path in self._names:
             value = _find(record, path)
-            if value is not _MISSING:
+            if value is not MISSING:
                 for name in reversed(path):
                     value = {name: value}
                 apply_delta(fields, value)
@@ -86,10 +84,10 @@ class KeyFields:
         """
         name = self._only_name
         if name is not None:
-            value = body.get(name, _MISSING)
+            value = body.get(name, MISSING)
             kind = type(value)
             # The usual cases, decided without a call.
-            if (kind is str and value.encode() == key) or (kind is int and b"%d" % value == key) or value is _MISSING:
+            if (kind is str and value.encode() == key) or (kind is int and b"%d" % value == key) or value is MISSING:
                 return
         texts = self._texts(body, nulls_missing=nulls_missing)
         if not any(text is not None for text in texts):
@@ -111,7 +109,7 @@ class KeyFields:
         texts = []
         for pointer, path in zip(self.pointers, self._names, strict=True):
             value = _find(body, path)
-            missing = value is _MISSING or (value is None and nulls_missing)
+            missing = value is MISSING or (value is None and nulls_missing)
             texts.append(None if missing else _scalar_text(value, pointer))
         return texts
 
@@ -129,23 +127,23 @@ def _text_of_member(name: str, pointer: str) -> Callable[[Value], str | None]:
     """`KeyFields.text` for one field at the top."""
 
     def text(record: Value) -> str | None:
-        value = record.get(name, _MISSING)
+        value = record.get(name, MISSING)
         kind = type(value)
         if kind is str:
             return value  # type: ignore[no-any-return]
         if kind is int:
             return str(value)
-        return None if value is _MISSING else _scalar_text(value, pointer)
+        return None if value is MISSING else _scalar_text(value, pointer)
 
     return text
 
 
 def _find(record: Value, path: tuple[str, ...]) -> Value:
-    """The value at a path of names, or _MISSING."""
+    """The value at a path of names, or MISSING."""
     for name in path:
         if type(record) is not dict:
-            return _MISSING
-        record = record.get(name, _MISSING)
+            return MISSING
+        record = record.get(name, MISSING)
     return record
 
 

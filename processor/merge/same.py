@@ -7,6 +7,9 @@ from typing import Final
 
 from processor.record import Value
 
+MISSING: Final = object()
+"""Stands for the value of a member that is not there; of a type that no value has."""
+
 PLAIN: Final = frozenset((str, int, bool, type(None)))
 """Types for which equality within the type is all there is to ask."""
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.codec import exact
 from processor.codec.json import DEPTH_MAX, JsonCodec
 from processor.errors import ConfigurationError, RecordRejected
 
@@ -115,7 +114,7 @@ def test_a_number_that_fits_is_an_int_or_a_float(literal, value):
 def test_only_messages_with_such_numbers_are_marked():
     """A space at the end tells our own reader to look; usual messages carry none."""
     assert CODEC.encode({"a": 1.5}) == b'{"a":1.5}'
-    assert CODEC.encode({"a": Decimal("1E+400")}) == b'{"a":1E+400}' + exact.MARK
+    assert CODEC.encode({"a": Decimal("1E+400")}) == b'{"a":1E+400} '
 
 
 def test_long_digits_in_a_string_do_not_make_decimals():
