@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import orjson
@@ -12,6 +13,8 @@ from processor.record import Value
 
 DEPTH_MAX: Final = 254
 """Deepest nesting orjson writes; it reads 1024."""
+
+_CONTAINERS: Final = (dict, list)
 
 
 class JsonCodec:
@@ -97,15 +100,15 @@ class JsonCodec:
         if data.count(b"{") + data.count(b"[") <= self.max_depth:
             return
         level = [value]
-        for _ in range(self.max_depth + 1):
-            level = [
-                child
-                for parent in level
-                if type(parent) is dict or type(parent) is list
-                for child in (parent.values() if type(parent) is dict else parent)
-            ]
+        for _ in range(self.max_depth):
+            level = [child for parent in level for child in _members(parent) if type(child) in _CONTAINERS]
         if level:
             raise RecordRejected("too_deep", f"nested deeper than {self.max_depth} objects and arrays")
+
+
+def _members(value: Value) -> Iterable[Value]:
+    """The values in an object or an array."""
+    return value.values() if type(value) is dict else value
 
 
 def _exact(data: bytes) -> Value:

@@ -52,6 +52,7 @@ def test_another_writers_spaces_and_escapes_change_nothing(value):
         "0.1234567890123456789",
         "3.141592653589793238462643383279",
         "900719925474099.12",
+        "9007199254740.993",
         "1234567890123456789.5",
         "1E+400",
         "1.5E-400",
@@ -70,6 +71,13 @@ def test_a_number_that_a_double_would_round_survives(literal, pad):
     own = CODEC.encode(value)
     assert own.replace(b" ", b"") == data.replace(b" ", b"")
     assert repr(CODEC.decode_own(own)) == repr(CODEC.decode(own)) == repr(value)
+
+
+def test_a_number_with_an_exponent_survives_by_value():
+    """Its spelling may change, as that of any number; its value does not."""
+    value = CODEC.decode(b'{"a": "\\u0061", "b": 9007199254740993e0}')
+    assert value == {"a": "a", "b": Decimal(9007199254740993)}
+    assert CODEC.decode(CODEC.encode(value)) == {"a": "a", "b": 9007199254740993}
 
 
 @PROVED
@@ -177,9 +185,11 @@ def test_nesting_is_refused_beyond_max_depth_and_not_before(opening, closing, nu
 
 
 def test_brackets_do_not_make_depth():
-    """Many siblings, and brackets in strings, are not levels."""
-    record = {"a": [[] for _ in range(1000)], "s": "[{" * 1000}
+    """Many siblings, and brackets in strings, are not levels; an empty one at the bottom is."""
+    record = {"a": [[1], *([] for _ in range(1000))], "s": "[{" * 1000}
     assert JsonCodec(3).decode(orjson.dumps(record)) == record
+    with pytest.raises(RecordRejected, match="too_deep"):
+        JsonCodec(3).decode(orjson.dumps({**record, "b": [[{}]]}))
 
 
 @pytest.mark.parametrize("max_depth", [0, DEPTH_MAX + 1])
