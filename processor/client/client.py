@@ -1,0 +1,230 @@
+"""The Python client: publish to SOW topics, and subscribe to them, straight on Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from processor.client.message import Message
+from processor.client.options import refuse_not_yet
+from processor.client.publishing import Publishing
+from processor.client.reading import Reading
+from processor.client.subscription import Subscription
+from processor.client.topics import TopicLookup
+from processor.config import Config, load
+from processor.errors import Stop
+from processor.kafka.admin import Admin
+from processor.kafka.publisher import Delivered
+from processor.record import Value
+
+_FLUSH_AFTER_ERROR_S = 5.0
+
+
+class Client:
+    """A connection to one cluster. The names are those of AMPS' client.
+
+    Publishing methods may be called from any thread. A subscription belongs to the thread that iterates over it.
+    """
+
+    def __init__(self, name: str, config: Config | None = None) -> None:
+        """Make a client; nothing is connected until it is needed.
+
+        Args:
+            name: how it calls itself to the brokers.
+            config: the settings; None reads `./sowstream.yaml` and the environment.
+
+        Raises:
+            ConfigurationError: the settings cannot be used.
+        """
+        self.name = name
+        self.config = load() if config is None else config
+        admin = Admin(self.config.kafka)
+        self._lookup = TopicLookup(admin)
+        self._reading = Reading(self.config, admin, self._lookup, name=name)
+        self._publishing: Publishing | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self._reading.close()
+        # What went wrong first is what the caller must hear of; what was sent still gets a moment to arrive.
+        with contextlib.suppress(Stop):
+            self.flush(_FLUSH_AFTER_ERROR_S)
+
+    def publish(
+        self,
+        topic: str,
+        data: Value,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Store a whole record, in place of the one before.
+
+        Args:
+            topic: the SOW topic.
+            data: a parsed value, or `bytes` that are a message already and are sent as they are.
+            key: the SOW key; None: made of the key fields in the data.
+            headers: more headers.
+            on_delivery: told when Kafka has it, or what went wrong; without it `flush` raises what went wrong.
+
+        Raises:
+            RecordRejected: the data has no key, or cannot be written. Nothing was sent.
+            ConfigurationError: no such topic.
+        """
+        self._sender().send("publish", topic, data, key=key, headers=headers, on_delivery=on_delivery)
+
+    def delta_publish(
+        self,
+        topic: str,
+        data: Value,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Merge changes into a record. Arguments and errors as `publish`."""
+        self._sender().send("delta_publish", topic, data, key=key, headers=headers, on_delivery=on_delivery)
+
+    def sow_delete(
+        self,
+        topic: str,
+        key: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Remove a record.
+
+        Raises:
+            ConfigurationError: no such topic.
+        """
+        self._sender().send("sow_delete", topic, None, key=key, headers=headers, on_delivery=on_delivery)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until Kafka has all that was published.
+
+        Raises:
+            BrokerUnavailable: not in time.
+            Stop: something was not delivered.
+        """
+        if self._publishing is not None:
+            self._publishing.flush(timeout_s)
+
+    def sow(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        order_by: str | None = None,
+        options: str | None = None,
+        *,
+        select: str | None = None,
+        top_n: int | None = None,
+        skip_n: int | None = None,
+    ) -> Subscription:
+        """The state of the world now: `group_begin`, a `sow` message for each record, `group_end`.
+
+        It holds everything up to the ends of the topic at the call.
+
+        Raises:
+            ConfigurationError: no such topic; an option that cannot be used.
+            BrokerUnavailable: no answer in time.
+        """
+        refuse_not_yet(filter=filter, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
+        return self._reading.subscription(topic, options, snapshot=True, live=False, delta=False)
+
+    def get(self, topic: str, key: str) -> Message | None:
+        """One record as it is now, or None. Reads the key's partition only.
+
+        Raises:
+            ConfigurationError: no such topic.
+            BrokerUnavailable: no answer in time.
+        """
+        return self._reading.get(topic, key)
+
+    def subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """The whole merged record on each update from now on.
+
+        Args:
+            topic: a SOW topic or a conflated one.
+            filter: not supported yet.
+            options: names separated by commas: `oof`, `timestamp`; for deltas also `no_empties`, `no_sowkey`,
+                `send_keys`.
+            timeout_s: the iteration ends when no message came for so long.
+
+        Raises:
+            ConfigurationError: no such topic; an option that cannot be used.
+            BrokerUnavailable: no answer in time.
+        """
+        refuse_not_yet(filter=filter)
+        return self._reading.subscription(topic, options, snapshot=False, live=True, delta=False, timeout_s=timeout_s)
+
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """The state of the world, then each update, with no gap and no overlap. As `subscribe`."""
+        refuse_not_yet(filter=filter)
+        return self._reading.subscription(topic, options, snapshot=True, live=True, delta=False, timeout_s=timeout_s)
+
+    def delta_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """Key fields and changed fields on each update from now on. As `subscribe`."""
+        refuse_not_yet(filter=filter)
+        return self._reading.subscription(topic, options, snapshot=False, live=True, delta=True, timeout_s=timeout_s)
+
+    def sow_and_delta_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """The state of the world, then the changes to just that state. As `subscribe`."""
+        refuse_not_yet(filter=filter)
+        return self._reading.subscription(topic, options, snapshot=True, live=True, delta=True, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Send what is still to be sent, and end all subscriptions.
+
+        Raises:
+            Stop: something was not delivered.
+        """
+        self._reading.close()
+        self.flush()
+
+    def _sender(self) -> Publishing:
+        """Made with the first publish: a subscriber needs no producer."""
+        with self._lock:
+            if self._publishing is None:
+                self._publishing = Publishing(self.config, self._lookup)
+            return self._publishing

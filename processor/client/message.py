@@ -1,0 +1,50 @@
+"""What a subscription delivers."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from processor.codec.json import JsonCodec
+from processor.record import Value
+
+MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
+"""What a message is: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""
+
+OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
+"""Why a record went out of focus."""
+
+_json = JsonCodec()
+
+
+class Message(NamedTuple):
+    """One message of a subscription; the fields are those of subscribe.md."""
+
+    command: MessageCommand
+    """What it is."""
+    topic: str
+    """The SOW topic, by its configured name."""
+    sow_key: str | None = None
+    """The record's key; None with the option `no_sowkey` and for the marks of a group."""
+    data: Value = None
+    """The whole record, or, where `delta` is true, its key fields and what changed."""
+    delta: bool = False
+    """True if `data` is a part of the record."""
+    version: int | None = None
+    """Counts the key's updates from 1."""
+    timestamp: str | None = None
+    """When the worker emitted it, ISO 8601 in UTC; only with the option `timestamp`."""
+    correlation_id: str | None = None
+    """The publisher's, as it came."""
+    reason: OofReason | None = None
+    """Of an `oof`: why."""
+    removed: tuple[str, ...] = ()
+    """Of a delta: JSON Pointers of the paths that are gone."""
+
+    def to_json(self) -> str:
+        """One line of JSON; what says nothing is left out, `command` and `topic` never are."""
+        shown = {
+            name: value
+            for name, value in zip(self._fields, self, strict=True)
+            if value is not None and value is not False and value != ()
+        }
+        return _json.encode(shown).decode().rstrip()

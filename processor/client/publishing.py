@@ -1,0 +1,83 @@
+"""Sends what is published: to which Kafka topic, under which key, with which headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from processor.client.outbox import Outbox
+from processor.client.topics import TopicLookup
+from processor.codec import load_codec
+from processor.config import Config, TopicConfig, unknown_name
+from processor.errors import ConfigurationError
+from processor.kafka.publisher import Delivered, Publisher
+from processor.record import Command, Value
+
+
+class Publishing:
+    """The publishing half of a client. Any thread."""
+
+    def __init__(self, config: Config, lookup: TopicLookup) -> None:
+        self._config = config
+        self._lookup = lookup
+        self._publisher = Publisher(config.kafka)
+        self._outboxes: dict[str, Outbox] = {}
+
+    def send(
+        self,
+        command: Command,
+        topic: str,
+        data: Value,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Send one command; `data` means nothing to `sow_delete`, which needs a key.
+
+        Raises:
+            RecordRejected: the data has no key, or cannot be written or sent. Nothing was sent.
+            ConfigurationError: no such topic, or a header that is not a publisher's.
+        """
+        outbox = self._outboxes.get(topic)
+        if outbox is None:
+            outbox = self._outboxes[topic] = self._new_outbox(topic)
+        record = outbox.record(command, data, key, headers)
+        self._publisher.send(outbox.kafka_topic, *record, on_delivery)
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Wait until Kafka has all that was sent.
+
+        Raises:
+            BrokerUnavailable: not in time.
+            Stop: something was not delivered.
+        """
+        self._publisher.flush(timeout_s)
+
+    def _new_outbox(self, topic: str) -> Outbox:
+        settings = publishable(self._config, topic)
+        outbox = Outbox(topic, settings, load_codec(settings.message_type))
+        partitions = self._lookup.partitions(outbox.kafka_topic)
+        if partitions != settings.partitions:
+            raise ConfigurationError(
+                f"{outbox.kafka_topic} has {partitions} partitions, the settings say {settings.partitions}; "
+                "`sowstream topics check` says what to do"
+            )
+        return outbox
+
+
+def publishable(config: Config, name: str) -> TopicConfig:
+    """The settings of a topic that may be published to.
+
+    Raises:
+        ConfigurationError: it does not exist, or only a worker writes it.
+    """
+    made_of = None
+    if name in config.conflated:
+        made_of = config.conflated[name].underlying
+    elif name in config.processors:
+        made_of = config.processors[name].underlying
+    elif name not in config.topics:
+        raise ConfigurationError(unknown_name("topic", name, [*config.topics, *config.processors]))
+    if made_of is not None:
+        raise ConfigurationError(f"a worker makes {name!r} of {made_of!r}; publish to {made_of!r} instead")
+    return config.topic(name)
