@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -11,6 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from processor.errors import Stop
 from processor.kafka import failure, properties
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Admin:
             )
             for spec in specs
         ]
-        created = []
+        created = {}
         for name, future in self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S).items() if wanted else ():
             try:
                 future.result()
@@ -73,8 +75,23 @@ class Admin:
                 if failure.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise failure.stop(error, f"creating the topic {name}") from error
             else:
-                created.append(name)
-        return created
+                created[name] = next(topic.num_partitions for topic in wanted if topic.topic == name)
+        self._await_leaders(created)
+        return list(created)
+
+    def _await_leaders(self, created: Mapping[str, int]) -> None:
+        """Wait until new topics can be used: the brokers hear of them one after the other."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        for name, partitions in created.items():
+            while True:
+                try:
+                    self.end_offsets(name, range(partitions))
+                except Stop:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
+                else:
+                    break
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; those that do not exist are passed over."""

@@ -1,0 +1,178 @@
+"""One family of topics on a real broker, worker processes on it, and an independent reader."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from processor.config import Config, load
+from processor.kafka.admin import Admin
+from processor.runtime.pipeline import specs
+from tests.endtoend.oracle import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 60.0
+
+
+class World:
+    """A configured family, `name`, with a conflated copy, `conflated`."""
+
+    def __init__(self, bootstrap: str, directory: Path, name: str, **topic: Any) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        self.conflated = f"{name}_slow"
+        self.directory = directory
+        self.file = directory / "sowstream.yaml"
+        self.workers: list[Worker] = []
+        tree = {
+            "application_id": f"app-{name}",
+            "kafka": {"bootstrap.servers": bootstrap},
+            "state_dir": str(directory / "state"),
+            "topics": {name: {"key": ["/id"], "partitions": 4, **topic}},
+            "conflated": {self.conflated: {"underlying": name, "interval": "500ms"}},
+            # A dead worker is to be noticed within a test.
+            "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5},
+        }
+        self.file.write_text(yaml.safe_dump(tree))
+        self.config: Config = load(self.file)
+        Admin(self.config.kafka).create(specs(self.config))
+
+    def publish(self, records: list[tuple[bytes | None, Any, dict[str, str]]], role: str = "publish") -> None:
+        """Send records: key, value (bytes as they are, None a tombstone, else JSON) and headers."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5,
+                             "message.max.bytes": 20_000_000})  # fmt: skip
+        for key, value, headers in records:
+            data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            producer.produce(f"{self.name}.{role}", data, key, headers=headers or None)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def start(self, command: str = "worker", name: str | None = None) -> Worker:
+        """Start a worker process."""
+        worker = Worker(self, command, name or self.name)
+        self.workers.append(worker)
+        return worker
+
+    def read(self, role: str, name: str | None = None) -> list[Seen]:
+        """Every committed record of a topic, partition by partition, up to its end now."""
+        topic = f"{name or self.name}.{role}"
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False,
+                             "auto.offset.reset": "earliest", "isolation.level": "read_committed",
+                             "enable.partition.eof": True, "fetch.message.max.bytes": 20_000_000})  # fmt: skip
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        seen, open_partitions = [], set(partitions)
+        while open_partitions:
+            for message in consumer.consume(10_000, 1.0):
+                if message.error() is not None:
+                    open_partitions.discard(message.partition())
+                    continue
+                headers = {name: value.decode() for name, value in message.headers() or ()}
+                seen.append(Seen(message.partition(), message.offset(), message.key(), message.value(), headers))
+        consumer.close()
+        return sorted(seen, key=lambda record: (record.partition, record.offset))
+
+    def processed(self, name: str | None = None, source: str | None = None) -> bool:
+        """Whether the group of `name` has committed the end of its input."""
+        topic = source or f"{self.name}.publish"
+        group = f"app-{self.name}.{name or self.name}"
+        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "isolation.level": "read_committed"})
+        partitions = [TopicPartition(topic, number) for number in range(4)]
+        ends = {place.partition: reader.get_watermark_offsets(place, timeout=10)[1] for place in partitions}
+        committed = {place.partition: place.offset for place in reader.committed(partitions, timeout=10)}
+        reader.close()
+        # A transaction's marker stands after the last record, and no reader steps over it before the next one comes.
+        return all(committed.get(partition, -1) >= end - _markers(topic) or end == 0 for partition, end in ends.items())
+
+    def wait(self, reached: Callable[[], bool], what: str) -> None:
+        """Wait for a fact; workers that died without being told to are an error at once."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not reached():
+            for worker in self.workers:
+                assert worker.is_expected_to_end or worker.process.poll() is None, worker.log()
+            assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s\n" + self.workers[-1].log()
+            time.sleep(0.1)  # Between two looks; the fact decides.
+
+    def settle(self) -> None:
+        """Wait until everything published is merged."""
+        self.wait(self.processed, "processing all input")
+
+    def close(self) -> None:
+        """End every worker and delete the topics."""
+        for worker in self.workers:
+            worker.kill()
+        Admin(self.config.kafka).delete([spec.name for spec in specs(self.config)])
+
+
+def _markers(topic: str) -> int:
+    return 0 if topic.endswith(".publish") else 1
+
+
+class Worker:
+    """A worker in a process of its own."""
+
+    def __init__(self, world: World, command: str, name: str) -> None:
+        self.file = world.directory / f"{command}-{len(world.workers)}.log"
+        self.is_expected_to_end = False
+        with self.file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "import sys;from pathlib import Path;from processor.config import load;from processor.runtime.worker import run_worker;sys.exit(run_worker(load(Path(sys.argv[2])),[sys.argv[1]]))", name, str(world.file)],
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"NO_COLOR": "1"},
+            )
+
+    def log(self) -> str:
+        """What it said, the end of it."""
+        return self.file.read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.is_expected_to_end = True
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.is_expected_to_end = True
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+def random_commands(seed: int, count: int, keys: int) -> list[tuple[bytes | None, Any, dict[str, str]]]:
+    """Commands of every kind over a few keys, so that they meet; the seed is printed for a failure's sake."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    commands: list[tuple[bytes | None, Any, dict[str, str]]] = []
+    for number in range(count):
+        key = rng.randrange(keys)
+        what = rng.random()
+        if what < 0.05:
+            commands.append((b"%d" % key, None, {}))
+        elif what < 0.2:
+            body = {"id": key, "n": number, "a": {"x": rng.randrange(3), "y": {"z": number}}, "tags": [number]}
+            commands.append((b"%d" % key, body, {"command": "publish"}))
+        else:
+            change = rng.choice(
+                [
+                    {"n": number},
+                    {"a": {"x": rng.choice([1, 1.0, True, "1", None])}},
+                    {"a": rng.choice([1, {}, {"y": {"w": number}}, [number]])},
+                    {"tags": [number, {"t": None}]},
+                    {"note": rng.choice(["", None, "é", {"deep": {"er": number}}])},
+                ]
+            )
+            commands.append((b"%d" % key, {"id": key, **change}, {}))
+    return commands
