@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import uuid
@@ -37,6 +38,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@functools.cache
 def _spark_lacks() -> str | None:
     """Spark needs an installed Java: the one in a Python package lacks a module that Spark asks for."""
     if importlib.util.find_spec("pyspark") is None:
@@ -47,6 +49,7 @@ def _spark_lacks() -> str | None:
     return None
 
 
+@functools.cache
 def _docker_lacks() -> str | None:
     if importlib.util.find_spec("docker") is None:
         return "the container engine's client is not installed: pip install docker"

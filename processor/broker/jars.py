@@ -13,7 +13,7 @@ from types import ModuleType
 
 from processor.broker.directories import cache_dir
 from processor.broker.exclusive import exclusive
-from processor.broker.lockfile import Jar, read_lock
+from processor.broker.lockfile import LOCK_FILE, Jar, read_lock
 from processor.broker.progress import Advance, shown
 from processor.errors import Stop
 
@@ -21,7 +21,7 @@ DOWNLOADS_MAX = 6
 """Downloads at once."""
 TRIES_MAX = 3
 """Tries for one jar before giving up."""
-HTTP_TIMEOUT_S = 20
+HTTP_TIMEOUT_S = 15
 """Longest wait for a connection or for the next bytes."""
 
 _WAYS_OUT = """\
@@ -36,15 +36,15 @@ class _Cancelled(Exception):
     """Leaves a download that nobody waits for any more."""
 
 
-def class_path() -> str:
-    """The broker's Java class path; fetches what is missing or damaged.
+def class_path(lock: Path = LOCK_FILE) -> str:
+    """The Java class path of the locked jars; fetches what is missing or damaged.
 
     Raises:
         Stop: the jars cannot be had; the message says what to do.
     """
     if given := os.environ.get("SOWSTREAM_KAFKA_JARS"):
         return _given(Path(given).expanduser().absolute())
-    jars = read_lock()
+    jars = read_lock(lock)
     directory = cache_dir() / "jars"
     with exclusive(cache_dir() / "jars.flock", waiting="Another process is fetching Apache Kafka; waiting for it."):
         if missing := [jar for jar in jars if not jar.matches(directory / jar.file_name)]:

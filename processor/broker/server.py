@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import uuid
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ log.cleaner.dedupe.buffer.size=33554432
 log.cleaner.backoff.ms=5000
 # The broker is its own controller's only peer: short intervals bring it up, and down, without waiting.
 broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=5000
 num.network.threads=2
 num.io.threads=4
 """
@@ -77,6 +79,10 @@ appender.file.strategy.max=2
 rootLogger.level=info
 rootLogger.appenderRef.file.ref=file
 """
+
+_PRINTED = re.compile(r"\S")
+_ERROR = re.compile(r"\d{4}-\S+ \S+ (ERROR|FATAL) |[^\s\d]")
+"""Of Kafka's log: errors, and the exceptions on lines of their own below; not their stacks, which begin with a tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +129,12 @@ log.dirs={self.data_dir}/records
         return [[*tool, "format", "-t", cluster_id(), "-c", settings], broker]
 
     def last_words(self) -> str:
-        """The end of what it logged and printed: for a message about a broker that did not start."""
-        lines: list[str] = []
-        for name in ("java.log", "kafka.log"):
-            path = self.data_dir / name
-            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-            wanted = [
-                line for line in text.splitlines() if name == "java.log" or " ERROR " in line or " FATAL " in line
-            ]
-            lines += wanted[-5:]
+        """The end of what it printed and of the errors it logged: for a message about a broker that did not start."""
+        lines = [
+            line
+            for name, telling in (("java.log", _PRINTED), ("kafka.log", _ERROR))
+            for line in [line for line in _lines(self.data_dir / name) if telling.match(line)][-5:]
+        ]
         return "\n".join(f"  {line[:300]}" for line in lines)
 
     def _java(self, *options: str) -> list[str]:
@@ -144,6 +147,10 @@ log.dirs={self.data_dir}/records
             "-cp",
             self.class_path,
         ]
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
 def free_port() -> int:
