@@ -1,0 +1,15 @@
+"""Spark and the topics: SOW topics as tables, delta topics as streams, DataFrames as deltas."""
+
+try:
+    import pyspark as _pyspark  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "spark_integration needs PySpark; install it with: pip install 'sowstream[spark]'", name="pyspark"
+    ) from error
+
+from spark_integration.publish import publish_deltas
+from spark_integration.read import read_sow
+from spark_integration.session import spark_session
+from spark_integration.stream import stream_deltas, stream_sow
+
+__all__ = ["publish_deltas", "read_sow", "spark_session", "stream_deltas", "stream_sow"]

@@ -1,0 +1,44 @@
+"""Which paths a delta carries, so that a null that was published is told from a field that was not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, StringType
+
+# The function travels to the executors as a whole: they need Python there, but not this package.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+
+def changed_paths(text: str | None) -> list[str]:
+    """The JSON Pointers (RFC 6901) of what a delta sets, in the order they stand in it, key fields among them.
+
+    Objects are descended; arrays, scalars and empty objects are carried whole, as the workers' diff compares them.
+    """
+    if text is None:
+        return []
+    delta = json.loads(text)
+    return [] if delta == {} else list(_leaves(delta, ""))
+
+
+def changed(value: Column) -> Column:
+    """`changed_paths` of a column of JSON text.
+
+    Spark has no recursion over JSON, so this is a Python function; a query that does not select it does not run it.
+    """
+    return F.udf(changed_paths, ArrayType(StringType(), containsNull=False), useArrow=False)(value)
+
+
+def _leaves(value: Any, path: str) -> Iterator[str]:
+    if not isinstance(value, dict) or not value:
+        yield path
+        return
+    # The escapes of `processor.merge.pointer`, written out because the executors do not have that module.
+    for name, member in value.items():
+        yield from _leaves(member, f"{path}/{name.replace('~', '~0').replace('/', '~1')}")

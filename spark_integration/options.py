@@ -1,0 +1,88 @@
+"""The options of Spark's Kafka source and sink: which a caller must give, and which are ours to set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from processor.errors import ConfigurationError
+from processor.topics import Role, topic_name
+
+Options: TypeAlias = Mapping[str, str]
+"""Options of Spark's Kafka source and sink; those that begin with `kafka.` go to the Kafka client."""
+
+_SERVERS: Final = "kafka.bootstrap.servers"
+
+_OURS_TO_READ: Final = {
+    "subscribe": "the function's `topic` says what is read",
+    "subscribepattern": "the function's `topic` says what is read",
+    "assign": "the function's `topic` says what is read; a part of the partitions would be a part of the keys",
+    "includeheaders": "the headers carry version and kind and are always read",
+    "kafka.isolation.level": "it is always read_committed: aborted records never happened",
+}
+_OURS_TO_READ_A_TABLE: Final = dict.fromkeys(
+    ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp"),
+    "a table is read from the earliest offset; a later start would lose the keys that did not change since",
+)
+_OURS_TO_WRITE: Final = {
+    "topic": "the function's `topic` says where the deltas go",
+    "kafka.partitioner.class": "keys go where Kafka's own partitioner puts them, as the workers do",
+    "kafka.partitioner.ignore.keys": "a key has one partition; without that its deltas would lose their order",
+}
+
+
+def source_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:
+    """Options for a stream of one topic of a family: committed records only, headers included.
+
+    Raises:
+        ConfigurationError: no servers, an option that is ours to set, or a topic that is no family's name.
+    """
+    return {
+        **_checked(options, _OURS_TO_READ),
+        "subscribe": _kafka_topic(topic, role),
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+
+
+def table_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:
+    """Options for a whole topic read once, from its beginning.
+
+    Raises:
+        ConfigurationError: as `source_options`.
+    """
+    given = _checked(options, _OURS_TO_READ_A_TABLE)
+    return {**source_options(topic, role, given), "startingOffsets": "earliest"}
+
+
+def sink_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:
+    """Options for writing to one topic of a family.
+
+    Raises:
+        ConfigurationError: as `source_options`.
+    """
+    return {**_checked(options, _OURS_TO_WRITE), "topic": _kafka_topic(topic, role)}
+
+
+def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
+    given = dict(options or {})
+    # Spark reads the names of options without regard to case.
+    names = {name.lower(): name for name in given}
+    if not given.get(names.get(_SERVERS, "")):
+        hint = f"; {names['bootstrap.servers']!r} needs the prefix `kafka.`" if "bootstrap.servers" in names else ""
+        raise ConfigurationError(
+            f"no option {_SERVERS!r}{hint}: say where Kafka is, options={{{_SERVERS!r}: 'localhost:9092'}}"
+        )
+    for name, reason in ours.items():
+        if name in names:
+            raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
+    return given
+
+
+def _kafka_topic(family: str, role: Role) -> str:
+    if not family or "." in family:
+        raise ConfigurationError(
+            f"{family!r} is not the name of a topic family; give the name without its role, "
+            f"such as 'orders': '.{role}' is added"
+        )
+    return topic_name(family, role)

@@ -1,0 +1,132 @@
+"""What Spark's tests share: one small session, and topics written as the workers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests: it takes seconds to start."""
+    from spark_integration import spark_session
+    from spark_integration.java import require_java
+
+    try:
+        require_java()
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    session = spark_session(
+        "sowstream-tests",
+        **{
+            "spark.master": "local[2]",
+            "spark.driver.memory": "1g",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+        },
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+class Write(Protocol):
+    """The way to write one record of a transaction."""
+
+    def __call__(self, key: str, value: str | None, **headers: str) -> None:
+        """Write a key, JSON text or None for a tombstone, and the headers, and wait until the broker has them."""
+
+
+class Family:
+    """The topics of one family on the broker, and a worker's way to write to them."""
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        self.name = name
+        self.options = {"kafka.bootstrap.servers": bootstrap}
+        self._client = {"bootstrap.servers": bootstrap}
+
+    def create(self, *roles: str) -> None:
+        """Make the topics, and wait until they are there."""
+        # Held in a variable: a client that is collected takes its answers with it.
+        admin = AdminClient(self._client)
+        topics = [NewTopic(f"{self.name}.{role}", PARTITIONS, 1) for role in roles]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+
+    @contextmanager
+    def transaction(self, role: str, *, abort: bool = False) -> Iterator[Write]:
+        """Write records in one Kafka transaction, open as long as the block, then committed or aborted."""
+        producer = Producer(
+            self._client | {"transactional.id": f"{self.name}.{role}", "partitioner": "murmur2_random", "linger.ms": 0}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+
+        def write(key: str, value: str | None, **headers: str) -> None:
+            producer.produce(
+                f"{self.name}.{role}", value, key, headers={n: text.encode() for n, text in headers.items()}
+            )
+            assert producer.flush(30) == 0, "the broker did not take the record in time"
+
+        try:
+            yield write
+        finally:
+            producer.abort_transaction(30) if abort else producer.commit_transaction(30)
+
+    def publish_by_key(self, role: str, keys: list[bytes]) -> None:
+        """Write empty objects under these keys, to the partitions our Python producers choose."""
+        producer = Producer(self._client | {"partitioner": "murmur2_random"})
+        for key in keys:
+            producer.produce(f"{self.name}.{role}", b"{}", key)
+        assert producer.flush(30) == 0
+
+    def read(self, role: str) -> list[Message]:
+        """Every committed record of a topic, partition by partition."""
+        topic = f"{self.name}.{role}"
+        consumer = Consumer(
+            self._client
+            | {
+                "group.id": f"{self.name}.reader",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+            return list(_until_ends(consumer))
+        finally:
+            consumer.close()
+
+
+def _until_ends(consumer: Consumer) -> Iterator[Message]:
+    ends = 0
+    while ends < PARTITIONS:
+        message = consumer.poll(30)
+        assert message is not None, "the broker sent neither records nor ends within 30 s"
+        if message.error() is None:
+            yield message
+        elif message.error().name() == "_PARTITION_EOF":
+            ends += 1
+        else:
+            raise KafkaException(message.error())
+
+
+@pytest.fixture
+def family(bootstrap: str, unique: str) -> Family:
+    """A family of topics of this test's own, not yet created."""
+    return Family(unique, bootstrap)

