@@ -1,0 +1,263 @@
+"""The Helm chart: its files by themselves, and what Helm renders from them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from processor.config import Config
+from processor.config import load as load_settings
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "sowstream"
+FULL = CHART / "ci" / "full-values.yaml"
+
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+
+
+def render(*arguments: str) -> list[dict[str, Any]]:
+    """The manifests of a release `desk`; a helm built from source believes in an old Kubernetes unless told."""
+    command = ["helm", "template", "desk", str(CHART), "--kube-version", "1.31.0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise ValueError(done.stderr)
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest is not None]
+
+
+@pytest.fixture(scope="module")
+def full() -> list[dict[str, Any]]:
+    """Everything switched on."""
+    return render("-f", str(FULL))
+
+
+def one(manifests: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:
+    """The one manifest of a kind whose name ends so."""
+    (found,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
+    return found
+
+
+def pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The specification of every pod, whatever makes it."""
+    owners = [m for m in manifests if m["kind"] in {"StatefulSet", "Deployment", "Job"}]
+    bare = [m["spec"] for m in manifests if m["kind"] == "Pod"]
+    return [owner["spec"]["template"]["spec"] for owner in owners] + bare
+
+
+def settings(manifest: dict[str, Any], directory: Path) -> Config:
+    """A ConfigMap's sowstream.yaml, read as the program reads it."""
+    file = directory / "sowstream.yaml"
+    file.write_text(manifest["data"]["sowstream.yaml"], encoding="utf-8")
+    return load_settings(file)
+
+
+def test_app_version_is_the_projects() -> None:
+    """The chart installs the version it lies beside."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert chart["appVersion"] == project["version"]
+
+
+def test_every_value_is_explained_by_name() -> None:
+    """Above each value, save inside Kubernetes' own structures, stands a comment that begins with its name."""
+    lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
+    kubernetes_own = re.compile(
+        r"^ *(requests|limits|run\w+|fsGroup\w*|seccompProfile|allow\w+|readOnly\w+|capabilities):"
+    )
+    unexplained = []
+    for index, line in enumerate(lines):
+        match = re.match(r"^( {0,2})(\w+):", line)
+        if match is None or kubernetes_own.match(line):
+            continue
+        start = index
+        while start > 0 and lines[start - 1].startswith(f"{match[1]}#"):
+            start -= 1
+        if not lines[start].startswith(f"{match[1]}# {match[2]} "):
+            unexplained.append(match[2])
+    assert unexplained == []
+
+
+def test_value_schema_knows_exactly_the_values() -> None:
+    """A value that the schema does not know would be refused; one that only the schema knows does nothing."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert set(schema["properties"]) - {"global"} == set(values)
+    for name in ("worker", "conflate"):
+        assert set(schema["definitions"]["component"]["properties"]) == set(values[name])
+
+
+def test_no_template_names_a_namespace() -> None:
+    """Where a release goes is said when it is installed."""
+    templates = {path.name: path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.yaml")}
+    assert templates
+    assert not [name for name, text in templates.items() if re.search(r"^\s*namespace:", text, re.MULTILINE)]
+
+
+@needs_helm
+def test_settings_in_the_config_map_are_the_programs(full, tmp_path) -> None:
+    """The rendered sowstream.yaml loads: no unknown key, no number turned into another type."""
+    config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
+    assert config.topics["prices"].max_record_bytes == 16_777_216
+    assert config.runtime.write_back_bytes == 268_435_456
+    assert config.kafka["enable.ssl.certificate.verification"] == "true"
+    assert settings(one(full, "ConfigMap", "topics"), tmp_path) == config
+
+
+@needs_helm
+def test_state_and_metrics_are_where_the_pods_have_them(full, tmp_path) -> None:
+    """The settings' state directory is a mounted volume, their metrics port the one the probes ask."""
+    config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
+    for kind in ("StatefulSet", "Deployment"):
+        (container,) = one(full, kind)["spec"]["template"]["spec"]["containers"]
+        assert str(config.state_dir) in {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert [port["containerPort"] for port in container["ports"]] == [config.runtime.metrics_port]
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/metrics", "port": "metrics"}
+
+
+@needs_helm
+def test_pods_have_least_privilege(full) -> None:
+    """Every pod: not root, nothing writable in the image, no capability, no token, no variables of other services."""
+    assert len(pods(full)) == 4
+    for pod in pods(full):
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("interval", "grace_s"), [("20", 30), ("1m", 70), ("2500ms", 13), ("0.5h", 1810), ("90s", 100)]
+)
+def test_pods_are_given_longer_than_the_process_takes(interval: str, grace_s: int) -> None:
+    """However the deadline is written, Kubernetes waits ten seconds longer."""
+    manifests = render("-f", str(FULL), "--set", f"config.runtime.shutdown_timeout_s={interval}")
+    for kind in ("StatefulSet", "Deployment"):
+        assert one(manifests, kind)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
+
+
+@needs_helm
+def test_worker_keeps_its_name_and_its_state(full) -> None:
+    """Workers are a StatefulSet, as the pod's name goes into the transactional id, with a claim for each."""
+    spec = one(full, "StatefulSet")["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Retain"}
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "state"
+    assert "helm.sh/chart" not in claim["metadata"]["labels"]
+    assert "state" not in {volume["name"] for volume in spec["template"]["spec"]["volumes"]}
+
+
+@needs_helm
+def test_without_persistence_the_name_stays() -> None:
+    """Switched off, the state goes to the pod's own directory; the StatefulSet, and so the name, stays."""
+    spec = one(render("-f", str(FULL), "--set", "persistence.enabled=false"), "StatefulSet")["spec"]
+    assert "volumeClaimTemplates" not in spec
+    assert {"name": "state", "emptyDir": {}} in spec["template"]["spec"]["volumes"]
+
+
+@needs_helm
+def test_secret_reaches_the_settings(full, tmp_path, monkeypatch) -> None:
+    """The environment that a pod gets from the Secret is read as Kafka properties; none of it is in a ConfigMap."""
+    (container,) = one(full, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    for variable in container["env"]:
+        if "valueFrom" in variable:
+            monkeypatch.setenv(variable["name"], f"value of {variable['valueFrom']['secretKeyRef']['key']}")
+    config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
+    assert config.kafka["sasl.username"] == "value of username"
+    assert config.kafka["sasl.password"] == "value of password"
+    assert config.kafka["bootstrap.servers"] == "kafka-0:9093,kafka-1:9093"
+
+
+@needs_helm
+def test_topics_are_made_before_the_release() -> None:
+    """The job and its settings are hooks before install and upgrade, settings first; switched off, both are gone."""
+    manifests = render("-f", str(FULL))
+    job, config = one(manifests, "Job"), one(manifests, "ConfigMap", "topics")
+    for hook in (job, config):
+        assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    weights = [int(hook["metadata"]["annotations"]["helm.sh/hook-weight"]) for hook in (config, job)]
+    assert weights == sorted(set(weights))
+    without = render("-f", str(FULL), "--set", "topicsJob.enabled=false")
+    assert not [m for m in without if m["kind"] == "Job"]
+    assert len(manifests) - len(without) == 2
+
+
+@needs_helm
+def test_one_pod_of_a_kind_is_drained_at_a_time(full) -> None:
+    """Workers and conflation each have a disruption budget that picks their own pods."""
+    for kind, suffix in (("StatefulSet", "worker"), ("Deployment", "conflate")):
+        budget = one(full, "PodDisruptionBudget", suffix)["spec"]
+        assert budget["maxUnavailable"] == 1
+        labels = one(full, kind)["spec"]["template"]["metadata"]["labels"]
+        assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+@needs_helm
+def test_changed_settings_restart_the_pods() -> None:
+    """A pod reads its settings once, so their checksum is part of the pod."""
+    before, after = render("-f", str(FULL)), render("-f", str(FULL), "--set", "config.runtime.commit_records_max=10")
+    for kind in ("StatefulSet", "Deployment"):
+        annotations = [one(m, kind)["spec"]["template"]["metadata"]["annotations"] for m in (before, after)]
+        assert annotations[0]["checksum/config"] != annotations[1]["checksum/config"]
+
+
+@needs_helm
+def test_without_topics_nothing_runs() -> None:
+    """The bare chart renders, but starts no worker, no conflation and no job."""
+    assert not {"StatefulSet", "Deployment", "Job"} & {manifest["kind"] for manifest in render()}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("image.tag=latest", "image.tag"),
+        ("worker.replica=3", "replica"),
+        ("config.state_dir=/data", "config.state_dir"),
+        ("persistence.whenScaled=Keep", "persistence.whenScaled"),
+        ("config.runtime.shutdown_timeout_s=soon", "not an interval"),
+    ],
+)
+def test_wrong_value_is_refused(setting: str, complaint: str) -> None:
+    """A floating tag, a mistyped name, what belongs to the chart and what makes no sense stop Helm, by name."""
+    with pytest.raises(ValueError, match=complaint):
+        render("-f", str(FULL), "--set", setting)
+
+
+@needs_helm
+@pytest.mark.parametrize("values", [["-f", str(FULL)], []], ids=["full", "bare"])
+def test_chart_lints(values: list[str]) -> None:
+    """Helm's own linter has nothing to say."""
+    command = ["helm", "lint", "--strict", str(CHART), *values]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_helm
+@pytest.mark.skipif(
+    importlib.util.find_spec("kubernetes_validate") is None, reason="kubernetes-validate is not installed"
+)
+@pytest.mark.parametrize("version", ["1.28", "1.31", "1.34"])
+def test_manifests_are_valid_kubernetes(full, version: str) -> None:
+    """Every manifest passes the API's schema, unknown fields forbidden, of an old and a new Kubernetes."""
+    import kubernetes_validate
+
+    for manifest in full:
+        kubernetes_validate.validate(manifest, version, strict=True)

@@ -1,0 +1,79 @@
+"""The image: what goes into it, who runs in it, and that its lock is the project's."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions in order, continued lines joined, comments dropped."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in joined.splitlines() if line]
+
+
+def arguments(name: str) -> list[str]:
+    """What every instruction of a name is given."""
+    return [argument for instruction, argument in instructions() if instruction == name]
+
+
+def locked(file: str) -> dict[str, str]:
+    """Package → version of a lock file."""
+    text = (ROOT / ".locks" / file).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
+
+
+def test_base_image_is_an_argument_with_a_fixed_tag() -> None:
+    """Every stage starts from BASE_IMAGE, so that one argument puts the image on another base."""
+    assert arguments("ARG") == ["BASE_IMAGE=python:3.11-slim"]
+    assert [stage.split()[0] for stage in arguments("FROM")] == ["${BASE_IMAGE}", "${BASE_IMAGE}"]
+
+
+def test_process_is_not_root_and_gets_the_signals() -> None:
+    """The last user is a number other than 0, and the entry point is a program, not a shell."""
+    assert arguments("USER") == ["10001:10001"]
+    assert arguments("ENTRYPOINT") == ['["sowstream"]']
+
+
+def test_health_is_nobody_elses() -> None:
+    """The image has no health check of its own: which process runs, and where it answers, its user knows."""
+    assert arguments("HEALTHCHECK") == []
+
+
+def test_nothing_unlocked_is_installed() -> None:
+    """Each `pip install` checks hashes, or takes the wheel just built and nothing else."""
+    installs = re.findall(r"pip(?: --python \S+)? install [^&]*", " ".join(arguments("RUN")))
+    assert len(installs) == 3
+    for install in installs:
+        assert "--require-hashes -r " in install or ("--no-deps" in install and "--no-index" in install), install
+
+
+def test_build_context_is_an_allow_list_with_all_that_is_copied() -> None:
+    """What the Dockerfile copies is let through by .dockerignore; the rest of the tree stays out."""
+    ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in ignore if line and not line.startswith("#")]
+    allowed = {line.removeprefix("!") for line in rules if line.startswith("!")}
+    copied = {
+        source
+        for argument in arguments("COPY")
+        if not argument.startswith("--from")
+        for source in argument.split()[:-1]
+    }
+    assert rules[0] == "*"
+    assert copied == allowed
+
+
+def test_image_lock_is_the_projects_without_the_embedded_broker() -> None:
+    """The image runs the versions that were tested, and carries no Java and no Maven client."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    image, runtime = locked("image.txt"), locked("runtime.txt")
+    needed = {re.split(r"[\[<>=!~]", requirement)[0] for requirement in project["dependencies"]}
+    embedded = {re.split(r"[<>=]", requirement)[0] for requirement in project["optional-dependencies"]["embedded"]}
+    assert needed <= set(image)
+    assert not embedded & set(image)
+    assert image.items() <= runtime.items()
