@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from processor.errors import Stop
+from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin import Admin
-from processor.kafka.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_partition, records
 from processor.record import Record
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is heard.
+_ASK_TIMEOUT_S: Final = 15.0
 _STALL_TIMEOUT_S: Final = 60.0
 
 
@@ -53,10 +54,10 @@ class Cut:
             Stop: a partition cannot be read, or there is no progress for a minute.
         """
         todo = {partition: end for partition, end in self._ends.items() if end > 0}
-        self._reader.add(Position(self.topic, partition, OFFSET_BEGINNING) for partition in todo)
+        self._reader.add([Position(self.topic, partition, self._beginning(partition)) for partition in todo])
         moved_s = time.monotonic()
         while todo:
-            read = self._reader.read(_READ_MAX, _WAIT_S)
+            read = self._read(_WAIT_S)
             if read.messages:
                 moved_s = time.monotonic()
             elif time.monotonic() - moved_s > _STALL_TIMEOUT_S:
@@ -85,16 +86,28 @@ class Cut:
         Raises:
             Stop: a partition cannot be read on.
         """
-        # A read for many waits until it has as many: the first is waited for alone, and brings what else is there.
-        first = self._reader.read(1, min(timeout_s, _WAIT_S)).messages
-        if not first:
-            return []
-        messages = first + self._reader.read(_READ_MAX, 0).messages
-        return [record for batch in by_partition(messages).values() for record in records(batch)]
+        batches = by_partition(self._read(min(timeout_s, _WAIT_S)).messages).values()
+        return [record for batch in batches for record in records(batch)]
 
     def close(self) -> None:
         """Close the connection."""
         self._reader.close()
+
+    def _read(self, timeout_s: float) -> Read:
+        """What is there; if nothing is, the first that comes. A read for many would wait until it has as many."""
+        first = self._reader.read(1, timeout_s)
+        more = self._reader.read(_READ_MAX, 0)
+        return Read(first.messages + more.messages, first.ends + more.ends)
+
+    def _beginning(self, partition: int) -> int:
+        """The oldest offset kept, asked for: librdkafka's own OFFSET_BEGINNING takes half a second to find it."""
+        try:
+            return self._reader.bounds(self.topic, partition, _ASK_TIMEOUT_S)[0]
+        except TimeoutError:
+            raise BrokerUnavailable(
+                f"reading {self.topic}: no answer about partition {partition} in {_ASK_TIMEOUT_S:g} s; "
+                "`sowstream doctor` looks closer"
+            ) from None
 
     def _stalled(self, todo: Mapping[int, int]) -> str:
         partitions = ", ".join(str(partition) for partition in sorted(todo))

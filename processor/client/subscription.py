@@ -67,6 +67,8 @@ class Subscription:
         return self
 
     def __next__(self) -> Message:
+        if self._closed:
+            raise StopIteration
         try:
             return next(self._messages)
         except BaseException:  # StopIteration too: what has ended needs no connection.
@@ -106,7 +108,7 @@ class Subscription:
     def _follow(self) -> Iterator[Message]:
         self._cut.follow()
         told_s = time.monotonic()
-        while not self._closed:
+        while True:
             if self.timeout_s is None:
                 records = self._cut.after()
             else:

@@ -56,6 +56,8 @@ class Publisher:
             Stop: the producer cannot go on.
         """
 
+        if value is not None and len(value) > MESSAGE_MAX_BYTES:
+            raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
         told = self._note if on_delivery is None else _telling(topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
         while True:
@@ -64,11 +66,6 @@ class Publisher:
             except BufferError:
                 self._producer.poll(_ROOM_WAIT_S)
             except KafkaException as error:
-                if failure.of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    size_bytes = len(value or b"")
-                    raise RecordRejected(
-                        "too_large", f"{size_bytes} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}"
-                    ) from None
                 raise failure.stop(error, f"publishing to {topic}") from error
             else:
                 break

@@ -1,0 +1,97 @@
+"""A family of topics written to as a worker does it: in transactions, with exact headers, to partitions it chooses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Producer
+
+from processor.client import Message, Subscription
+from processor.config import Config
+from processor.kafka.admin import Admin
+from processor.kafka.partitioner import partition_for
+from processor.topics import family_specs
+
+PARTITIONS = 3
+PATIENCE_S = 30.0
+END = "end"
+
+
+class Family:
+    """One SOW topic, its conflated copy, and a hand that writes to them."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.name = name
+        self.conflated = f"{name}_5s"
+        self.config = Config.model_validate(
+            {
+                "kafka": {"bootstrap.servers": bootstrap},
+                "topics": {name: {"key": ["/id"], "partitions": PARTITIONS}},
+                "conflated": {self.conflated: {"underlying": name}},
+            }
+        )
+        self.admin = Admin(self.config.kafka)
+        specs = [
+            *family_specs(name, ("publish", "sow", "delta", "dlq"), partitions=PARTITIONS),
+            *family_specs(self.conflated, ("sow", "delta", "dlq"), partitions=PARTITIONS),
+        ]
+        self.topics = self.admin.create(specs)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": name, "partitioner": "murmur2_random", "linger.ms": 0}
+        )
+        self._producer.init_transactions(30)
+
+    @contextmanager
+    def transaction(self, *, commit: bool = True) -> Iterator[None]:
+        """What is written inside is committed together, or rolled back."""
+        self._producer.begin_transaction()
+        yield
+        self._producer.flush(10)
+        if commit:
+            self._producer.commit_transaction(30)
+        else:
+            self._producer.abort_transaction(30)
+
+    def finish(self) -> None:
+        """Mark the end of every partition, so that a reader knows that nothing else comes."""
+        with self.transaction():
+            for role in ("sow", "delta"):
+                for partition in range(PARTITIONS):
+                    headers = [("version", "1"), ("kind", "insert")]
+                    self._producer.produce(
+                        f"{self.name}.{role}", b'{"id":"end"}', f"{END}{partition}".encode(), partition, headers=headers
+                    )
+
+    def rest(self, subscription: Subscription) -> list[Message]:
+        """All that the subscription still tells of what was written so far."""
+        self.finish()
+        subscription.timeout_s = PATIENCE_S
+        messages, ends = [], 0
+        for message in subscription:
+            if message.data == {"id": "end"}:
+                ends += 1
+            else:
+                messages.append(message)
+            if ends == PARTITIONS:
+                break
+        assert ends == PARTITIONS
+        return messages
+
+    def write(self, topic: str, key: str, value: Any, **headers: str) -> None:
+        """One record, within a transaction; None is a tombstone."""
+        data = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+        partition = partition_for(key.encode(), PARTITIONS)
+        self._producer.produce(topic, data, key.encode(), partition, headers=list(headers.items()))
+
+    def sow(self, key: str, value: Any, version: int = 1, **headers: str) -> None:
+        """One SOW record in a transaction of its own."""
+        with self.transaction():
+            self.write(f"{self.name}.sow", key, value, version=str(version), **headers)
+
+    def delta(self, key: str, value: Any, version: int = 1, **headers: str) -> None:
+        """One delta record in a transaction of its own."""
+        with self.transaction():
+            self.write(f"{self.name}.delta", key, value, version=str(version), **headers)

@@ -1,0 +1,182 @@
+import threading
+import time
+
+import pytest
+
+from processor.client import Client, Message
+from processor.merge import apply_delta
+from tests.client.family import Family
+
+pytestmark = pytest.mark.broker
+
+
+def brief(message: Message) -> tuple[object, ...]:
+    """What a message says of a record."""
+    return (message.command, message.data, message.delta)
+
+
+def test_subscribe_tells_what_comes_from_now_on(client: Client, family: Family):
+    """No record from before the call, every whole record from after it, and no word of a delete."""
+    family.sow("a", {"id": "a", "n": 1})
+    subscription = client.subscribe(family.name)
+    family.sow("a", {"id": "a", "n": 2}, 2)
+    family.sow("a", None, 3, kind="delete")
+    family.sow("a", {"id": "a", "n": 3}, 1, kind="insert")
+    assert [brief(message) for message in family.rest(subscription)] == [
+        ("publish", {"id": "a", "n": 2}, False),
+        ("publish", {"id": "a", "n": 3}, False),
+    ]
+
+
+def test_what_was_rolled_back_is_not_told(client: Client, family: Family):
+    """A subscriber sees committed records only."""
+    subscription = client.subscribe(family.name)
+    with family.transaction(commit=False):
+        family.write(f"{family.name}.sow", "a", {"id": "a", "n": 666}, version="1")
+    family.sow("a", {"id": "a", "n": 1})
+    assert [message.data["n"] for message in family.rest(subscription)] == [1]
+
+
+def test_sow_and_subscribe_has_no_gap_and_no_overlap(client: Client, family: Family):
+    """Written to from another thread all the while, snapshot plus updates have every version of every key once."""
+    keys, versions = [f"k{number}" for number in range(20)], 40
+
+    def write() -> None:
+        for version in range(1, versions + 1):
+            with family.transaction(commit=version % 5 != 0):
+                for key in keys:
+                    family.write(f"{family.name}.sow", key, {"id": key, "n": version}, version=str(version))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while client.get(family.name, "k0") is None:
+        assert writer.is_alive()
+    subscription = client.sow_and_subscribe(family.name)
+    writer.join()
+    seen: dict[str, list[int]] = {key: [] for key in keys}
+    for message in family.rest(subscription):
+        if message.sow_key is not None:
+            seen[message.sow_key].append(message.data["n"])
+    assert {numbers[0] for numbers in seen.values()} != {versions - 1}, "the writer was done before the call"
+    for numbers in seen.values():
+        assert numbers == [number for number in range(numbers[0], versions) if number % 5 != 0]
+
+
+def test_the_snapshot_is_followed_from_its_end(client: Client, family: Family):
+    """What is written between the call and the first read comes as an update, after the snapshot."""
+    family.sow("a", {"id": "a", "n": 1})
+    subscription = client.sow_and_subscribe(family.name)
+    for key in "abcdefg":
+        family.sow(key, {"id": key, "n": 2}, 2)
+    got = family.rest(subscription)
+    assert [message.command for message in got[:3]] == ["group_begin", "sow", "group_end"]
+    assert sorted(message.sow_key or "" for message in got[3:]) == list("abcdefg")
+    assert {message.command for message in got[3:]} == {"publish"}
+
+
+def test_delta_subscribe_tells_the_delta_topic(client: Client, family: Family):
+    """Deltas as the worker wrote them, with what was removed; a first record is whole; deletes are not told."""
+    family.delta("a", {"id": "a", "old": 1})
+    subscription = client.delta_subscribe(family.name)
+    family.delta("b", {"id": "b", "n": 1}, 1, kind="insert")
+    family.delta("b", {"id": "b", "n": 2}, 2, removed='["/x","/y~1z"]')
+    family.delta("b", {"id": "b"}, 3, empty="true")
+    family.delta("b", {"id": "b"}, 4, kind="delete")
+    got = family.rest(subscription)
+    assert [brief(message) for message in got] == [
+        ("publish", {"id": "b", "n": 1}, False),
+        ("publish", {"id": "b", "n": 2}, True),
+        ("publish", {"id": "b"}, True),
+    ]
+    assert got[1].removed == ("/x", "/y~1z")
+    assert [message.version for message in got] == [1, 2, 3]
+
+
+def test_no_empties_and_no_sowkey(client: Client, family: Family):
+    """`no_empties` leaves out what changed nothing, `no_sowkey` the key beside the data."""
+    subscription = client.delta_subscribe(family.name, options="no_empties,no_sowkey,send_keys")
+    family.delta("b", {"id": "b"}, 3, empty="true")
+    family.delta("b", {"id": "b", "n": 4}, 4)
+    (message,) = family.rest(subscription)
+    assert (message.data, message.sow_key, message.version) == ({"id": "b", "n": 4}, None, 4)
+
+
+def test_sow_and_delta_subscribe_tells_changes_to_its_own_snapshot(client: Client, family: Family):
+    """Key fields and what differs from the record delivered, removals included; a new record comes whole."""
+    family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 2}, "gone": True})
+    subscription = client.sow_and_delta_subscribe(family.name)
+    family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 3}}, 2)
+    family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 3}}, 3)
+    family.sow("b", {"id": "b", "n": 1}, 1, kind="insert")
+    got = family.rest(subscription)[3:]
+    assert [brief(message) for message in got if message.sow_key == "b"] == [("publish", {"id": "b", "n": 1}, False)]
+    first, second = [message for message in got if message.sow_key == "a"]
+    assert (first.data, first.delta, first.removed) == ({"id": "a", "deep": {"y": 3}}, True, ("/gone",))
+    assert (second.data, second.delta, second.removed) == ({"id": "a"}, True, ())
+
+
+def test_deltas_replayed_on_the_snapshot_give_the_records(client: Client, family: Family):
+    """Applying each message to what the subscriber holds gives the SOW record after every step."""
+    states = [
+        {"id": "a", "v": [1], "o": {"p": 1}},
+        {"id": "a", "v": [1, 2], "o": {}},
+        {"id": "a", "o": {"p": None, "q": {"r": 1}}},
+        {"id": "a", "o": 5, "v": None},
+        {"id": "a"},
+    ]
+    family.sow("a", states[0])
+    subscription = client.sow_and_delta_subscribe(family.name)
+    for version, state in enumerate(states[1:], 2):
+        family.sow("a", state, version)
+    told = [message for message in family.rest(subscription) if message.data is not None]
+    held = None
+    for expected, message in zip(states, told, strict=True):
+        held = apply_delta(held if message.delta else None, message.data, message.removed)
+        assert held == expected
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("delete", "deleted"), ("expire", "expired")])
+@pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
+def test_oof_tells_the_last_record(client: Client, family: Family, form: str, kind: str, reason: str):
+    """With `oof`, a record that goes is told with the reason and its last state."""
+    family.sow("a", {"id": "a", "n": 1})
+    subscription = getattr(client, form)(family.name, options="oof")
+    family.sow("a", {"id": "a", "n": 2}, 2)
+    family.sow("a", None, 3, kind=kind)
+    last = family.rest(subscription)[-1]
+    assert (last.command, last.reason, last.data, last.version, last.delta) == (
+        "oof",
+        reason,
+        {"id": "a", "n": 2},
+        3,
+        False,
+    )
+
+
+@pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
+def test_oof_is_for_what_was_received(client: Client, family: Family, form: str):
+    """Without a snapshot, only records that came as an update since are told to be gone."""
+    for key in ("seen", "unseen"):
+        family.sow(key, {"id": key, "n": 1, "same": 0})
+    subscription = getattr(client, form)(family.name, options="oof")
+    family.sow("seen", {"id": "seen", "n": 2, "same": 0}, 2)
+    for key in ("seen", "unseen"):
+        family.sow(key, None, 3, kind="delete")
+    publish, oof = family.rest(subscription)
+    assert publish.data == ({"id": "seen", "n": 2} | ({} if form == "delta_subscribe" else {"same": 0}))
+    assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "same": 0})
+
+
+def test_it_ends_when_nothing_comes(client: Client, family: Family):
+    """`timeout_s` ends the iteration after a silence of that length."""
+    began = time.monotonic()
+    assert list(client.subscribe(family.name, timeout_s=0.3)) == []
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_closed_is_over(client: Client, family: Family):
+    """A closed subscription iterates no more; leaving `with` closes it."""
+    family.sow("a", {"id": "a"})
+    with client.sow_and_subscribe(family.name) as subscription:
+        assert next(subscription).command == "group_begin"
+    assert list(subscription) == []

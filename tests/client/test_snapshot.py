@@ -1,0 +1,107 @@
+import pytest
+
+from processor.client import Client, Message
+from processor.errors import ConfigurationError
+from tests.client.family import PARTITIONS, Family
+
+pytestmark = pytest.mark.broker
+
+
+def records(messages: list[Message]) -> dict[str, object]:
+    """The records of a snapshot, by key."""
+    return {message.sow_key or "": message.data for message in messages if message.command == "sow"}
+
+
+def test_an_empty_topic_is_an_empty_group(client: Client, family: Family):
+    """Partitions without a single record do not keep the snapshot waiting."""
+    assert [message.command for message in client.sow(family.name)] == ["group_begin", "group_end"]
+
+
+def test_the_last_value_of_each_key_counts(client: Client, family: Family):
+    """Every key comes once, with its newest record and version."""
+    for version in (1, 2, 3):
+        for key in ("a", "b", "c", "d"):
+            family.sow(key, {"id": key, "n": version}, version)
+    messages = list(client.sow(family.name))
+    assert [messages[0].command, messages[-1].command] == ["group_begin", "group_end"]
+    assert records(messages) == {key: {"id": key, "n": 3} for key in "abcd"}
+    assert {message.version for message in messages[1:-1]} == {3}
+
+
+def test_a_deleted_record_is_not_in_it(client: Client, family: Family):
+    """A tombstone takes the record out of the snapshot; a later record brings it back."""
+    for key in ("a", "b"):
+        family.sow(key, {"id": key})
+        family.sow(key, None, 2, kind="delete")
+    family.sow("b", {"id": "b", "again": True}, 1, kind="insert")
+    assert records(list(client.sow(family.name))) == {"b": {"id": "b", "again": True}}
+
+
+def test_what_was_rolled_back_never_was(client: Client, family: Family):
+    """Records of aborted transactions are not in the snapshot, even where nothing else is in their partition."""
+    family.sow("a", {"id": "a", "n": 1})
+    with family.transaction(commit=False):
+        for number in range(50):
+            family.write(f"{family.name}.sow", f"k{number}", {"id": f"k{number}"}, version="1")
+        family.write(f"{family.name}.sow", "a", {"id": "a", "n": 2}, version="2")
+    assert records(list(client.sow(family.name))) == {"a": {"id": "a", "n": 1}}
+
+
+def test_an_open_transaction_is_waited_for(client: Client, family: Family):
+    """What was written before the call counts by how its transaction ends: the cut is at the true end."""
+    family.sow("a", {"id": "a", "n": 1})
+    with family.transaction():
+        family.write(f"{family.name}.sow", "a", {"id": "a", "n": 2}, version="2")
+        family._producer.flush(10)
+        snapshot = client.sow(family.name)
+    assert records(list(snapshot)) == {"a": {"id": "a", "n": 2}}
+
+
+def test_it_ends_at_the_call(client: Client, family: Family):
+    """What is written after the call is not in the snapshot, though it is read later."""
+    family.sow("a", {"id": "a", "n": 1})
+    snapshot = client.sow(family.name)
+    for key in ("a", "b", "c", "d", "e"):
+        family.sow(key, {"id": key, "n": 2}, 2)
+    assert records(list(snapshot)) == {"a": {"id": "a", "n": 1}}
+
+
+def test_timestamp_only_if_asked(client: Client, family: Family):
+    """The time of a record is sent with the option `timestamp`, as ISO 8601 in UTC, and not without it."""
+    family.sow("a", {"id": "a"}, correlation_id="abc=")
+    (_, without, _) = client.sow(family.name)
+    (_, stamped, _) = client.sow(family.name, options="timestamp")
+    assert without.timestamp is None
+    assert stamped.timestamp is not None
+    assert stamped.timestamp.endswith("Z")
+    assert stamped.correlation_id == "abc="
+
+
+def test_get_reads_one_record(client: Client, family: Family):
+    """`get` gives the newest record of a key on whichever partition it is, and None for one that is not there."""
+    for key in ("a", "b", "c", "d", "e"):
+        family.sow(key, {"id": key, "n": 1})
+        family.sow(key, {"id": key, "n": 2}, 2)
+    family.sow("e", None, 3, kind="delete")
+    assert [client.get(family.name, key).data["n"] for key in "abcd"] == [2] * 4  # type: ignore[union-attr]
+    assert client.get(family.name, "e") is None
+    assert client.get(family.name, "never") is None
+    assert PARTITIONS > 1
+
+
+def test_a_conflated_topic_is_read_like_any_other(client: Client, family: Family):
+    """A conflated topic has a state of the world of its own."""
+    with family.transaction():
+        family.write(f"{family.conflated}.sow", "a", {"id": "a", "slow": 1}, version="1")
+    assert records(list(client.sow(family.conflated))) == {"a": {"id": "a", "slow": 1}}
+
+
+def test_filters_are_refused_not_ignored(client: Client, family: Family):
+    """An argument that is not supported yet is an error at once."""
+    with pytest.raises(ConfigurationError, match="filters are not supported yet"):
+        client.sow(family.name, "/n > 1")
+    for argument in ("order_by", "select"):
+        with pytest.raises(ConfigurationError, match=f"'{argument}' is not supported yet"):
+            client.sow(family.name, **{argument: "/n"})
+    with pytest.raises(ConfigurationError, match="did you mean"):
+        client.sow(family.name[:-1])
