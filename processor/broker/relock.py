@@ -15,6 +15,9 @@ KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 """Kafka logs through SLF4J and its jars bring no binding: without this one a broker that fails says nothing."""
 
+TOOLS = "org.apache.kafka:kafka-tools:4.3.1"
+"""Kafka's own console programs, without what their other commands need: a second, independent reader for tests."""
+
 
 def locked(dependency: Dependency) -> Jar:
     """One resolved dependency, fetched to learn its bytes."""
@@ -34,7 +37,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sowstream-relock-") as directory:
         context = MavenContext(repo_cache=Path(directory))
         kafka, needed = context.resolver.resolve([context.create_dependency(KAFKA)])
-        jars = [locked(dependency) for dependency in [*kafka, *needed, context.create_dependency(LOGGING)]]
+        jars = [
+            locked(dependency)
+            for dependency in [*kafka, *needed, *(context.create_dependency(name) for name in (LOGGING, TOOLS))]
+        ]
     LOCK_FILE.write_text(format_lock(tuple(sorted(jars, key=lambda jar: jar.coordinate))), encoding="utf-8")
     print(f"{LOCK_FILE}: {len(jars)} jars", file=sys.stderr)  # noqa: T201 - a tool for maintainers
 

@@ -131,17 +131,20 @@ class Conflate(Processor):
                 context.count("never_delivered")
                 continue
             headers = self._headers(pending, old)
+            delta_headers = headers + _base(old, pending)
             before = None if old is None else context.codec.decode_own(old.value)
             if pending.body is None:
                 data, changed = None, self._key.only(before)
-                delta_headers = headers
                 changes[key] = None
             else:
                 data = pending.last.value
                 assert data is not None
                 moved, removed = conflated_delta(before, pending.body, pending.touched)
                 changed = self._key.with_delta(pending.body, moved)
-                delta_headers = [*headers, *_told(old, pending, moved, removed)]
+                if removed:
+                    delta_headers.append((Name.REMOVED, json.dumps(removed).encode()))
+                elif not moved:
+                    delta_headers.append((Name.EMPTY, b"true"))
                 changes[key] = Stored(_version(pending.last), data, 0, pending.last.offset)
             sow.append((key, data, headers))
             delta.append((key, context.codec.encode(changed), delta_headers))
@@ -170,17 +173,10 @@ class Conflate(Processor):
         self._context.hold(None if oldest is None else oldest.first.offset)
 
 
-def _told(old: Stored | None, pending: _Pending, moved: Value, removed: list[str]) -> Headers:
-    """What only the delta says: where it applies, what is gone, that nothing moved."""
-    headers: Headers = []
+def _base(old: Stored | None, pending: _Pending) -> Headers:
+    """The version that the delta applies to, where it is not the one before: updates were folded."""
     base = 0 if old is None else old.version
-    if base != _version(pending.last) - 1:
-        headers.append((Name.DELTA_BASE, b"%d" % base))
-    if removed:
-        headers.append((Name.REMOVED, json.dumps(removed).encode()))
-    elif not moved:
-        headers.append((Name.EMPTY, b"true"))
-    return headers
+    return [] if base == _version(pending.last) - 1 else [(Name.DELTA_BASE, b"%d" % base)]
 
 
 def _version(record: Record) -> int:

@@ -1,0 +1,82 @@
+"""A reader written by others sees right data: Kafka's own console consumer, in Java, from the broker's jars."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.broker.jars import class_path
+from processor.broker.java import find_java
+from tests.endtoend.oracle import Seen, fold, last_per_key, replay
+from tests.endtoend.world import random_commands
+
+if TYPE_CHECKING:
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+
+def console(world: World, role: str) -> list[Seen]:
+    """What `kafka-console-consumer` prints of a topic, read committed."""
+    program = [str(find_java()), "-Xmx128m", "-cp", class_path(), "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+    options: dict[str, Any] = {
+        "--bootstrap-server": world.bootstrap,
+        "--topic": f"{world.name}.{role}",
+        "--isolation-level": "read_committed",
+        "--timeout-ms": 8000,
+    }
+    formats = ("print.key", "print.headers", "print.partition", "print.offset")
+    arguments = [str(word) for option in options.items() for word in option]
+    for name in formats:
+        arguments += ["--formatter-property", f"{name}=true"]
+    run = subprocess.run([*program, "--from-beginning", *arguments], capture_output=True, text=True, timeout=60)
+    seen = []
+    for line in run.stdout.splitlines():
+        if not line.startswith("Partition:"):
+            continue  # It also talks about itself.
+        partition, offset, headers, key, value = line.split("\t")
+        seen.append(
+            Seen(
+                int(partition.removeprefix("Partition:")),
+                int(offset.removeprefix("Offset:")),
+                key.encode(),
+                None if value == "null" else value.encode(),
+                _headers(headers),
+            )
+        )
+    assert seen, run.stderr
+    return sorted(seen, key=lambda record: (record.partition, record.offset))
+
+
+def _headers(text: str) -> dict[str, str]:
+    """`version:1,removed:["/a","/b"]` as the console prints it; a value may hold commas."""
+    headers: dict[str, str] = {}
+    name = ""
+    for part in text.split(","):
+        head, colon, rest = part.partition(":")
+        if colon and head.isidentifier():
+            name, headers[head] = head, rest
+        else:
+            headers[name] += "," + part
+    return headers
+
+
+def test_kafkas_own_console_consumer_reads_the_same_world(world: World) -> None:
+    """SOW and delta, read committed: what a transaction rolled back is not there."""
+    world.publish(random_commands(71, 3_000, 60))
+    world.start()
+    world.settle()
+    rogue = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"{world.name}-rogue"})
+    rogue.init_transactions()
+    rogue.begin_transaction()
+    rogue.produce(f"{world.name}.sow", json.dumps({"id": "rolled back"}), b"1", 0, headers={"version": "9"})
+    rogue.flush()
+    rogue.abort_transaction()
+
+    expected = fold(world.read("publish"))
+    assert last_per_key(console(world, "sow")) == expected
+    assert replay(console(world, "delta")) == expected

@@ -1,0 +1,91 @@
+"""The store is a cache: missing, stale, foreign or damaged, it restores itself from the SOW topic."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from processor.record import Stored
+from processor.state import layout
+from processor.state.rocks import RocksMemory, RocksStore
+from processor.state.store import Progress
+from tests.endtoend.test_exactly_once import check
+from tests.endtoend.world import random_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+
+def remove_everything(partition: Path) -> None:
+    """The disk is gone."""
+    shutil.rmtree(partition)
+
+
+def truncate_tables(partition: Path) -> None:
+    """Every table file lost its end."""
+    for table in (partition / layout.ROCKSDB_DIRECTORY).glob("*.sst"):
+        with table.open("r+b") as file:
+            file.truncate(table.stat().st_size // 2)
+
+
+def remove_manifest(partition: Path) -> None:
+    """The list of files is gone."""
+    for manifest in (partition / layout.ROCKSDB_DIRECTORY).glob("MANIFEST-*"):
+        manifest.unlink()
+
+
+def run_ahead(partition: Path) -> None:
+    """It says more than the SOW topic: a topic made anew."""
+    _tamper(partition, Progress(10**9, 2**52))
+
+
+def fall_behind_the_horizon(partition: Path) -> None:
+    """It was last written in 1970: the topic no longer tells what was deleted since."""
+    _tamper(partition, Progress(1, 1))
+
+
+def _tamper(partition: Path, progress: Progress) -> None:
+    identity = f"{partition.parent.name}.sow/{partition.name}"
+    store = RocksStore(partition, identity=identity, memory=RocksMemory(1 << 20))
+    store.apply({b"ghost": Stored(1, b'{"id":"ghost"}')}, progress)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [remove_everything, truncate_tables, remove_manifest, run_ahead, fall_behind_the_horizon]
+)
+def test_a_state_that_cannot_be_trusted_is_restored_from_the_sow_topic(
+    world: World, damage: Callable[[Path], None]
+) -> None:
+    """Merging goes on where it stopped, on every key, and nothing of the old state is seen."""
+    world.publish(random_commands(31, 2_000, 100))
+    first = world.start()
+    world.settle()
+    assert first.stop() == 0, first.log()
+    for partition in range(4):
+        damage(world.config.state_dir / f"app-{world.name}" / world.name / str(partition))
+
+    # The ghost of a tampered state would make this an update of something.
+    world.publish([*random_commands(32, 2_000, 100), (b"ghost", {"id": "ghost", "n": 1}, {})])
+    world.start()
+    world.settle()
+    check(world)
+
+
+def test_a_clean_restart_reads_nothing_again(world: World) -> None:
+    """What a stopped worker left is complete: the next one restores no record."""
+    world.publish(random_commands(33, 2_000, 100))
+    first = world.start()
+    world.settle()
+    assert first.stop() == 0, first.log()
+
+    second = world.start()
+    world.wait(lambda: second.log().count("restored") == 4, "restoring four partitions")
+    assert second.log().count("read=0") == 4, second.log()

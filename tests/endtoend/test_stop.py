@@ -1,0 +1,64 @@
+"""A worker ends in good order, and starts only where its promises hold."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from processor.kafka.admin import Admin
+from tests.endtoend.test_exactly_once import check
+from tests.endtoend.world import random_commands
+
+if TYPE_CHECKING:
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_commits_and_ends_with_exit_code_0(world: World, number: signal.Signals) -> None:
+    """In the middle of a backlog; the next worker needs no rollback."""
+    world.publish(random_commands(61, 20_000, 500))
+    worker = world.start()
+    world.wait(lambda: "restored" in worker.log(), "the worker starting")
+    worker.is_expected_to_end = True
+    worker.process.send_signal(number)
+    began_s = time.monotonic()
+    assert worker.process.wait(timeout=20) == 0, worker.log()
+    assert time.monotonic() - began_s < 10
+
+    world.start()
+    world.settle()
+    check(world)
+
+
+def test_a_missing_topic_is_refused_with_what_to_do(world: World) -> None:
+    """Exit code 2, and the command that helps."""
+    Admin(world.config.kafka).delete([f"{world.name}.delta"])
+    worker = world.start()
+    worker.is_expected_to_end = True
+    assert worker.process.wait(timeout=20) != 0
+    assert f"{world.name}.delta does not exist" in worker.log()
+    assert "sowstream topics apply" in worker.log()
+
+
+def test_unequal_partition_counts_are_refused(world: World) -> None:
+    """Output goes to the input's partition number: it must exist."""
+    Admin(world.config.kafka).delete([f"{world.name}.delta"])
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    wanted = NewTopic(f"{world.name}.delta", num_partitions=3, replication_factor=1)
+
+    def created() -> bool:
+        (future,) = admin.create_topics([wanted]).values()
+        return future.exception() is None  # Deleting goes on for a moment.
+
+    world.wait(created, "making a topic of three partitions")
+    worker = world.start()
+    worker.is_expected_to_end = True
+    assert worker.process.wait(timeout=20) != 0
+    assert "has 3 partitions" in worker.log()
