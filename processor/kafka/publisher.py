@@ -55,7 +55,6 @@ class Publisher:
             RecordRejected: `too_large`: Kafka would not take it.
             Stop: the producer cannot go on.
         """
-
         if value is not None and len(value) > MESSAGE_MAX_BYTES:
             raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
         told = self._note if on_delivery is None else _telling(topic, on_delivery)
