@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from processor.errors import Stop
+from processor.errors import Stop, TransactionAborted
 from processor.kafka import failure, properties
 from processor.kafka.message import Message
 
@@ -52,17 +52,28 @@ class GroupConsumer:
         Raises:
             Stop: the input cannot be read on; the message says why.
         """
-        messages = self._consumer.consume(records_max, timeout_s)
+        try:
+            messages = self._consumer.consume(records_max, timeout_s)
+        except KafkaException as error:
+            raise failure.stop(error, f"reading {self.topic}") from error
         for message in messages:
             if message.error() is not None:
                 return self._without_events(messages)
         return messages
 
     def begin(self, partition: int, offset: int) -> None:
-        """Start reading a partition at an offset."""
+        """Start reading a partition at an offset.
+
+        Raises:
+            TransactionAborted: the partition is not ready for it, or not ours any more; it is to be tried again.
+        """
         position = TopicPartition(self.topic, partition, offset)
-        self._consumer.seek(position)
-        self._consumer.resume([position])
+        try:
+            self._consumer.seek(position)
+            self._consumer.resume([position])
+        except KafkaException as error:
+            where = f"{self.topic} partition {partition} at offset {offset}"
+            raise TransactionAborted(f"beginning {where}: {failure.of(error).str()}") from error
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""

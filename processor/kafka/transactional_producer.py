@@ -104,7 +104,10 @@ class TransactionalProducer:
         producer = self._begun()
         positions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         began = time.monotonic()
-        self._call("sending input offsets", lambda: producer.send_offsets_to_transaction(positions, group_metadata))
+        self._call(
+            "sending input offsets",
+            lambda: producer.send_offsets_to_transaction(positions, group_metadata, _CALL_TIMEOUT_S),
+        )
         self._call("committing", lambda: producer.commit_transaction(_CALL_TIMEOUT_S))
         self.is_open = False
         producer.poll(0)

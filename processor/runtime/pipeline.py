@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from processor.api import Processor
-from processor.config import unknown_name
+from processor.config import explain, unknown_name
 from processor.errors import ConfigurationError
 from processor.topics import Role, TopicSpec, family_specs, topic_name
 
@@ -37,6 +37,38 @@ class Pipeline(NamedTuple):
     """The topics of its own family: its input where that is its own, its outputs, and the dead-letter topic."""
     repartitioned: frozenset[Role]
     """Outputs whose partition the key's hash chooses."""
+
+    @classmethod
+    def of(
+        cls,
+        processor_type: type[Processor],
+        settings: BaseModel,
+        *,
+        name: str,
+        topic: TopicConfig,
+        underlying: str | None = None,
+    ) -> Pipeline:
+        """The pipeline of a plug-in: what it declares says which topics.
+
+        Args:
+            processor_type: the plug-in.
+            settings: its settings.
+            name: the family of its outputs.
+            topic: what holds for the records.
+            underlying: the family it reads, if that is another one.
+        """
+        role, from_underlying = processor_type.input
+        own_input: tuple[Role, ...] = () if from_underlying else (role,)
+        outputs = tuple(output.role for output in processor_type.outputs)
+        return cls(
+            name=name,
+            processor_type=processor_type,
+            settings=settings,
+            topic=topic,
+            source=topic_name(underlying or name, role),
+            roles=tuple(dict.fromkeys((*own_input, *outputs, "dlq"))),
+            repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
+        )
 
     def output(self, role: Role) -> str:
         """The Kafka topic behind an output."""
@@ -97,8 +129,9 @@ def source_spec(pipeline: Pipeline) -> TopicSpec:
 def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:
     """The section of one name, whichever it is in, as a pipeline."""
     section: BaseModel
+    underlying: str | None
     if name in config.topics:
-        plugin, underlying = "delta_merge", name
+        plugin, underlying = "delta_merge", None
         section, topic = config.topics[name], config.topics[name]
     elif name in config.conflated:
         plugin, underlying = "conflate", config.conflated[name].underlying
@@ -110,22 +143,12 @@ def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) ->
         raise ConfigurationError(
             f"{name}: {unknown_name('processor', plugin, list(plugins))}; is its package installed?"
         )
-    own_input: tuple[Role, ...] = () if processor_type.input.from_underlying else (processor_type.input.role,)
-    outputs = tuple(output.role for output in processor_type.outputs)
-    return Pipeline(
-        name=name,
-        processor_type=processor_type,
-        settings=section,
-        topic=topic,
-        source=topic_name(underlying, processor_type.input.role),
-        roles=tuple(dict.fromkeys((*own_input, *outputs, "dlq"))),
-        repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
-    )
+    return Pipeline.of(processor_type, section, name=name, topic=topic, underlying=underlying)
 
 
 def _third_party(
     config: Config, name: str, plugins: dict[str, type[Processor]]
-) -> tuple[str, str, BaseModel, TopicConfig]:
+) -> tuple[str, str | None, BaseModel, TopicConfig]:
     """A `processors` section: its settings are the plug-in's own model."""
     section = config.processors[name]
     settings: BaseModel = section
@@ -136,5 +159,6 @@ def _third_party(
         try:
             settings = processor_type.settings_type.model_validate(section.settings)
         except ValidationError as error:
-            raise ConfigurationError(f"processors.{name}.settings: {error}") from None
-    return section.use, section.underlying or name, settings, config.topic(name)
+            wrong = explain(error, processor_type.settings_type, f"processors.{name}.settings")
+            raise ConfigurationError(f"settings that cannot be used:\n{wrong}") from None
+    return section.use, section.underlying, settings, config.topic(name)

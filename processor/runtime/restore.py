@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from processor.errors import ConfigurationError, RestoreStalled, StateLocked, Stop
+from processor.errors import BrokerUnavailable, ConfigurationError, RestoreStalled, StateDamaged, StateLocked, Stop
 from processor.kafka.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Name, Stored
@@ -109,17 +110,18 @@ class Restorer:
         if waiting:
             self._aim(waiting)
         if all(job.target is None for job in self._jobs.values()):
+            self._watch(time.monotonic())
             return []
         read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
         now_s = time.monotonic()
         for partition, messages in by_partition(read.messages).items():
             if (job := self._jobs.get(partition)) is not None:
-                self._take(job, messages, now_s)
-        ready = []
+                self._healing(job, partial(self._take, job, messages, now_s))
+        ready: list[tuple[Task, int]] = []
         for end in read.ends:
             job = self._jobs.get(end.partition)
             if job is not None and job.target is not None and end.offset >= job.target:
-                ready.append(self._finish(job, end.offset, now_s))
+                self._healing(job, partial(self._finish, job, end.offset, now_s, ready))
         self._watch(now_s)
         return ready
 
@@ -131,20 +133,17 @@ class Restorer:
     def _aim(self, waiting: Iterable[_Job]) -> None:
         """Find out from where and to where each partition is to be restored, and start reading."""
         aimed = []
-        for job in waiting:
-            task = job.task
-            if task.task_state is TaskState.CREATED and not self._open(job):
-                continue
-            if job.start_offset is None:
-                try:
-                    job.start_offset = self._start_offset(task.partition)
-                except TimeoutError:
-                    self._watch(time.monotonic())
+        try:
+            for job in waiting:
+                if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
-            aimed.append(job)
-        if not aimed:
-            return
-        targets = self._admin.end_offsets(self._sow, [job.task.partition for job in aimed])
+                if job.start_offset is None:
+                    job.start_offset = self._start_offset(job.task.partition)
+                aimed.append(job)
+            # Only now, when the input offsets are settled: see the class.
+            targets = self._admin.end_offsets(self._sow, [job.task.partition for job in aimed], _ASK_TIMEOUT_S * 4)
+        except (TimeoutError, BrokerUnavailable):
+            return  # Asked again at the next turn; `_watch` knows for how long.
         for job in aimed:
             partition, state = job.task.partition, job.task.state
             job.target = targets[partition]
@@ -163,6 +162,17 @@ class Restorer:
                 raise Stop(str(error)) from error
             return False
         return True
+
+    def _healing(self, job: _Job, step: Callable[[], None]) -> None:
+        """Do a step of a restore; a store that turns out damaged is wiped, and its restore begins anew."""
+        try:
+            step()
+        except StateDamaged as error:
+            partition = job.task.partition
+            log.error("local state damaged; restoring it anew", topic=self._sow, partition=partition, why=str(error))
+            self.remove(partition)
+            job.task.state.wipe()
+            self.add(job.task)
 
     def _start_offset(self, partition: int) -> int:
         """Where the input goes on: the committed offset, or its beginning for a group that never committed."""
@@ -218,14 +228,15 @@ class Restorer:
             partition, position = job.task.partition, job.task.state.position
             log.info("restoring", topic=self._sow, partition=partition, position=position, end=job.target)
 
-    def _finish(self, job: _Job, end: int, now_s: float) -> tuple[Task, int]:
+    def _finish(self, job: _Job, end: int, now_s: float, ready: list[tuple[Task, int]]) -> None:
+        """The state is complete: the task is ready."""
         task = job.task
         task.state.restore({}, max(end, task.state.position), int(time.time() * 1000))
         self.remove(task.partition)
         seconds = round(now_s - job.began_s, 3)
         log.info("restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds)
         assert job.start_offset is not None
-        return task, job.start_offset
+        ready.append((task, job.start_offset))
 
     def _watch(self, now_s: float) -> None:
         """A restore that brings nothing for too long is an error, not a wait."""

@@ -8,6 +8,7 @@ and done again; whatever goes wrong after it is read back from the SOW topic.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -63,6 +64,7 @@ class StreamThread:
         self._metrics = ThreadMetrics(pipeline.name)
         self._written_s = time.monotonic()
         self._failures = 0  # Transactions that failed in a row.
+        self._broken = False  # An error is on its way out: what is in hand may be half done.
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop; then commit, let the partitions go and leave the group.
@@ -76,6 +78,9 @@ class StreamThread:
             while not stop.is_set():
                 self._step()
             self._try(self._commit)
+        except BaseException:
+            self._broken = True
+            raise
         finally:
             # Closing revokes: the tasks are closed in `on_revoked`.
             self._consumer.close()
@@ -94,7 +99,8 @@ class StreamThread:
 
     def on_revoked(self, partitions: list[int]) -> None:
         """Partitions that leave: what was done for them is committed first."""
-        self._try(self._commit)
+        if not self._broken:
+            self._try(self._commit)
         self._let_go(partitions)
         self._metrics.rebalanced("revoked", self._states())
 
@@ -109,11 +115,10 @@ class StreamThread:
         began_s = time.monotonic()
         messages = self._poll()
         polled_s = time.monotonic()
-        self._try(lambda: self._work(messages, polled_s, waited_s=polled_s - began_s))
+        self._try(partial(self._work, messages, polled_s, waited_s=polled_s - began_s))
         if self._restorer.is_busy:
             for task, offset in self._restorer.advance(0.0 if messages else _IDLE_POLL_S):
-                task.start(offset)
-                self._consumer.begin(task.partition, offset)
+                self._try(partial(self._begin, task, offset))
             self._metrics.states(self._states(), self._restorer.remaining)
 
     def _poll(self) -> list[Message]:
@@ -141,7 +146,12 @@ class StreamThread:
             self._policy.worked(now_s, now_s - began_s, len(messages))
         if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
             self._commit()
+        self._write_back(now_s)
         self._metrics.loop(waited_s, now_s - began_s)
+
+    def _begin(self, task: Task, offset: int) -> None:
+        task.start(offset)
+        self._consumer.begin(task.partition, offset)
 
     def _process(self, task: Task, messages: list[Message]) -> None:
         try:
@@ -173,22 +183,21 @@ class StreamThread:
     def _commit(self) -> None:
         """Commit outputs and input offsets in one transaction, then let the states follow."""
         tasks = self._running()
-        offsets = {task.partition: task.committable_offset for task in tasks}
-        moved = {p: offset for p, offset in offsets.items() if offset > self._tasks[p].committed_offset}
-        if moved or self._producer.is_open:
+        if self._producer.is_open or self._uncommitted():
+            # All positions, also those that did not move: they carry the proof that we are still a member.
+            offsets = {task.partition: max(task.committable_offset, task.committed_offset) for task in tasks}
             began_s = time.monotonic()
-            self._producer.commit(self._pipeline.source, moved, self._consumer.group_metadata())
+            self._producer.commit(self._pipeline.source, offsets, self._consumer.group_metadata())
             self._metrics.committed(time.monotonic() - began_s)
             for task in tasks:
-                task.committed(max(offsets[task.partition], task.committed_offset))
+                task.committed(offsets[task.partition])
                 self._metrics.counts(*task.take_counts())
             self._failures = 0
         self._policy.committed()
-        self._write_back(tasks)
 
-    def _write_back(self, tasks: list[Task]) -> None:
+    def _write_back(self, now_s: float) -> None:
         """Bring the stores up to date when much is waiting, or when it has waited long."""
-        now_s = time.monotonic()
+        tasks = self._running()
         waiting = sum(task.state.unwritten_bytes for task in tasks)
         if waiting < self._runtime.write_back_bytes and now_s - self._written_s < self._runtime.write_back_interval_s:
             return

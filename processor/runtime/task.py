@@ -115,7 +115,13 @@ class Task:
     def punctuate(self) -> None:
         """Let the processor do what is due by the clock."""
         now_ms = self._context.now_ms = self._clock_ms()
-        self._processor.punctuate(now_ms)
+        try:
+            self._processor.punctuate(now_ms)
+        except SowstreamError:
+            raise
+        except Exception as error:
+            # No record is at fault, so none can be put aside: to go on would be to do it again.
+            raise Stop(f"{self.pipeline.name} partition {self.partition}: punctuate raised {error!r}") from error
 
     def take_outputs(self) -> dict[Role, list[Outgoing]]:
         """What the processor forwarded since the last time."""
