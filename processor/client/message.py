@@ -48,3 +48,7 @@ class Message(NamedTuple):
             if value is not None and value is not False and value != ()
         }
         return _json.encode(shown).decode().rstrip()
+
+    def data_json(self) -> str:
+        """The record alone, as one line of JSON."""
+        return _json.encode(self.data).decode().rstrip()

@@ -12,7 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from processor.errors import Stop
+from processor.errors import ConfigurationError, Stop
 from processor.kafka import failure, properties
 
 if TYPE_CHECKING:
@@ -36,8 +36,16 @@ class Admin:
     """Administration of one cluster."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
+        """Make one; every process makes it first, so it is here that wrong properties come to light.
+
+        Raises:
+            ConfigurationError: librdkafka does not take a property.
+        """
         self._bootstrap = kafka.get("bootstrap.servers", "")
-        self._client = AdminClient(properties.common(kafka))
+        try:
+            self._client = AdminClient(properties.common(kafka))
+        except KafkaException as error:
+            raise ConfigurationError(f"the section `kafka` of the settings: {failure.of(error).str()}") from None
 
     def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
         """Look at the cluster.

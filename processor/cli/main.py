@@ -1,0 +1,86 @@
+"""The command `sowstream`: its commands, and the one place where an error becomes an exit code.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from processor.cli import broker, topics
+from processor.cli.delete import delete
+from processor.cli.doctor import doctor
+from processor.cli.output import OutputClosed, tell
+from processor.cli.plugins import plugins
+from processor.cli.publish import publish
+from processor.cli.sow import get, sow
+from processor.cli.subscribe import subscribe
+from processor.cli.worker import conflate, worker
+from processor.errors import ConfigurationError, SowstreamError
+
+# Modules that take time to import are imported by the command that needs them: `--help` answers at once.
+app = typer.Typer(
+    name="sowstream",
+    help="The state of the world of keyed records on Kafka: deltas in, merged records and deltas out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(version("sowstream"))
+        raise typer.Exit
+
+
+@app.callback()
+def _every(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
+    version: Annotated[  # noqa: ARG001 - acted upon by its callback
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    from processor.log_setup import set_up_logging  # noqa: PLC0415
+
+    set_up_logging(verbose=verbose)
+
+
+app.add_typer(topics.app, name="topics")
+for command in (worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins):
+    app.command()(command)
+app.add_typer(broker.app, name="broker")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    try:
+        app(arguments, prog_name="sowstream")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except OutputClosed:
+        # Nothing may be written when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ConfigurationError as error:
+        tell(f"sowstream: {error}")
+        return 2
+    except SowstreamError as error:
+        tell(f"sowstream: {error}")
+        return 1
+    return 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""`sowstream plugins`: what installed packages add."""
+
+from __future__ import annotations
+
+from processor.cli.output import table
+
+GROUPS = ("sowstream.processors", "sowstream.codecs", "sowstream.merge_rules", "sowstream.functions")
+
+
+def plugins() -> None:
+    """Print the plug-ins that are installed: entry-point group, name, where it is, and whether it can be loaded."""
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    rows = []
+    for group in GROUPS:
+        for point in sorted(entry_points(group=group), key=lambda point: point.name):
+            try:
+                point.load()
+            except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way
+                state = f"cannot be loaded: {error}"
+            else:
+                state = "ok"
+            package = point.dist.name if point.dist is not None else "?"
+            rows.append((group, point.name, point.value, package, state))
+    table(("group", "name", "object", "package", "state"), rows)

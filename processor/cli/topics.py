@@ -1,0 +1,63 @@
+"""`sowstream topics`: create the Kafka topics the settings need, and say what is wrong with those that exist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from processor.cli.output import data, table, tell
+from processor.cli.settings import Bootstrap, ConfigFile, settings
+
+if TYPE_CHECKING:
+    from processor.config import Config
+    from processor.kafka.admin import Admin
+    from processor.topic_problems import Problem
+    from processor.topics import TopicSpec
+
+app = typer.Typer(help="Create the Kafka topics that the settings need, or check them.", no_args_is_help=True)
+
+
+@app.command()
+def apply(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
+    """Create topics that are missing, and print their names. Existing ones are never changed, only checked."""
+    tree = settings(config, bootstrap)
+    admin, specs = _admin_and_specs(tree)
+    created = admin.create(specs)
+    for name in created:
+        data(name)
+    tell(f"{len(created)} of {len(specs)} topics created.")
+    _report(_problems(admin, specs))
+
+
+@app.command()
+def check(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
+    """Print what is wrong with the topics and what to do about it; exit with 1 if anything is."""
+    admin, specs = _admin_and_specs(settings(config, bootstrap))
+    wrong = _problems(admin, specs)
+    _report(wrong)
+    tell(f"{len(specs)} topics are as they should be.")
+
+
+def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.kafka.admin import Admin  # noqa: PLC0415
+    from processor.runtime.pipeline import specs  # noqa: PLC0415
+
+    wanted = specs(config)
+    if not wanted:
+        raise ConfigurationError("the settings name no topics; add a section `topics`, or name another file with -c")
+    return Admin(config.kafka), wanted
+
+
+def _problems(admin: Admin, specs: list[TopicSpec]) -> list[Problem]:
+    from processor.doctor.topics import problems_of  # noqa: PLC0415
+
+    return problems_of(admin, specs)
+
+
+def _report(wrong: list[Problem]) -> None:
+    if wrong:
+        table(("topic", "what is wrong", "what to do"), wrong)
+        tell(f"{len(wrong)} problems.")
+        raise typer.Exit(1)
