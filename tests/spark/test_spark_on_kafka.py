@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration import publish_deltas, read_sow, stream_deltas, stream_sow
+from tests.endtoend.world import World
 
 pytestmark = [
     pytest.mark.spark,
@@ -273,3 +274,29 @@ def test_stream_is_published_batch_by_batch(spark, family) -> None:
         b"1": b'{"id":1,"balance":5}',
         b"2": b'{"id":2,"balance":6}',
     }
+
+
+def test_worker_merges_what_spark_publishes_and_spark_reads_what_it_merged(spark, bootstrap, tmp_path, unique) -> None:
+    """Deltas of two columns from two DataFrames meet in one record, under a key of two fields, and none is rejected."""
+    world = World(bootstrap, tmp_path, unique, key=["/desk", "/id"])
+    options = {"kafka.bootstrap.servers": bootstrap}
+    orders = spark.range(50).select(F.lit('ø "1"').alias("desk"), F.col("id"), F.lit(5).alias("qty"))
+    try:
+        publish_deltas(orders, unique, key=["desk", "id"], columns=["qty"], options=options)
+        world.start()
+        world.settle()
+        prices = orders.where("id < 20").withColumn("price", F.col("id") * 2)
+        publish_deltas(prices, unique, key=["desk", "id"], columns=["price"], options=options)
+        world.settle()
+
+        schema = "desk STRING, id LONG, qty LONG, price LONG"
+        merged = read_sow(spark, unique, schema, options=options).orderBy("id").drop("timestamp", "partition", "offset")
+        assert [tuple(row) for row in merged.collect()] == [
+            ('ø "1"', i, 5, i * 2 if i < 20 else None, rf'["ø \"1\"","{i}"]', 2 if i < 20 else 1) for i in range(50)
+        ]
+        stream = stream_deltas(spark, unique, schema, options=options | {"startingOffsets": "earliest"})
+        updates = _drain(stream.where("kind = 'update'"), f"{unique}_updates")
+        assert [row["changed"] for row in updates] == [["/desk", "/id", "/price"]] * 20
+        assert world.read("dlq") == []
+    finally:
+        world.close()
