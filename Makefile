@@ -1,0 +1,72 @@
+# Needs python3 (3.11 or newer), make and a network; everything else is installed below this directory and the user's
+# cache. `make demo` and `make test` are all there is to know.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench lock clean lint-code lint-format lint-types lint-imports
+
+# How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
+ifneq ($(origin SECONDS),command line)
+SECONDS := 60
+endif
+# More for pytest: make test ARGS="tests/merge -x"
+ARGS ?=
+# The Python that makes the virtual environment; without it one is looked for.
+export PYTHON
+
+BIN := .venv/bin
+# A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
+RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt pyproject.toml | cksum | tr ' ' '-')
+DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt pyproject.toml | cksum | tr ' ' '-')
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60
+	$(BIN)/sowstream demo --seconds $(SECONDS)
+
+test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
+	$(BIN)/python -m processor.broker
+	$(BIN)/pytest $(ARGS)
+
+lint: lint-code lint-format lint-types lint-imports ## check code, format, types and who may import whom
+
+lint-code: $(DEV)
+	$(BIN)/ruff check .
+
+lint-format: $(DEV)
+	$(BIN)/ruff format --check .
+
+lint-types: $(DEV)
+	$(BIN)/mypy
+
+lint-imports: $(DEV)
+	$(BIN)/lint-imports
+
+bench: $(RUNTIME) ## measure it on this machine
+	$(BIN)/sowstream bench
+
+# What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
+# and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
+UV := .venv/.uv/bin/uv
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
+
+lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
+	$(COMPILE) pyproject.toml --output-file .locks/image.txt
+	$(COMPILE) pyproject.toml --extra embedded --output-file .locks/runtime.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev --output-file .locks/dev.txt
+	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - --output-file .locks/build.txt
+
+clean: ## remove what was made here; the user's cache stays
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNTIME):
+	@.ci/install runtime $@
+
+$(DEV):
+	@.ci/install dev $@
+
+$(UV): $(RUNTIME)
+	$(BIN)/python -m venv .venv/.uv
+	.venv/.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
