@@ -35,6 +35,16 @@ def _interval_s(value: object) -> object:
     return float(match[1]) * _UNIT_S[match[2]]
 
 
+def _as_text(value: object) -> object:
+    """YAML reads `true` and `9092` as other types; Kafka wants their text."""
+    if not isinstance(value, dict):
+        return value
+    return {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
+
+
+Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
+"""Settings as Kafka spells them."""
+
 IntervalS: TypeAlias = Annotated[float, BeforeValidator(_interval_s)]
 """Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
 
@@ -67,7 +77,7 @@ class TopicConfig(Section):
     """Deepest nesting accepted."""
     max_record_bytes: int = Field(default=1_048_576, ge=1)
     """Largest input and largest merged record; larger ones are rejected as `too_large`."""
-    config: dict[str, str] = Field(default_factory=dict)
+    config: Properties = Field(default_factory=dict)
     """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
 
     @field_validator("key")
@@ -82,7 +92,7 @@ class ConflatedConfig(Section):
     """One conflated topic: `conflated.<name>`."""
 
     underlying: TopicName
-    """The topic it copies: one of `topics` or another conflated topic."""
+    """The topic it copies: any other one that is configured."""
     interval: IntervalS = Field(default=5.0, ge=0.1)
     """A key changes at most once in this time; least 100 ms."""
 
@@ -146,7 +156,7 @@ class Config(BaseSettings):
 
     application_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")] = "sowstream"
     """First part of consumer groups and transactional ids."""
-    kafka: dict[str, str] = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
+    kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
     """librdkafka properties for every client: addresses, TLS, SASL."""
     guarantee: Literal["exactly_once"] = "exactly_once"
     """What a record's effects are promised to be."""
@@ -173,14 +183,10 @@ class Config(BaseSettings):
         """The environment beats the file, which `load` passes as arguments."""
         return env_settings, init_settings
 
-    @field_validator("kafka", mode="before")
+    @field_validator("kafka")
     @classmethod
-    def _kafka_as_text(cls, value: object) -> object:
-        """YAML reads `true` and `9092` as other types; librdkafka wants their text."""
-        if not isinstance(value, dict):
-            return value
-        text = {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
-        return {"bootstrap.servers": "localhost:9092"} | text
+    def _kafka_has_an_address(cls, value: dict[str, str]) -> dict[str, str]:
+        return {"bootstrap.servers": "localhost:9092"} | value
 
     @model_validator(mode="after")
     def _names_fit(self) -> Config:
@@ -190,20 +196,28 @@ class Config(BaseSettings):
             for other in sections[index + 1 :]:
                 if twice := sorted(set(section) & set(other)):
                     raise ValueError(f"{twice[0]!r} is configured twice; a name stands for one family of topics")
-        for name in self.conflated:
+        for name in (*self.conflated, *self.processors):
             self._root(name)
         return self
 
     def _root(self, name: str) -> TopicConfig:
-        """The SOW topic at the bottom of a chain of conflated topics."""
-        seen = [name]
-        while (conflated := self.conflated.get(seen[-1])) is not None:
-            if conflated.underlying in seen:
-                raise ValueError(f"conflated topics go in a circle: {' → '.join([*seen, conflated.underlying])}")
-            seen.append(conflated.underlying)
-        if seen[-1] not in self.topics:
-            raise ValueError(f"conflated topic {seen[-2]!r} has underlying {seen[-1]!r}, which is not configured")
-        return self.topics[seen[-1]]
+        """What holds for the records at the bottom of a chain of copies."""
+        chain = [name]
+        while (underlying := self._underlying(chain[-1])) is not None:
+            if underlying in chain:
+                raise ValueError(f"underlying topics go in a circle: {' → '.join([*chain, underlying])}")
+            chain.append(underlying)
+        root = chain[-1]
+        if root in self.topics:
+            return self.topics[root]
+        if root in self.processors:
+            return self.processors[root].topic
+        raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
+
+    def _underlying(self, name: str) -> str | None:
+        """The topic that another one is a copy of."""
+        section = self.conflated.get(name) or self.processors.get(name)
+        return None if section is None else section.underlying
 
     def topic(self, name: str) -> TopicConfig:
         """What holds for a topic's records: its own section, or that of the topic it is a copy of.
@@ -211,25 +225,31 @@ class Config(BaseSettings):
         Raises:
             ConfigurationError: no such topic.
         """
-        if name in self.topics:
-            return self.topics[name]
-        if name in self.conflated:
-            return self._root(name)
-        if name in self.processors:
-            section = self.processors[name]
-            return section.topic if section.underlying is None else self.topic(section.underlying)
-        raise ConfigurationError(unknown_name("topic", name, [*self.topics, *self.conflated, *self.processors]))
+        known = [*self.topics, *self.conflated, *self.processors]
+        if name not in known:
+            raise ConfigurationError(unknown_name("topic", name, known))
+        return self._root(name)
 
     def shown(self) -> dict[str, Any]:
         """The tree as plain values, secrets hidden: fit for a log."""
-        tree = self.model_dump(mode="json")
-        tree["kafka"] = {name: hide_secret(name, value) for name, value in self.kafka.items()}
-        return tree
+        shown: dict[str, Any] = _hide_secrets(self.model_dump(mode="json"))
+        return shown
 
 
 def hide_secret(name: str, value: str) -> str:
     """A Kafka property's value, or stars where its name says that it is secret."""
-    return "****" if any(word in name for word in _SECRET_WORDS) else value
+    return "****" if any(word in name.lower() for word in _SECRET_WORDS) else value
+
+
+def _hide_secrets(tree: Any) -> Any:
+    """The same for every text in a tree: plug-ins have passwords too."""
+    if isinstance(tree, list):
+        return [_hide_secrets(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {
+        name: hide_secret(name, item) if isinstance(item, str) else _hide_secrets(item) for name, item in tree.items()
+    }
 
 
 def unknown_name(noun: str, name: str, known: list[str]) -> str:
@@ -257,10 +277,8 @@ def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: P
     try:
         config = Config(**tree)
     except ValidationError as error:
-        lines = "\n".join(f"  {_explain(detail)}" for detail in error.errors(include_url=False))
-        raise ConfigurationError(
-            f"{file if tree else 'the environment'}: settings that cannot be used:\n{lines}"
-        ) from None
+        place = file if tree else "the environment"
+        raise ConfigurationError(f"{place}: settings that cannot be used:\n{explain(error, Config)}") from None
     flags: dict[str, Any] = {}
     if bootstrap is not None:
         flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}
@@ -283,18 +301,29 @@ def _read(file: Path) -> dict[str, Any]:
     return tree
 
 
-def _explain(detail: Mapping[str, Any]) -> str:
-    """One error as a person reads it, with a suggestion for an unknown key."""
-    place = ".".join(str(part) for part in detail["loc"])
+def explain(error: ValidationError, model: type[BaseModel], section: str = "") -> str:
+    """What is wrong with settings as a person reads it: a line each, with a suggestion for an unknown key.
+
+    The values are left out: one may be a password.
+
+    Args:
+        error: what the model said.
+        model: the model of the settings.
+        section: where in the tree they stand.
+    """
+    return "\n".join(f"  {_explain(detail, model, section)}" for detail in error.errors(include_url=False))
+
+
+def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) -> str:
+    path = detail["loc"]
+    place = ".".join(str(part) for part in (section, *path) if part != "")
     if detail["type"] != "extra_forbidden":
         return f"{place or 'settings'}: {detail['msg'].removeprefix('Value error, ')}"
-    known = _known_keys(detail["loc"][:-1])
-    return f"{place}: {unknown_name('setting', str(detail['loc'][-1]), known)}"
+    return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
 
 
-def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+def _known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     """The keys of the section at a place in the tree."""
-    model: type[BaseModel] = Config
     for part in path:
         field = model.model_fields.get(str(part))
         if field is None:

@@ -1,0 +1,255 @@
+"""Runs a processor of one partition without Kafka, on a clock that stands still: for the tests of its author.
+
+After Kafka Streams' TopologyTestDriver::
+
+    driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
+    driver.pipe_input("7", {"id": 7, "qty": 1})
+    driver.commit()
+    [record] = driver.read_output("sow")
+    assert record.value == b'{"id":7,"qty":1}'
+
+Task, context and state are the runtime's own; only Kafka is played here, with what it does to a processor: a
+transaction may roll back, the process may die, and both times records come again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import BaseModel
+
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.record import Record
+from processor.runtime.pipeline import Pipeline
+from processor.runtime.restore import stored_from
+from processor.runtime.task import ProcessorFailed, Task
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from processor.api import Headers, Processor, State, Value
+    from processor.topics import Role
+
+_CACHE_BYTES = 1024 * 1024
+
+GivenHeaders: TypeAlias = "Mapping[str, str | bytes] | Headers | None"
+"""Headers as a test writes them: a mapping, or the list itself where a name occurs twice."""
+
+
+@dataclass(slots=True)
+class _Log:
+    """One partition of an output topic."""
+
+    committed: list[Record] = field(default_factory=list)
+    open: list[Record] = field(default_factory=list)
+    """Sent in the open transaction."""
+    end: int = 0
+
+    def send(self, key: bytes | None, value: bytes | None, headers: Headers, now_ms: int) -> None:
+        self.open.append(Record(key, value, headers, self.end, now_ms))
+        self.end += 1
+
+    def finish(self, *, commit: bool) -> list[Record]:
+        """End the transaction, which takes an offset for its marker; what was committed by it."""
+        done = self.open if commit else []
+        self.end += bool(self.open)
+        self.committed += done
+        self.open = []
+        return done
+
+
+class ProcessorTestDriver:
+    """One partition. What a processor forwards to its own input comes back to it with the commit."""
+
+    def __init__(
+        self,
+        processor_type: type[Processor],
+        settings: BaseModel | Mapping[str, Any],
+        *,
+        name: str,
+        topic: TopicConfig | None = None,
+        underlying: str | None = None,
+        partition: int = 0,
+        now_ms: int = 1_700_000_000_000,
+    ) -> None:
+        """Start with no record anywhere.
+
+        Args:
+            processor_type: the plug-in.
+            settings: its settings, or what its settings model makes them of.
+            name: the family of its outputs.
+            topic: what holds for the records; by default what a topic of no settings has.
+            underlying: the family it reads, if that is another one.
+            partition: the partition's number.
+            now_ms: what the clock says, milliseconds since the epoch.
+        """
+        if not isinstance(settings, BaseModel):
+            settings = processor_type.settings_type.model_validate(settings)
+        topic = topic or TopicConfig()
+        self.now_ms = now_ms
+        """What the clock says; `advance_time` moves it."""
+        self.input: list[Record] = []
+        """The input partition, from offset 0."""
+        self.events: Counter[str] = Counter()
+        """What the processor counted, as far as it is committed."""
+        self.rejections: Counter[str] = Counter()
+        """Records rejected for each reason, as far as that is committed."""
+        self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
+        self._partition = partition
+        self._codec = load_codec(topic.message_type, max_depth=topic.max_depth)
+        self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
+        self._task: Task
+        self._begin(MemoryStore(), 0)
+
+    def pipe_input(self, key: str | bytes | None, value: Value, headers: GivenHeaders = None) -> None:
+        """Give the processor one record.
+
+        Args:
+            key: the Kafka record key.
+            value: bytes as they are, None for a tombstone; anything else the codec writes.
+            headers: the Kafka headers.
+        """
+        self.pipe_batch([(key, value, headers)])
+
+    def pipe_batch(self, records: Iterable[tuple[str | bytes | None, Value, GivenHeaders]]) -> None:
+        """Give the processor records at once: key, value and headers of each."""
+        for key, value, headers in records:
+            raw_key = key.encode() if isinstance(key, str) else key
+            raw = value if value is None or isinstance(value, bytes) else self._codec.encode(value)
+            self._append(raw_key, raw, _raw(headers))
+        self.feed()
+
+    def feed(self, records_max: int | None = None) -> None:
+        """Give the processor what it has not seen, at most so many records: all that waits, if None.
+
+        Only after `abort` or `crash` with `feed=False` is there anything.
+        """
+        task = self._task
+        end = len(self.input) if records_max is None else min(len(self.input), task.next_offset + records_max)
+        while task.next_offset < end:
+            try:
+                task.process(self.input[task.next_offset : end])
+            except ProcessorFailed:
+                self._roll_back()
+            else:
+                self._emit()
+
+    def advance_time(self, ms: int) -> None:
+        """Move the clock, then punctuate, once."""
+        self.now_ms += ms
+        self._task.punctuate()
+        self._emit()
+
+    def commit(self) -> None:
+        """Commit the outputs and the input position; the state follows."""
+        task = self._task
+        offset = max(task.committable_offset, task.committed_offset)
+        sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
+        task.committed(offset)
+        events, rejections = task.take_counts()
+        self.events.update(events)
+        self.rejections.update(rejections)
+        own_input = self._pipeline.processor_type.input
+        if not own_input.from_underlying:
+            for record in sent.get(own_input.role, ()):
+                self._append(record.key, record.value, record.headers)
+            self.feed()
+
+    def abort(self, *, feed: bool = True) -> None:
+        """Roll back the open transaction: a new instance gets its records again, unless `feed` is False."""
+        self._roll_back()
+        if feed:
+            self.feed()
+
+    def crash(self, *, keep_store: bool = False, feed: bool = True) -> None:
+        """Kill the process and start another.
+
+        Args:
+            keep_store: it comes back on the same machine and finds what `write` brought to the store, no more.
+            feed: give it the records after the committed input position at once.
+        """
+        self._finish_aborted()
+        store = self._store if keep_store else MemoryStore()
+        self._begin(store, self._task.committed_offset)
+        if feed:
+            self.feed()
+
+    def write(self) -> None:
+        """Bring what is committed from memory to the store, as the runtime does now and then."""
+        self._task.state.write(self.now_ms)
+
+    def close(self) -> None:
+        """End the task."""
+        self._task.close()
+
+    def read_output(self, role: Role) -> list[Record]:
+        """An output topic from its beginning, as a reader of committed records sees it."""
+        return list(self._logs[role].committed)
+
+    def pending_output(self, role: Role) -> list[Record]:
+        """What the open transaction would add to an output topic."""
+        return list(self._logs[role].open)
+
+    @property
+    def state(self) -> State:
+        """What the processor sees of its state."""
+        return self._task.state
+
+    @property
+    def committed_offset(self) -> int:
+        """The input offset at which a successor would begin."""
+        return self._task.committed_offset
+
+    def _begin(self, store: MemoryStore, offset: int) -> None:
+        """A process starts: nothing is in memory."""
+        self._store = store
+        self._task = Task(self._pipeline, self._partition, self._codec, lambda: self.now_ms)
+        self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
+        self._restore(offset)
+
+    def _restore(self, offset: int) -> None:
+        """Read the SOW topic to its end, then begin at an input offset."""
+        state, sow = self._task.state, self._logs["sow"]
+        changes = {}
+        for record in sow.committed:
+            if record.offset >= state.position:
+                assert record.key is not None, "a SOW record has a key"
+                changes[record.key] = stored_from(record)
+        state.restore(changes, sow.end, self.now_ms)
+        self._task.start(offset)
+
+    def _roll_back(self) -> None:
+        self._finish_aborted()
+        offset = self._task.committed_offset
+        self._task.rewind()
+        self._restore(offset)
+
+    def _finish_aborted(self) -> None:
+        for log in self._logs.values():
+            log.finish(commit=False)
+
+    def _emit(self) -> None:
+        """Send what the processor forwarded, in the open transaction."""
+        for role, outgoing in self._task.take_outputs().items():
+            log = self._logs[role]
+            for key, value, headers in outgoing:
+                log.send(key, value, headers, self.now_ms)
+            if role == "sow":
+                self._task.await_delivery()
+                self._task.delivered(log.end - 1)
+
+    def _append(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        self.input.append(Record(key, value, headers or None, len(self.input), self.now_ms))
+
+
+def _raw(headers: GivenHeaders) -> Headers | None:
+    """Headers as Kafka has them."""
+    if not isinstance(headers, Mapping):
+        return headers
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers.items()]
