@@ -21,6 +21,7 @@ class Publishing:
         self._lookup = lookup
         self._publisher = Publisher(config.kafka)
         self._outboxes: dict[str, Outbox] = {}
+        self._checked: set[str] = set()
 
     def send(
         self,
@@ -40,8 +41,11 @@ class Publishing:
         """
         outbox = self._outboxes.get(topic)
         if outbox is None:
-            outbox = self._outboxes[topic] = self._new_outbox(topic)
+            settings = publishable(self._config, topic)
+            outbox = self._outboxes[topic] = Outbox(topic, settings, load_codec(settings.message_type))
         record = outbox.record(command, data, key, headers)
+        if topic not in self._checked:
+            self._check(topic, outbox.kafka_topic)
         self._publisher.send(outbox.kafka_topic, *record, on_delivery)
 
     def flush(self, timeout_s: float | None) -> None:
@@ -53,16 +57,15 @@ class Publishing:
         """
         self._publisher.flush(timeout_s)
 
-    def _new_outbox(self, topic: str) -> Outbox:
-        settings = publishable(self._config, topic)
-        outbox = Outbox(topic, settings, load_codec(settings.message_type))
-        partitions = self._lookup.partitions(outbox.kafka_topic)
-        if partitions != settings.partitions:
+    def _check(self, topic: str, kafka_topic: str) -> None:
+        """Make sure that the topic exists and splits keys as the settings say; asked once."""
+        found, wanted = self._lookup.partitions(kafka_topic), self._config.topic(topic).partitions
+        if found != wanted:
             raise ConfigurationError(
-                f"{outbox.kafka_topic} has {partitions} partitions, the settings say {settings.partitions}; "
+                f"{kafka_topic} has {found} partitions, the settings say {wanted}; "
                 "`sowstream topics check` says what to do"
             )
-        return outbox
+        self._checked.add(topic)
 
 
 def publishable(config: Config, name: str) -> TopicConfig:

@@ -1,0 +1,147 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from processor.config import load
+from processor.kafka.admin import Admin
+from processor.kafka.publisher import Publisher
+from processor.topics import TopicSpec
+from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.broker
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    """JSON lines, parsed."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **headers: str) -> None:
+    """A record on an output topic, as a worker would write it."""
+    publisher = Publisher(load(cli.settings).kafka)
+    data = None if value is None else json.dumps(value).encode()
+    publisher.send(topic, key.encode(), data, [(name, text.encode()) for name, text in headers.items()])
+    publisher.flush(10)
+
+
+def test_topics_are_created_once_and_checked(cli: Cli, unique: str):
+    """`apply` creates what is missing and prints it, `check` then finds nothing wrong; before, it says what to do."""
+    before = cli("topics", "check")
+    assert before.returncode == 1
+    assert f"{unique}.sow\tdoes not exist\tsowstream topics apply\n" in before.stdout
+    first, second, after = cli("topics", "apply"), cli("topics", "apply"), cli("topics", "check")
+    assert f"{unique}_slow.sow" in first.stdout.splitlines()
+    assert (first.returncode, second.returncode, after.returncode) == (0, 0, 0)
+    assert second.stdout == after.stdout == ""
+
+
+def test_a_topic_with_wrong_settings_is_told_and_left_alone(cli: Cli, unique: str):
+    """`apply` does not change what exists: it tells the problem and how to mend it, and ends with 1."""
+    wrong = TopicSpec(f"{unique}.publish", "publish", 1, {"cleanup.policy": "compact"})
+    Admin(load(cli.settings).kafka).create([wrong])
+    done = cli("topics", "apply")
+    assert done.returncode == 1
+    assert "has 1 partition where" in done.stdout
+    assert "min.compaction.lag.ms=604800000" in done.stdout
+    assert Admin(load(cli.settings).kafka).cluster().topics[wrong.name] == 1
+
+
+def test_bad_lines_are_told_and_the_others_sent(cli: Cli, unique: str):
+    """Each line that is refused is told with its number; the rest is sent; the exit code is 1."""
+    cli("topics", "apply")
+    given = '{"id":1,"n":1}\nnot JSON\n\n{"n":1}\n[1]\n{"id":2}\n'
+    done = cli("publish", unique, given=given)
+    assert (done.returncode, done.stdout) == (1, "")
+    told = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in told[:-1]] == ["line 2", "line 4", "line 5"]
+    assert told[-1] == f"2 records sent to {unique}, 3 lines refused."
+
+
+def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path: Path):
+    """Lines of a file, a command other than the default, headers, a key and a deletion arrive as records."""
+    cli("topics", "apply")
+    file = tmp_path / "orders.jsonl"
+    file.write_text('{"id":1}\n{"id":2}\n')
+    sent = cli("publish", unique, str(file), "--command", "publish", "--header", "trace=a=b")
+    keyed = cli("publish", unique, "-", "--key", "k", given='{"n":1}')
+    deleted = cli("delete", unique, "--key", "1")
+    assert [done.returncode for done in (sent, keyed, deleted)] == [0, 0, 0]
+    config = load(cli.settings)
+    from processor.client.cut import Cut
+
+    cut = Cut(config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test")
+    found = sorted(
+        (record.key, record.value, record.headers) for batch in cut.before() for record in batch if record.value
+    )
+    cut.close()
+    headers = [("trace", b"a=b"), ("command", b"publish")]
+    assert found == [(b"1", b'{"id":1}', headers), (b"2", b'{"id":2}', headers), (b"k", b'{"n":1}', None)]
+
+
+def test_the_state_of_the_world_is_printed(cli: Cli, unique: str):
+    """`sow` prints a group of messages, `get` the bare record or, with exit code 1, that there is none."""
+    cli("topics", "apply")
+    write(cli, f"{unique}.sow", "1", {"id": 1, "n": 2}, version="2")
+    printed = lines(cli("sow", unique, "--timestamp").stdout)
+    assert [message["command"] for message in printed] == ["group_begin", "sow", "group_end"]
+    assert printed[1]["data"] == {"id": 1, "n": 2}
+    assert str(printed[1]["timestamp"]).endswith("Z")
+    assert cli("get", unique, "1").stdout == '{"id":1,"n":2}\n'
+    missing = cli("get", unique, "nobody")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "nobody" in missing.stderr
+
+
+def test_a_subscription_with_all_its_flags(cli: Cli, unique: str):
+    """Snapshot, a delta, no empty one, no sow_key, an oof: the flags are the options of the client."""
+    cli("topics", "apply")
+    write(cli, f"{unique}.sow", "1", {"id": 1, "n": 1}, version="1")
+    running = cli.start(
+        *("subscribe", unique, "--sow", "--delta", "--oof", "--no-empties", "--no-sowkey", "--timestamp"),
+        *("--count", "5", "--timeout", "30"),
+    )
+    assert running.stdout is not None
+    assert [json.loads(running.stdout.readline())["command"] for _ in range(3)] == ["group_begin", "sow", "group_end"]
+    write(cli, f"{unique}.sow", "1", {"id": 1, "n": 1}, version="2")
+    write(cli, f"{unique}.sow", "1", {"id": 1, "n": 2, "m": 0}, version="3")
+    write(cli, f"{unique}.sow", "1", None, version="4", kind="delete")
+    out, err = running.communicate(timeout=40)
+    delta, oof = lines(out)
+    assert (delta["data"], delta["delta"], delta["version"]) == ({"id": 1, "n": 2, "m": 0}, True, 3)
+    assert (oof["command"], oof["reason"], oof["data"]) == ("oof", "deleted", {"id": 1, "n": 2, "m": 0})
+    assert "sow_key" not in delta
+    assert "timestamp" in delta
+    assert (running.returncode, err) == (0, "")
+
+
+def test_fewer_messages_than_asked_for_is_a_failure(cli: Cli, unique: str):
+    """`--count` with `--timeout` ends with 1 if not enough came, `--timeout` alone with 0."""
+    cli("topics", "apply")
+    short = cli("subscribe", unique, "--sow", "--count", "3", "--timeout", "0.2")
+    assert (short.returncode, short.stderr) == (1, "2 of 3 messages came.\n")
+    assert cli("subscribe", unique, "--timeout", "0.2").returncode == 0
+
+
+def test_plugins_are_listed(cli: Cli):
+    """Our own processors and codec are found as a third party's would be."""
+    rows = [line.split("\t") for line in cli("plugins").stdout.splitlines()]
+    assert {
+        ("sowstream.processors", "delta_merge"),
+        ("sowstream.processors", "conflate"),
+        ("sowstream.codecs", "json"),
+    } <= {(row[0], row[1]) for row in rows}
+    assert {row[4] for row in rows} == {"ok"}
+
+
+def test_the_doctor_says_what_to_do(cli: Cli, unique: str):
+    """Missing topics are a failure with the command that mends them; once they are there, all is well."""
+    ill = cli("doctor")
+    assert ill.returncode == 1
+    assert f"fail\t{unique}.sow\tdoes not exist\tsowstream topics apply" in ill.stdout
+    cli("topics", "apply")
+    well = cli("doctor")
+    assert well.returncode == 0
+    assert {"broker", "topics", "rocksdict", "librdkafka", "state_dir"} <= {
+        line.split("\t")[1] for line in well.stdout.splitlines()
+    }

@@ -1,0 +1,120 @@
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from processor.cli.main import run
+from tests.cli.conftest import Cli
+
+
+def test_help_answers_at_once(offline: Cli):
+    """`--help` needs no settings, no broker, and none of the modules that take time to import."""
+    heavy = ("confluent_kafka", "rocksdict", "pydantic", "orjson", "structlog")
+    code = (
+        "import sys; from processor.cli.main import run; assert run(['--help']) == 0; "
+        f"assert not [name for name in {heavy!r} if name in sys.modules], sys.modules.keys()"
+    )
+    done = subprocess.run([Cli.command()[0], "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "subscribe" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sow"], "TOPIC"),
+        (["sow", "oders"], "did you mean 'orders'"),
+        (["sow", "orders", "-c", "missing.yaml"], "No such file"),
+        (["publish", "orders", "missing.jsonl"], "No such file"),
+        (["publish", "orders", "--header", "x"], "K=V"),
+        (["publish", "orders", "--header", "version=1"], "Sowstream's own"),
+        (["publish", "orders", "--ack", "persisted"], "not supported yet"),
+        (["publish", "slow"], "publish to 'orders'"),
+        (["delete", "orders"], "--key"),
+        (["subscribe", "orders", "--no-empties"], "for delta subscriptions"),
+        (["subscribe", "orders", "--count", "0"], "count"),
+        (["worker", "slow"], "sowstream conflate slow"),
+        (["conflate", "orders"], "sowstream worker orders"),
+        (["worker", "ordrs"], "did you mean 'orders'"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_usage_is_2(offline: Cli, arguments: list[str], said: str):
+    """What the user can put right by another command line or settings ends with 2 and says so, on stderr only."""
+    done = offline(*arguments, given='{"id":1}\n')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_kafka_properties_are_2(offline: Cli):
+    """A property that librdkafka does not know is named; its value, which may be a secret, is not."""
+    offline.settings.write_text("kafka: {sasl.passwort: hunter2}\ntopics: {orders: {}}\n")
+    for command in (["sow", "orders"], ["topics", "check"], ["delete", "orders", "--key", "1"]):
+        done = offline(*command)
+        assert done.returncode == 2
+        assert "sasl.passwort" in done.stderr
+        assert "hunter2" not in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_no_broker_is_1(offline: Cli):
+    """A Kafka that does not answer is told with what to do, and ends with 1."""
+    done = offline("topics", "check")
+    assert done.returncode == 1
+    assert "sowstream doctor" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_are_mapped_in_one_place(capsys: pytest.CaptureFixture[str]):
+    """Inside a process, `run` gives the exit code instead of ending it."""
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.count(".") == 2
+    assert run(["nonsense"]) == 2
+
+
+@pytest.mark.broker
+def test_ctrl_c_is_how_a_subscription_ends(cli: Cli, unique: str):
+    """Ctrl-C on `subscribe` is exit code 0, and what came before it was printed at once."""
+    assert cli("topics", "apply").returncode == 0
+    running = cli.start("subscribe", unique, "--sow")
+    assert running.stdout is not None
+    assert json.loads(running.stdout.readline())["command"] == "group_begin"
+    assert json.loads(running.stdout.readline())["command"] == "group_end"
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=20)
+    assert (running.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.broker
+def test_a_reader_that_has_enough_is_a_quiet_end(cli: Cli, unique: str):
+    """When the reader of the pipe goes away, so does the command, without a word."""
+    assert cli("topics", "apply").returncode == 0
+    running = cli.start("subscribe", unique, "--sow")
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.readline()
+    running.stdout.readline()
+    running.stdout.close()
+    deadline = time.monotonic() + 30
+    with running.stderr:
+        number = 0
+        while running.poll() is None and time.monotonic() < deadline:
+            _write_sow(cli, unique, number)
+            number += 1
+        assert running.wait(5) == 0
+        assert running.stderr.read() == ""
+
+
+def _write_sow(cli: Cli, name: str, number: int) -> None:
+    """A record on the SOW topic, as a worker would write it."""
+    from processor.config import load
+    from processor.kafka.publisher import Publisher
+
+    publisher = Publisher(load(cli.settings).kafka)
+    publisher.send(f"{name}.sow", b"%d" % number, b'{"id":1}', [("version", b"1")])
+    publisher.flush(10)

@@ -1,0 +1,99 @@
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import typer.main
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from processor.cli.main import app
+from processor.config import Config
+
+README = Path(__file__).parent.parent / "processor" / "cli" / "README.md"
+EVERYWHERE = {"--help", "--config", "--bootstrap"}
+
+
+def table(section: str) -> list[list[str]]:
+    """The rows of the first table under a heading of the README, without its head; code marks taken off."""
+    text = README.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = [line.strip().strip("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)] for row in rows[2:]]
+
+
+def commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command of the program with its full name."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def flags(command: Any) -> set[str]:
+    """The long names of a command's options, those that every command has left out."""
+    return {name for option in command.params for name in option.opts if name.startswith("--")} - EVERYWHERE
+
+
+def settings(model: type[BaseModel], prefix: str = "", seen: set[type] | None = None) -> Iterator[tuple[str, str]]:
+    """Every setting with its default, as the README writes both; a section that comes again is not told twice."""
+    seen = set() if seen is None else seen
+    for name, field in model.model_fields.items():
+        inner = section_of(field)
+        if inner is None:
+            yield f"{prefix}{name}", default_of(field)
+        elif inner in seen:
+            yield f"{prefix}{name}", "as above"
+        else:
+            seen.add(inner)
+            is_mapping = str(field.annotation).startswith("dict")
+            yield from settings(inner, f"{prefix}{name}.<name>." if is_mapping else f"{prefix}{name}.", seen)
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a setting that is a section, or a mapping of names to sections."""
+    candidates = [field.annotation, *get_args(field.annotation)]
+    return next((item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)), None)
+
+
+def default_of(field: FieldInfo) -> str:
+    """A default as JSON, or what it means that there is none."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return "none"
+    return f"`{json.dumps(value, default=str)}`"
+
+
+def test_every_command_is_in_the_readme_with_its_flags():
+    """The table of commands says what the program has, flag by flag, and nothing else."""
+    documented = {}
+    for usage, text_of_flags, _ in table("Commands"):
+        words = usage.strip("`").split()
+        name = " ".join(word for word in words[1:] if word.islower())
+        documented[name] = set(re.findall(r"--[a-z-]+", text_of_flags))
+    assert documented == {name: flags(command) for name, command in commands(typer.main.get_command(app))}
+
+
+def test_arguments_are_written_as_the_help_does():
+    """The usage in the table names the same arguments, in the same order."""
+    usages = {usage.strip("`") for usage, _, _ in table("Commands")}
+    for name, command in commands(typer.main.get_command(app)):
+        arguments = [item.metavar for item in command.params if item.param_type_name == "argument"]
+        assert " ".join(["sowstream", name, *arguments]) in usages
+
+
+def test_every_setting_is_in_the_readme_with_its_default():
+    """The table of settings says what the settings file takes, and what holds where it is silent."""
+    documented = {name.strip("`"): default for name, default, _ in table("Settings")}
+    assert documented == dict(settings(Config))
+
+
+def test_exit_codes_are_in_the_readme():
+    """The codes that the command's own module promises are those the README tells."""
+    import processor.cli.main as module
+
+    promised = set(re.findall(r"(\d+) \w", (module.__doc__ or "").split("Exit codes:")[1]))
+    assert {code for code, _ in table("Exit codes")} == promised
