@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from rocksdict import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _BLOOM_BITS_PER_KEY = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
 _BLOCK_BYTES = 16 * 1024
+_ARENA_BYTES = 64 * 1024  # What an idle partition takes of the write buffers; RocksDB's own is 1 MB.
 
 
 class RocksMemory:
@@ -59,6 +60,7 @@ class RocksMemory:
         options.create_if_missing(True)
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self._write_buffers)
+        options.set_arena_block_size(_ARENA_BYTES)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)
@@ -99,8 +101,7 @@ class RocksStore:
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
         try:
             self._db = self._open()
-            if not self._belongs():
-                self.wipe()
+            self._settle()
         except BaseException:
             self._release()
             raise
@@ -144,13 +145,17 @@ class RocksStore:
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
         with _damage(f"reading {self._directory}"):
-            for key, data in self._db.items(from_key=layout.RECORD_PREFIX, read_opt=options):
-                assert isinstance(key, bytes)
-                yield key[len(layout.RECORD_PREFIX) :], layout.decode_record(data)
+            rows = self._db.iter(options)
+            rows.seek(layout.RECORD_PREFIX)
+            while rows.valid():
+                yield rows.key()[len(layout.RECORD_PREFIX) :], layout.decode_record(rows.value())
+                rows.next()
+            # Damage ends an iteration like the last record does; only this tells one from the other.
+            rows.status()
 
     def wipe(self) -> None:
         """Forget everything: a new, empty database."""
-        self._db.close()
+        self._abandon()
         self.destroy(self._directory)
         self._db = self._open()
         self._claim()
@@ -159,8 +164,7 @@ class RocksStore:
         """Flush what was applied, which was not logged, and release the directory."""
         try:
             with _damage(f"closing {self._directory}"):
-                self._db.flush()
-                self._db.close()
+                self._db.close()  # Flushes, and closes even if it cannot.
         finally:
             self._release()
 
@@ -171,6 +175,22 @@ class RocksStore:
             # Without column_families a reopened database silently loses its table options: no bloom filter and an
             # 8 MB cache of its own.
             return Rdict(path, options=options, column_families={"default": options})
+
+    def _settle(self) -> None:
+        """Wipe what is not ours."""
+        try:
+            belongs = self._belongs()
+        except BaseException:
+            # RocksDB lets nobody open the directory again, wiped or not, before this handle is closed.
+            self._abandon()
+            raise
+        if not belongs:
+            self.wipe()
+
+    def _abandon(self) -> None:
+        """Close without a wish to keep anything: damage may prevent the flush, not the closing."""
+        with suppress(Exception):
+            self._db.close()
 
     def _belongs(self) -> bool:
         """Whether the database is in our format and a cache of our topic; a new one is claimed."""
