@@ -22,7 +22,7 @@ from processor.api import (
 )
 from processor.config import ConflatedConfig
 from processor.merge import KeyFields, Touched, conflated_delta, diff, touch
-from processor.record import OUR_HEADERS, header_text
+from processor.record import OUR_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +40,8 @@ class _Pending:
     """When the interval ends."""
     last: Record
     """The latest update."""
+    version: int = 0
+    """The version it carries."""
     body: Value = None
     """Its parsed record, None after a delete."""
     count: int = 0
@@ -84,7 +86,8 @@ class Conflate(Processor):
                     context.count("already_delivered")
                     continue
                 self._fold(key, record, old)
-                if record.headers and header_text(record.headers, Name.NO_CONFLATE) == "true":
+                # Not as text: a publisher's header that is no UTF-8 must not keep its record from the copy.
+                if record.headers and dict(record.headers).get(Name.NO_CONFLATE) == b"true":
                     self._deliver([(key, self._pending.pop(key))])
                     delivered[key] = context.state.get_many([key])[key]
             except RecordRejected as error:
@@ -106,7 +109,10 @@ class Conflate(Processor):
 
     def _fold(self, key: bytes, record: Record, old: Stored | None) -> None:
         """One more update of a key: the first begins its interval, and none of the later ones restarts it."""
+        version = _version(record)
         body = None if record.value is None else self._context.codec.decode_own(record.value)
+        if body is not None and type(body) is not dict:
+            raise RecordRejected("not_an_object", "a SOW record is an object")
         pending = self._pending.get(key)
         if pending is None:
             pending = self._pending[key] = _Pending(record, self._context.now_ms + self._interval_ms, record)
@@ -115,7 +121,7 @@ class Conflate(Processor):
             before = pending.body
         if body is not None and before is not None:
             touch(pending.touched, diff(before, body))
-        pending.last, pending.body = record, body
+        pending.last, pending.version, pending.body = record, version, body
         pending.count += 1
 
     def _deliver(self, due: Iterable[tuple[bytes, _Pending]]) -> None:
@@ -145,7 +151,7 @@ class Conflate(Processor):
                     delta_headers.append((Name.REMOVED, json.dumps(removed).encode()))
                 elif not moved:
                     delta_headers.append((Name.EMPTY, b"true"))
-                changes[key] = Stored(_version(pending.last), data, 0, pending.last.offset)
+                changes[key] = Stored(pending.version, data, 0, pending.last.offset)
             sow.append((key, data, headers))
             delta.append((key, context.codec.encode(changed), delta_headers))
             context.count("folded", pending.count)
@@ -155,7 +161,7 @@ class Conflate(Processor):
 
     def _headers(self, pending: _Pending, old: Stored | None) -> Headers:
         """What both outputs say of a delivery."""
-        headers: Headers = [(Name.VERSION, b"%d" % _version(pending.last))]
+        headers: Headers = [(Name.VERSION, b"%d" % pending.version)]
         if pending.body is None:
             headers.append((Name.KIND, b"delete"))
         elif old is None:
@@ -176,12 +182,12 @@ class Conflate(Processor):
 def _base(old: Stored | None, pending: _Pending) -> Headers:
     """The version that the delta applies to, where it is not the one before: updates were folded."""
     base = 0 if old is None else old.version
-    return [] if base == _version(pending.last) - 1 else [(Name.DELTA_BASE, b"%d" % base)]
+    return [] if base == pending.version - 1 else [(Name.DELTA_BASE, b"%d" % base)]
 
 
 def _version(record: Record) -> int:
     """The version a SOW record carries."""
-    text = header_text(record.headers, Name.VERSION)
-    if text is None or not text.isdecimal():
+    text = dict(record.headers or ()).get(Name.VERSION)
+    if text is None or not text.isdigit():
         raise RecordRejected("bad_header", f"a SOW record carries its version; this one says {text!r}")
     return int(text)

@@ -166,10 +166,7 @@ class DeltaMerge(Processor):
                 if command not in COMMANDS:
                     raise RecordRejected("unknown_command", f"{command!r}; known: {', '.join(sorted(COMMANDS))}")
             elif name == Name.REMOVE:
-                try:
-                    remove = json.loads(_text(name, value))
-                except ValueError as error:
-                    raise RecordRejected("bad_header", f"header remove is not a JSON array: {error}") from None
+                remove = _array(name, value)
             elif name not in OUR_HEADERS:
                 passed.append(header)
         return command, remove, passed
@@ -184,7 +181,17 @@ def _text(name: str, value: bytes | None) -> str:
         ) from None
 
 
+def _array(name: str, value: bytes | None) -> list[Value]:
+    try:
+        parsed = json.loads(_text(name, value))
+    except (ValueError, RecursionError) as error:
+        raise RecordRejected("bad_header", f"header {name} is not a JSON array: {error}") from None
+    if type(parsed) is not list:
+        raise RecordRejected("bad_header", f"header {name} is not a JSON array: it is {_kind_of(parsed)}")
+    return parsed
+
+
 def _kind_of(body: Value) -> str:
     """A JSON value's kind as a person says it."""
-    words = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    words = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     return words.get(type(body), "a number")

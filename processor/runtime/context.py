@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from processor.topics import Role
 
 
+_DETAIL_BYTES_MAX = 4096
+
+
 class UndeclaredOutput(SowstreamError):
     """A processor forwarded to an output that it does not declare."""
 
@@ -56,7 +59,7 @@ class TaskContext:
         headers: Headers = [
             *(record.headers or ()),
             (Name.DLQ_REASON, reason.encode()),
-            (Name.DLQ_DETAIL, detail.encode(errors="replace")[:4096]),
+            (Name.DLQ_DETAIL, _cut(detail)),
             (Name.SOURCE, source.encode()),
         ]
         self._outputs["dlq"].append((record.key, record.value, headers))
@@ -76,3 +79,9 @@ class TaskContext:
         for role in taken:
             self._outputs[role] = []
         return taken
+
+
+def _cut(detail: str) -> bytes:
+    """A sentence of any length as the text of a header: a foreign exception may quote the whole record."""
+    text = detail.encode(errors="replace")
+    return text if len(text) <= _DETAIL_BYTES_MAX else text[:_DETAIL_BYTES_MAX].decode(errors="ignore").encode()
