@@ -14,6 +14,7 @@ import typer
 
 from processor.cli import broker, topics
 from processor.cli.delete import delete
+from processor.cli.demo import demo
 from processor.cli.doctor import doctor
 from processor.cli.output import OutputClosed, tell
 from processor.cli.plugins import plugins
@@ -53,7 +54,7 @@ def _every(
 
 
 app.add_typer(topics.app, name="topics")
-for command in (worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins):
+for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins):
     app.command()(command)
 app.add_typer(broker.app, name="broker")
 

@@ -1,0 +1,30 @@
+"""`sowstream demo`: everything on this machine, watched and checked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from processor.errors import Stop
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Publish for so long, then check everything.  [default: until Ctrl-C, no check]"),
+    ] = None,
+    rate: Annotated[float, typer.Option(min=10, max=20_000, help="Records a second, both feeds together.")] = 2_000,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  [default: one of its own]")
+    ] = None,
+    kill_worker: Annotated[
+        bool, typer.Option("--kill-worker", help="Kill a worker midway, without warning, and start it again.")
+    ] = False,
+) -> None:
+    """Show it all: a real Kafka, workers, feeds, a live picture; checks itself and leaves nothing behind."""
+    try:
+        from processor.demo import DemoOptions, run_demo  # noqa: PLC0415
+    except ImportError as error:
+        raise Stop(f"the demo needs {error.name}: pip install 'sowstream[embedded]'") from None
+    raise typer.Exit(run_demo(DemoOptions(seconds, rate, bootstrap, kill_worker)))

@@ -1,0 +1,151 @@
+"""Reads every topic of the demo from the beginning, committed records only, and lets the checks judge."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from processor.demo.check import Entry, Finding, Published, Replay, Sow, all_accounted, none_of, same_state
+from processor.demo.settings import CONFLATED, PARTITIONS, TOPICS
+from processor.errors import Stop
+from processor.kafka.admin import Admin
+from processor.kafka.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.record import Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from processor.demo.settings import Setup
+    from processor.kafka.message import Message
+
+_BATCH_MAX: Final = 2_000
+_POLL_S: Final = 0.2
+_STALL_S: Final = 30.0
+
+
+class Audit(NamedTuple):
+    """What was read, and what the checks say."""
+
+    findings: list[Finding]
+    """Every check."""
+    rejected: int
+    """Records in the dead-letter topics."""
+
+
+class _Family(NamedTuple):
+    """Everything that is folded out of one SOW topic's family."""
+
+    published: Published
+    sow: Sow
+    replay: Replay
+    rejected: list[str]
+
+    def take(self, role: str, entry: Entry) -> None:
+        """One record of the family."""
+        if role == "dlq":
+            self.rejected.append(entry.headers.get("source", f"no source at {entry.place}"))
+        else:
+            parts: dict[str, Any] = {"publish": self.published, "sow": self.sow, "delta": self.replay}
+            parts[role].take(entry)
+
+
+def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None]) -> Audit:
+    """Check everything.
+
+    Args:
+        setup: what is configured.
+        sent: how many records each feed published.
+        tell: told how many records were read, and of how many.
+
+    Raises:
+        Stop: a topic could not be read to its end.
+    """
+    families = {
+        setup.family(name): _Family(Published(key.removeprefix("/")), Sow(), Replay(interval_s), [])
+        for name, key, interval_s in (
+            *((name, key, None) for name, key in TOPICS.items()),
+            *((name, "", interval_s) for name, (_, interval_s) in CONFLATED.items()),
+        )
+    }
+    for topic, entry in _entries(setup, tell):
+        family, _, role = topic.rpartition(".")
+        families[family].take(role, entry)
+    named = {name: families[setup.family(name)] for name in (*TOPICS, *CONFLATED)}
+    findings = [finding for name in TOPICS for finding in _judge_topic(name, named[name], sent[name])]
+    findings += [
+        finding
+        for name, (underlying, interval_s) in CONFLATED.items()
+        for finding in _judge_conflated(name, named[name], underlying, named[underlying], interval_s)
+    ]
+    return Audit(findings, sum(len(family.rejected) for family in named.values()))
+
+
+def _judge_topic(name: str, family: _Family, sent: int) -> list[Finding]:
+    published, sow, replay, rejected = family
+    lost = [] if sent == published.taken else [f"the feed sent {sent:,}, the topic has {published.taken:,}"]
+    return [
+        none_of(f"{name}.publish has all that was sent: {sent:,}", lost),
+        all_accounted(name, published, replay.taken, rejected),
+        same_state(f"{name}.sow equals an independent fold", published, sow),
+        same_state(f"{name}.delta replayed equals {name}.sow", sow, replay),
+        none_of(f"{name}: no version missing or twice in {replay.taken:,} deltas", replay.gaps),
+    ]
+
+
+def _judge_conflated(name: str, family: _Family, underlying: str, under: _Family, interval_s: float) -> list[Finding]:
+    _, sow, replay, rejected = family
+    return [
+        same_state(f"{name}.sow equals {underlying}.sow", under.sow, sow),
+        same_state(f"{name}.delta replayed equals {name}.sow", sow, replay),
+        none_of(f"{name}: no version skipped unsaid in {replay.taken:,} deltas", replay.gaps),
+        none_of(f"{name}: no key twice within {interval_s:g} s", replay.hasty),
+        none_of(f"{name}: nothing rejected", rejected),
+    ]
+
+
+def _entries(setup: Setup, tell: Callable[[int, int], None]) -> Iterator[tuple[str, Entry]]:
+    """Every committed record of every topic, in order within each partition."""
+    admin, reader = Admin(setup.config.kafka), LogReader(setup.config.kafka, group=setup.group("audit"))
+    topics = setup.kafka_topics()
+    wanted = {
+        (topic, partition): end
+        for topic in topics
+        for partition, end in admin.end_offsets(topic, range(PARTITIONS)).items()
+    }
+    total, done = sum(wanted.values()), 0
+    moved_s = time.monotonic()
+    try:
+        reader.add(Position(topic, partition, OFFSET_BEGINNING) for topic, partition in wanted)
+        while wanted:
+            read = reader.read(_BATCH_MAX, _POLL_S)
+            for message in read.messages:
+                yield cast("str", message.topic()), entry(message)
+            for topic, partition, offset in read.ends:
+                if offset >= wanted.get((topic, partition), offset + 1):
+                    del wanted[topic, partition]
+            done += len(read.messages)
+            tell(done, total)
+            if read.messages or read.ends:
+                moved_s = time.monotonic()
+            elif time.monotonic() - moved_s > _STALL_S:
+                raise Stop(f"nothing came for {_STALL_S:g} s from {_places(wanted)}; is a transaction left open?")
+    finally:
+        reader.close()
+
+
+def entry(message: Message) -> Entry:
+    """A Kafka message as the checks take it."""
+    headers = {
+        name: (value or b"").decode(errors="replace") for name, value in cast("Headers", message.headers() or [])
+    }
+    return Entry(
+        (message.key() or b"").decode(),
+        message.value(),
+        headers,
+        f"{message.topic()}/{message.partition()}/{message.offset()}",
+        message.timestamp()[1],
+    )
+
+
+def _places(wanted: Mapping[tuple[str, int], int]) -> str:
+    return ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(wanted)[:3])
