@@ -19,6 +19,7 @@ from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.log_setup import set_up_logging
 from processor.runtime.pipeline import Pipeline, pipelines, source_spec
 from processor.runtime.restore import Restorer
 from processor.runtime.slot import Slot
@@ -201,7 +202,8 @@ class _Worker:
 
 
 def _run_child(config: Config, names: Sequence[str]) -> None:
-    """A child process of `--processes`."""
+    """A child process of `--processes`: a fresh interpreter, which nobody has told how to log."""
+    set_up_logging()
     raise SystemExit(_Worker(config, pipelines(config, names)).run())
 
 

@@ -33,7 +33,9 @@ def console(world: World, role: str) -> list[Seen]:
     arguments = [str(word) for option in options.items() for word in option]
     for name in formats:
         arguments += ["--formatter-property", f"{name}=true"]
-    run = subprocess.run([*program, "--from-beginning", *arguments], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [*program, "--from-beginning", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
     seen = []
     for line in run.stdout.splitlines():
         if not line.startswith("Partition:"):

@@ -61,7 +61,7 @@ def test_partitions_move_to_a_worker_that_joins_and_back_when_it_leaves(world: W
     world.publish(random_commands(21, 3_000, 100))
     second = world.start()
     world.publish(random_commands(22, 3_000, 100))
-    world.wait(lambda: "restored" in second.log(), "the second worker taking partitions")
+    world.wait(lambda: '"event": "restored"' in second.log(), "the second worker taking partitions")
     world.publish(random_commands(23, 3_000, 100))
     assert second.stop() == 0, second.log()
     world.publish(random_commands(24, 3_000, 100))

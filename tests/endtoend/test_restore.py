@@ -87,5 +87,5 @@ def test_a_clean_restart_reads_nothing_again(world: World) -> None:
     assert first.stop() == 0, first.log()
 
     second = world.start()
-    world.wait(lambda: second.log().count("restored") == 4, "restoring four partitions")
-    assert second.log().count("read=0") == 4, second.log()
+    world.wait(lambda: second.log().count('"event": "restored"') == 4, "restoring four partitions")
+    assert second.log().count('"read": 0') == 4, second.log()

@@ -25,7 +25,7 @@ def test_a_signal_commits_and_ends_with_exit_code_0(world: World, number: signal
     """In the middle of a backlog; the next worker needs no rollback."""
     world.publish(random_commands(61, 20_000, 500))
     worker = world.start()
-    world.wait(lambda: "restored" in worker.log(), "the worker starting")
+    world.wait(lambda: '"event": "restored"' in worker.log(), "the worker starting")
     worker.is_expected_to_end = True
     worker.process.send_signal(number)
     began_s = time.monotonic()
@@ -42,7 +42,7 @@ def test_a_missing_topic_is_refused_with_what_to_do(world: World) -> None:
     Admin(world.config.kafka).delete([f"{world.name}.delta"])
     worker = world.start()
     worker.is_expected_to_end = True
-    assert worker.process.wait(timeout=20) != 0
+    assert worker.process.wait(timeout=20) == 2
     assert f"{world.name}.delta does not exist" in worker.log()
     assert "sowstream topics apply" in worker.log()
 
@@ -60,5 +60,5 @@ def test_unequal_partition_counts_are_refused(world: World) -> None:
     world.wait(created, "making a topic of three partitions")
     worker = world.start()
     worker.is_expected_to_end = True
-    assert worker.process.wait(timeout=20) != 0
+    assert worker.process.wait(timeout=20) == 2
     assert "has 3 partitions" in worker.log()

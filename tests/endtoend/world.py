@@ -128,7 +128,7 @@ class Worker:
         self.is_expected_to_end = False
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "import sys;from pathlib import Path;from processor.config import load;from processor.runtime.worker import run_worker;sys.exit(run_worker(load(Path(sys.argv[2])),[sys.argv[1]]))", name, str(world.file)],
+                [sys.executable, "-m", "processor.cli.main", command, name, "-c", str(world.file)],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"NO_COLOR": "1"},
@@ -139,7 +139,7 @@ class Worker:
         return self.file.read_text(errors="replace")[-4000:]
 
     def kill(self) -> None:
-        """kill -9."""
+        """End it as a power cut would: SIGKILL."""
         self.is_expected_to_end = True
         self.process.kill()
         self.process.wait()
