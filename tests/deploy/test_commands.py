@@ -1,0 +1,64 @@
+"""Every command line in the compose file and the chart is one that `sowstream` takes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from processor.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "sowstream"
+
+
+def accepted(words: list[str]) -> dict[str, Any]:
+    """What the command line makes of these words, without doing it; words it does not know are an error."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while rest and hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    return command.make_context(words[0], rest).params
+
+
+def compose_commands() -> list[list[str]]:
+    """The commands of the compose file's services."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    return [service["command"] for service in services.values() if "command" in service]
+
+
+@pytest.mark.parametrize("words", compose_commands(), ids=" ".join)
+def test_compose_command_is_accepted(words: list[str]) -> None:
+    """It parses, and reads the settings file that is mounted."""
+    assert accepted(words)["config"] == Path("/etc/sowstream/sowstream.yaml")
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+def test_chart_commands_are_accepted() -> None:
+    """They parse, name the topics of the values, and read the settings file that is mounted."""
+    command = [
+        "helm",
+        "template",
+        "desk",
+        str(CHART),
+        "--kube-version",
+        "1.31.0",
+        "-f",
+        str(CHART / "ci/full-values.yaml"),
+    ]
+    rendered = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    manifests = [manifest for manifest in yaml.safe_load_all(rendered) if manifest is not None]
+    pods = [
+        m["spec"].get("template", m)["spec"]
+        for m in manifests
+        if m["kind"] in {"StatefulSet", "Deployment", "Job", "Pod"}
+    ]
+    lines = {tuple(container["args"]) for pod in pods for container in pod["containers"]}
+    assert {line[0] for line in lines} == {"worker", "conflate", "topics"}
+    for line in lines:
+        assert accepted(list(line))["config"] == Path("/etc/sowstream/sowstream.yaml")
