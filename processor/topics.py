@@ -18,6 +18,10 @@ MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
 DLQ_HEADERS_BYTES: Final = 64 * 1024
 """Room for the headers that say why a record was rejected."""
 
+SNAPSHOT_MS_MAX: Final = 600_000
+"""A reader must end a snapshot within this time: later, compaction may have taken a record that was there when it
+began, because of one that came after."""
+
 
 class TopicSpec(NamedTuple):
     """One Kafka topic as it should be."""
@@ -44,7 +48,12 @@ def _config(role: Role, settings: Mapping[str, str]) -> dict[str, str]:
     if role == "sow":
         # The SOW topic is the only place the records live: compacted, and deletes are kept long enough for a
         # worker that was down to see them.
-        config |= {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_MS), "segment.ms": str(DAY_MS)}
+        config |= {
+            "cleanup.policy": "compact",
+            "delete.retention.ms": str(DAY_MS),
+            "segment.ms": str(DAY_MS),
+            "min.compaction.lag.ms": str(SNAPSHOT_MS_MAX),
+        }
     else:
         # Never compacted: compaction would keep a key's last partial record only.
         config |= {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}
