@@ -1,0 +1,52 @@
+"""The tables of processor/README.md say what the code says."""
+
+import re
+from pathlib import Path
+
+from prometheus_client import REGISTRY
+
+import processor.runtime.metrics
+from processor.record import Name
+
+PROCESSOR = Path(__file__).parent.parent / "processor"
+TEXT = (PROCESSOR / "README.md").read_text(encoding="utf-8")
+
+NOT_YET = {Name.EXPIRES_AT, Name.EXPIRATION, Name.ACK_TYPE, Name.COMMAND_ID}
+"""Headers whose meaning the README says is not there yet."""
+
+
+def section(heading: str) -> str:
+    """The text under a heading."""
+    return TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def first_column(heading: str) -> str:
+    """The first cells of a section's table."""
+    return "\n".join(line.split("|")[1] for line in section(heading).splitlines() if line.startswith("|"))
+
+
+def test_every_metric_is_told_with_its_labels():
+    """The catalogue and the table have the same metrics."""
+    assert processor.runtime.metrics.CONSUMED
+    ours = {}
+    for collector in list(REGISTRY._collector_to_names):
+        name = getattr(collector, "_name", "")
+        if name.startswith("sowstream_"):
+            suffix = "_total" if collector._type == "counter" else ""
+            ours[name + suffix] = ",".join(collector._labelnames)
+    assert dict(re.findall(r"`(sowstream_\w+)\{([\w,]+)\}`", first_column("What can be watched"))) == ours
+
+
+def test_every_header_is_told():
+    """The table has the headers that the code reads or writes, and no others."""
+    names = {value for name, value in vars(Name).items() if not name.startswith("_")}
+    assert set(re.findall(r"`(\w+)`", first_column("Headers"))) == names - NOT_YET
+
+
+def test_every_folder_and_file_it_names_exists():
+    """A newcomer is never sent to a room that is not there."""
+    named = re.findall(r"`([a-z_]+/(?:[a-z_]+\.py)?|[a-z_]+\.py)`", TEXT)
+    assert named
+    assert [name for name in named if not (PROCESSOR / name).exists()] == []
+    folders = {path.name for path in PROCESSOR.iterdir() if (path / "__init__.py").exists()}
+    assert folders <= {name.rstrip("/") for name in named}
