@@ -134,7 +134,7 @@ class RuntimeConfig(Section):
     restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
     """A restore that gets no record for this long stops the worker with an error."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Serve Prometheus metrics here; none: they are not served."""
+    """Serve Prometheus metrics here, the processes of one `state_dir` on ports one after the other; none: nowhere."""
 
     @model_validator(mode="after")
     def _commit_within_transaction(self) -> RuntimeConfig:

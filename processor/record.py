@@ -109,7 +109,7 @@ class Name:
 OUR_HEADERS: Final[frozenset[str]] = frozenset(
     value for name, value in vars(Name).items() if not name.startswith("_") and name != "NO_CONFLATE"
 )
-"""What a publisher sends under these names does not travel on by itself; `no_conflate` does, to the conflated topics."""
+"""What a publisher sends under these names does not travel on by itself; `no_conflate` does, to conflated topics."""
 
 
 def header_text(headers: Headers | None, name: str) -> str | None:

@@ -61,6 +61,11 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return ConfigurationError(f"{doing}: the topic does not exist; `sowstream topics apply` creates it")
+    if code == KafkaError.INVALID_SESSION_TIMEOUT:
+        return ConfigurationError(
+            f"{doing}: the brokers refuse runtime.session_timeout_s; it must lie between their "
+            "group.min.session.timeout.ms (6 s as shipped) and group.max.session.timeout.ms"
+        )
     return Stop(f"{doing}: {kafka_error.str()} ({kafka_error.name()})")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from processor.errors import BrokerUnavailable, ConfigurationError, RestoreStalled, StateDamaged, StateLocked, Stop
-from processor.kafka.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.kafka.log_reader import LogReader, Position
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Name, Stored
 from processor.runtime.task import Task, TaskState
@@ -32,7 +32,7 @@ _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     """One partition on its way back."""
 
@@ -140,6 +140,8 @@ class Restorer:
                 if job.start_offset is None:
                     job.start_offset = self._start_offset(job.task.partition)
                 aimed.append(job)
+            # librdkafka takes half a second to find a beginning by itself.
+            oldest = {job: self._reader.bounds(self._sow, job.task.partition, _ASK_TIMEOUT_S)[0] for job in aimed}
             # Only now, when the input offsets are settled: see the class.
             targets = self._admin.end_offsets(self._sow, [job.task.partition for job in aimed], _ASK_TIMEOUT_S * 4)
         except (TimeoutError, BrokerUnavailable):
@@ -151,7 +153,7 @@ class Restorer:
             if state.position < job.target:
                 log.info("restoring", topic=self._sow, partition=partition, position=state.position, end=job.target)
             # The reader tells the end of a partition also where there is nothing to read.
-            self._reader.add([Position(self._sow, partition, state.position or OFFSET_BEGINNING)])
+            self._reader.add([Position(self._sow, partition, max(state.position, oldest[job]))])
 
     def _open(self, job: _Job) -> bool:
         """Open the state's directory; False while its last user still holds it."""
