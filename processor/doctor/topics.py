@@ -34,6 +34,8 @@ def check_kafka(config: Config) -> list[Finding]:
         found = [Finding("ok", "broker", ", ".join(cluster.brokers))]
         wanted = specs(config)
         wrong = problems_of(admin, wanted, cluster)
+    except ConfigurationError as error:
+        return [Finding("fail", "kafka", str(error), "mend the settings")]
     except Stop as error:
         return [
             Finding("fail", "broker", str(error), "start Kafka (`sowstream broker start`), or name it: --bootstrap")

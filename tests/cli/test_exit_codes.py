@@ -60,6 +60,17 @@ def test_wrong_kafka_properties_are_2(offline: Cli):
         assert "Traceback" not in done.stderr
 
 
+def test_the_doctor_tells_trouble_of_settings_from_trouble_of_kafka(offline: Cli):
+    """A wrong property is to be mended in the settings; a Kafka that does not answer is to be started."""
+    silent = offline("doctor")
+    offline.settings.write_text("kafka: {sasl.passwort: x}\ntopics: {orders: {}}\n")
+    wrong = offline("doctor")
+    assert (silent.returncode, wrong.returncode) == (1, 1)
+    assert "sowstream broker start" in silent.stdout
+    assert "mend the settings" in wrong.stdout
+    assert "sowstream broker start" not in wrong.stdout
+
+
 @pytest.mark.slow
 def test_no_broker_is_1(offline: Cli):
     """A Kafka that does not answer is told with what to do, and ends with 1."""

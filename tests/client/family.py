@@ -40,7 +40,7 @@ class Family:
         ]
         self.topics = self.admin.create(specs)
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": name, "partitioner": "murmur2_random", "linger.ms": 0}
+            {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, "linger.ms": 0}
         )
         self._producer.init_transactions(30)
 
