@@ -2,7 +2,7 @@
 
 In reading order: `run` says what happens when, `settings` what is configured, `orders` and `prices` what is published,
 `feed` how fast, `processes` who works, `watcher` what a subscriber sees of it, `picture` and `view` how that is shown,
-`drain` when everything has arrived, `check` and `audit` whether it is right, `report` what is said at the end.
+`drain` when everything has arrived, `check`, `judge` and `audit` whether it is right, `report` what is said at the end.
 """
 
 from processor.demo.run import DemoOptions, run_demo

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from processor.demo.check import Entry, Finding, Published, Replay, Sow, all_accounted, none_of, same_state
+from processor.demo.check import Entry, Finding
+from processor.demo.judge import conflated_family, judge_conflated, judge_topic, topic_family
 from processor.demo.settings import CONFLATED, PARTITIONS, TOPICS
 from processor.errors import Stop
 from processor.kafka.admin import Admin
@@ -17,39 +18,14 @@ if TYPE_CHECKING:
 
     from processor.demo.settings import Setup
     from processor.kafka.message import Message
+    from processor.topics import Role
 
 _BATCH_MAX: Final = 2_000
 _POLL_S: Final = 0.2
 _STALL_S: Final = 30.0
 
 
-class Audit(NamedTuple):
-    """What was read, and what the checks say."""
-
-    findings: list[Finding]
-    """Every check."""
-    rejected: int
-    """Records in the dead-letter topics."""
-
-
-class _Family(NamedTuple):
-    """Everything that is folded out of one SOW topic's family."""
-
-    published: Published
-    sow: Sow
-    replay: Replay
-    rejected: list[str]
-
-    def take(self, role: str, entry: Entry) -> None:
-        """One record of the family."""
-        if role == "dlq":
-            self.rejected.append(entry.headers.get("source", f"no source at {entry.place}"))
-        else:
-            parts: dict[str, Any] = {"publish": self.published, "sow": self.sow, "delta": self.replay}
-            parts[role].take(entry)
-
-
-def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None]) -> Audit:
+def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None]) -> list[Finding]:
     """Check everything.
 
     Args:
@@ -60,47 +36,16 @@ def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None
     Raises:
         Stop: a topic could not be read to its end.
     """
-    families = {
-        setup.family(name): _Family(Published(key.removeprefix("/")), Sow(), Replay(interval_s), [])
-        for name, key, interval_s in (
-            *((name, key, None) for name, key in TOPICS.items()),
-            *((name, "", interval_s) for name, (_, interval_s) in CONFLATED.items()),
-        )
-    }
+    families = {setup.family(name): topic_family(key.removeprefix("/")) for name, key in TOPICS.items()}
+    families |= {setup.family(name): conflated_family(interval_s) for name, (_, interval_s) in CONFLATED.items()}
     for topic, entry in _entries(setup, tell):
         family, _, role = topic.rpartition(".")
-        families[family].take(role, entry)
+        families[family].take(cast("Role", role), entry)
     named = {name: families[setup.family(name)] for name in (*TOPICS, *CONFLATED)}
-    findings = [finding for name in TOPICS for finding in _judge_topic(name, named[name], sent[name])]
-    findings += [
-        finding
-        for name, (underlying, interval_s) in CONFLATED.items()
-        for finding in _judge_conflated(name, named[name], underlying, named[underlying], interval_s)
-    ]
-    return Audit(findings, sum(len(family.rejected) for family in named.values()))
-
-
-def _judge_topic(name: str, family: _Family, sent: int) -> list[Finding]:
-    published, sow, replay, rejected = family
-    lost = [] if sent == published.taken else [f"the feed sent {sent:,}, the topic has {published.taken:,}"]
-    return [
-        none_of(f"{name}.publish has all that was sent: {sent:,}", lost),
-        all_accounted(name, published, replay.taken, rejected),
-        same_state(f"{name}.sow equals an independent fold", published, sow),
-        same_state(f"{name}.delta replayed equals {name}.sow", sow, replay),
-        none_of(f"{name}: no version missing or twice in {replay.taken:,} deltas", replay.gaps),
-    ]
-
-
-def _judge_conflated(name: str, family: _Family, underlying: str, under: _Family, interval_s: float) -> list[Finding]:
-    _, sow, replay, rejected = family
-    return [
-        same_state(f"{name}.sow equals {underlying}.sow", under.sow, sow),
-        same_state(f"{name}.delta replayed equals {name}.sow", sow, replay),
-        none_of(f"{name}: no version skipped unsaid in {replay.taken:,} deltas", replay.gaps),
-        none_of(f"{name}: no key twice within {interval_s:g} s", replay.hasty),
-        none_of(f"{name}: nothing rejected", rejected),
-    ]
+    findings = [finding for name in TOPICS for finding in judge_topic(name, named[name], sent[name])]
+    for name, (underlying, interval_s) in CONFLATED.items():
+        findings += judge_conflated(name, named[name], underlying, named[underlying], interval_s)
+    return findings
 
 
 def _entries(setup: Setup, tell: Callable[[int, int], None]) -> Iterator[tuple[str, Entry]]:
@@ -119,7 +64,7 @@ def _entries(setup: Setup, tell: Callable[[int, int], None]) -> Iterator[tuple[s
         while wanted:
             read = reader.read(_BATCH_MAX, _POLL_S)
             for message in read.messages:
-                yield cast("str", message.topic()), entry(message)
+                yield cast("str", message.topic()), _entry(message)
             for topic, partition, offset in read.ends:
                 if offset >= wanted.get((topic, partition), offset + 1):
                     del wanted[topic, partition]
@@ -133,7 +78,7 @@ def _entries(setup: Setup, tell: Callable[[int, int], None]) -> Iterator[tuple[s
         reader.close()
 
 
-def entry(message: Message) -> Entry:
+def _entry(message: Message) -> Entry:
     """A Kafka message as the checks take it."""
     headers = {
         name: (value or b"").decode(errors="replace") for name, value in cast("Headers", message.headers() or [])

@@ -7,6 +7,7 @@ that memory grows with the number of keys and not with the length of the topics.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -92,15 +93,23 @@ class Published(State):
 
 
 class Sow(State):
-    """What a SOW topic says: the last record of each key counts."""
+    """What a SOW topic says: the last record of each key counts. Compaction may have thinned out the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backward: list[str] = []
+        """Records whose version is not above the one before."""
 
     def take(self, entry: Entry) -> None:
         """The next record."""
         self.taken += 1
+        before, version = self.versions.get(entry.key, 0), int(entry.headers["version"])
+        if version <= before:
+            self.backward.append(f"{entry.place}: key {entry.key} was at version {before}, this is {version}")
         if entry.value is None:
             self.drop(entry.key)
         else:
-            self.put(entry.key, json.loads(entry.value), int(entry.headers["version"]))
+            self.put(entry.key, json.loads(entry.value), version)
 
 
 class Replay(State):
@@ -159,17 +168,18 @@ def same_state(fact: str, expected: State, found: State) -> Finding:
     return Finding(f"{fact}: {len(expected.records):,} records", _few(wrong))
 
 
-def all_accounted(fact: str, published: Published, merged: int, rejected: Iterable[str]) -> Finding:
-    """Every publication was merged, rejected for a reason that the oracle sees too, or had nothing to do."""
-    found = sorted(rejected)
-    wrong = [f"rejected, but good: {place}" for place in found if place not in set(published.rejected)]
-    wrong += [f"not in the DLQ: {place}" for place in published.rejected if place not in set(found)]
-    told = f"{fact}: {published.taken:,} in = {merged:,} merged + {len(found):,} rejected"
-    if published.idle:
-        told += f" + {published.idle:,} with nothing to do"
-    if published.taken != merged + len(found) + published.idle:
-        wrong.insert(0, f"the difference is {published.taken - merged - len(found) - published.idle:,}")
-    return Finding(told, _few(wrong))
+def all_accounted(name: str, sent: int, published: Published, merged: int, rejected: Iterable[str]) -> Finding:
+    """Everything sent was published, and then merged, rejected for a reason that the oracle sees too, or idle."""
+    found = Counter(rejected)
+    wanted = Counter(published.rejected)
+    wrong = [f"rejected, but good, or twice: {place}" for place in found - wanted]
+    wrong += [f"not in the DLQ: {place}" for place in wanted - found]
+    if left := published.taken - merged - found.total() - published.idle:
+        wrong.insert(0, f"the difference is {left:,}")
+    if sent != published.taken:
+        wrong.insert(0, f"{sent:,} were sent, {name}.publish has {published.taken:,}")
+    fact = f"{name}: {sent:,} sent = {merged:,} merged + {found.total():,} rejected"
+    return Finding(f"{fact} + {published.idle:,} with nothing to do" if published.idle else fact, _few(wrong))
 
 
 def none_of(fact: str, wrong: list[str]) -> Finding:

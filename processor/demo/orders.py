@@ -19,14 +19,8 @@ KEPT: Final = 500
 _SPOILT_ONE_IN: Final = 150
 _AMENDED_ONE_IN: Final = 20
 
-_CUSTOMERS: Final = ("Ada Marsh", "Bruno Keller", "Chen Wei", "Dalia Haddad", "Emeka Obi", "Freya Lindqvist")
-_ITEMS: Final = (
-    "reading lamp, brass",
-    "standing desk, oak",
-    "office chair, grey",
-    "bookcase, 5 shelves",
-    "kettle, 1.7 l",
-)
+_CUSTOMERS: Final = ("Ada Marsh", "Bo Keller", "Chen Wei", "Dalia Bey", "Emeka Obi", "Freya Lee")
+_ITEMS: Final = ("lamp, brass", "desk, oak", "chair, grey", "bookcase", "kettle 1.7 l")
 _WAREHOUSES: Final = ("Antwerp", "Gdansk", "Lyon", "Porto")
 
 

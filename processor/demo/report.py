@@ -25,7 +25,9 @@ def report_findings(console: Console, findings: Sequence[Finding]) -> bool:
         console.print(mark + Text(finding.fact), soft_wrap=True)
         for line in finding.wrong:
             console.print(Text(f"       {line}", style="red"), soft_wrap=True)
-    return not any(finding.wrong for finding in findings)
+    right = sum(not finding.wrong for finding in findings)
+    console.print(f"{right} of {len(findings)} checks hold.")
+    return right == len(findings)
 
 
 def report_numbers(console: Console, picture: Picture, latencies_ms: Sequence[float | None], ran_s: float) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from processor.broker import EmbeddedBroker
+from processor.broker.jars import class_path
 from processor.demo.audit import audit
 from processor.demo.check import Finding, none_of
 from processor.demo.drain import Drain
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _LOOK_S: Final = 0.25
-_START_TIMEOUT_S: Final = 60.0
+_START_TIMEOUT_S: Final = 90.0
 _DRAIN_TIMEOUT_S: Final = 90.0
 _KILL_AFTER_S: Final = 15.0
 _DOWN_S: Final = 2.0
@@ -67,7 +68,7 @@ def run_demo(options: DemoOptions) -> int:
     Raises:
         Stop: it could not be run; what was started is ended.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with _signals(), contextlib.ExitStack() as stack:
         try:
             return _run(options, console, stack)
@@ -88,22 +89,25 @@ def _run(options: DemoOptions, console: Console, stack: contextlib.ExitStack) ->
         team.start()
         return _Demo(options, console, setup, team, stack).run()
     except Stop:
-        console.print(team.tails(), markup=False, soft_wrap=True)
+        console.print(team.tails(), soft_wrap=True)
         raise
 
 
 def _set_up(options: DemoOptions, directory: Path, console: Console, stack: contextlib.ExitStack) -> Setup:
     """A broker, and topics on it."""
     if options.bootstrap is None:
+        class_path()  # Fetched the first time, with a progress bar of its own.
         began_s = time.monotonic()
-        # The jars may have to be fetched first: that shows a progress bar of its own.
-        console.print("Starting an Apache Kafka of our own…")
-        broker = stack.enter_context(EmbeddedBroker())
+        if not console.is_terminal:
+            console.print("Starting an Apache Kafka of our own.")
+        with console.status("Starting an Apache Kafka of our own"):
+            broker = stack.enter_context(EmbeddedBroker())
         console.print(f"Kafka at {broker.bootstrap}, ready in {time.monotonic() - began_s:.1f} s.")
-        setup = write_settings(directory, broker.bootstrap, "")
+        setup = write_settings(directory, broker.bootstrap, "", is_endless=options.seconds is None)
         Admin(setup.config.kafka).create(specs(setup.config))
     else:
-        setup = write_settings(directory, options.bootstrap, f"demo_{uuid.uuid4().hex[:8]}_")
+        prefix = f"demo_{uuid.uuid4().hex[:8]}_"
+        setup = write_settings(directory, options.bootstrap, prefix, is_endless=options.seconds is None)
         admin = Admin(setup.config.kafka)
         stack.callback(admin.delete, setup.kafka_topics())
         admin.create(specs(setup.config))
@@ -153,8 +157,8 @@ class _Demo:
         all_right = report_findings(self._console, findings)
         report_numbers(self._console, picture, latencies_ms, ran_s)
         if not all_right:
-            self._console.print(self._team.tails(), markup=False, soft_wrap=True)
-            self._console.print("[bold red]Something is wrong: see FAIL above.[/]")
+            self._console.print(self._team.tails(), soft_wrap=True)
+            self._console.print("Something is wrong: see FAIL above.", style="bold red")
         return 0 if all_right else 1
 
     def _warm_up(self) -> None:
@@ -198,7 +202,7 @@ class _Demo:
             def tell(done: int, total: int) -> None:
                 status.update(f"Checking: {done:,} of about {total:,} records read")
 
-            return audit(self._setup, self._sent(), tell).findings
+            return audit(self._setup, self._sent(), tell)
 
     def _accident(self, worker: WorkerProcess) -> Iterator[None]:
         """Kill a worker midway and start it again a moment later; a step for each look."""

@@ -19,6 +19,9 @@ TOPICS: Final = {"orders": "/id", "prices": "/pair"}
 CONFLATED: Final = {"prices_1s": ("prices", 1.0), "orders_2s": ("orders", 2.0)}
 """The conflated topics: what each copies, and its interval in seconds."""
 
+_SMALL: Final = {"segment.bytes": str(8 * 2**20), "retention.bytes": str(16 * 2**20)}
+"""What keeps a demo without end from filling the disk: about half a gigabyte at most, all partitions together."""
+
 
 class Setup(NamedTuple):
     """The settings, and where they are."""
@@ -57,18 +60,29 @@ class Setup(NamedTuple):
         return [spec.name for spec in specs(self.config)]
 
 
-def write_settings(directory: Path, bootstrap: str, prefix: str) -> Setup:
-    """Write `sowstream.yaml` into a directory, and read it as the workers will."""
+def write_settings(directory: Path, bootstrap: str, prefix: str, *, is_endless: bool) -> Setup:
+    """Write `sowstream.yaml` into a directory, and read it as the workers will.
+
+    Args:
+        directory: where the file goes, and the workers' state.
+        bootstrap: the broker.
+        prefix: what the names of all families begin with.
+        is_endless: nobody will read everything at the end, so Kafka may throw away what is old.
+    """
     file = directory / "sowstream.yaml"
-    file.write_text(yaml.safe_dump(_tree(bootstrap, prefix), sort_keys=False), encoding="utf-8")
+    file.write_text(
+        yaml.safe_dump(_tree(bootstrap, prefix, _SMALL if is_endless else {}), sort_keys=False), encoding="utf-8"
+    )
     return Setup(file, load(file, bootstrap=bootstrap, state_dir=directory / "state"), prefix)
 
 
-def _tree(bootstrap: str, prefix: str) -> dict[str, Any]:
+def _tree(bootstrap: str, prefix: str, config: dict[str, str]) -> dict[str, Any]:
     return {
         "application_id": f"{prefix or 'demo_'}workers".replace("_", "-"),
         "kafka": {"bootstrap.servers": bootstrap},
-        "topics": {prefix + name: {"key": [key], "partitions": PARTITIONS} for name, key in TOPICS.items()},
+        "topics": {
+            prefix + name: {"key": [key], "partitions": PARTITIONS, "config": config} for name, key in TOPICS.items()
+        },
         "conflated": {
             prefix + name: {"underlying": prefix + underlying, "interval": f"{interval_s:g}s"}
             for name, (underlying, interval_s) in CONFLATED.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _WIDTH: Final = 80
 _LINE_INTERVAL_S: Final = 3.0
 _CURVE: Final = 24
-_STEPS: Final = 6
+_STEPS: Final = 4
+_SHOWN_PAIRS: Final = ("EURUSD", "GBPUSD", "USDJPY")
 
 
 class Moment(NamedTuple):
@@ -44,7 +46,7 @@ class View:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=True) if _draws(console) else None
         self._said_s = 0.0
 
     def __enter__(self) -> Self:
@@ -69,6 +71,11 @@ class View:
         elif time.monotonic() - self._said_s >= _LINE_INTERVAL_S:
             self._said_s = time.monotonic()
             self.say(line(moment, picture))
+
+
+def _draws(console: Console) -> bool:
+    """Whether lines can be drawn over."""
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def line(moment: Moment, picture: Picture) -> str:
@@ -109,32 +116,24 @@ def _title(moment: Moment) -> RenderableType:
     return grid
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=True, padding=(0, 1), show_edge=False)
-    table.add_column(Text(title, style="bold"), ratio=3, no_wrap=True)
-    for column in columns:
-        table.add_column(column, ratio=2, justify="right", no_wrap=True)
-    return table
-
-
 def _merged(topics: Sequence[Merged]) -> RenderableType:
-    table = _table("topic", "in/s", "out/s", "B/record", "B/delta", "saved", "rejected", "lag")
+    table = _table("topic", "in/s", "out/s", "record", "delta", "saved", "rejected", "lag")
     for topic in topics:
         table.add_row(
             topic.name,
             f"{topic.in_per_s:,.0f}",
             f"{topic.out_per_s:,.0f}",
-            f"{topic.sow_bytes / max(1, topic.merged):.0f}",
-            f"{topic.delta_bytes / max(1, topic.merged):.0f}",
+            f"{topic.sow_bytes / max(1, topic.merged):.0f} B",
+            f"{topic.delta_bytes / max(1, topic.merged):.0f} B",
             Text(f"{topic.saved:.0%}", style="bold green"),
             f"{topic.rejected:,}",
             f"{topic.lag:,}",
         )
-    return _panel("orders and prices, merged", table)
+    return _panel("merged: full records and deltas out of whatever comes in", table)
 
 
 def _conflated(topics: Sequence[Conflated]) -> RenderableType:
-    table = _table("conflated", "interval", "in/s", "out/s", "ratio")
+    table = _table("topic", "interval", "in/s", "out/s", "updates per delivery")
     for topic in topics:
         table.add_row(
             topic.name,
@@ -143,19 +142,21 @@ def _conflated(topics: Sequence[Conflated]) -> RenderableType:
             f"{topic.out_per_s:,.0f}",
             Text(ratio(topic.ratio), style="bold green"),
         )
-    return _panel("each key once per interval", table)
+    return _panel("conflated: each key at most once per interval", table)
 
 
 def _latency(picture: Picture) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=7)
+    grid.add_column(width=10)
     grid.add_column(width=_CURVE)
-    grid.add_row("p50", Text(milliseconds(picture.p50_ms), style="bold green"))
-    grid.add_row("p99", milliseconds(picture.p99_ms))
-    grid.add_row("p50", Text(curve(picture.latencies_ms, _CURVE), style="cyan"))
-    grid.add_row("lag", Text(curve(picture.lags, _CURVE), style="yellow"))
-    grid.add_row("lag now", f"{picture.lag:,} records")
+    grid.add_row(Text(f"p50 {milliseconds(picture.p50_ms)}", style="bold green"), _curve(picture.latencies_ms, "green"))
+    grid.add_row(f"p99 {milliseconds(picture.p99_ms)}", Text(f"last {_CURVE} s".rjust(_CURVE), style="dim"))
+    grid.add_row(f"lag {picture.lag:,}", _curve(picture.lags, "yellow"))
     return _panel("published → seen by a subscriber", grid)
+
+
+def _curve(values: Sequence[float | None], style: str) -> Text:
+    return Text(curve(values, _CURVE).rjust(_CURVE), style=style)
 
 
 def _prices(prices: Sequence[dict[str, Any]]) -> RenderableType:
@@ -163,38 +164,47 @@ def _prices(prices: Sequence[dict[str, Any]]) -> RenderableType:
     grid.add_column()
     for _ in range(3):
         grid.add_column(justify="right")
-    for price in [price for price in prices if price["pair"] in _SHOWN_PAIRS]:
-        digits = 3 if price["bid"] > 20 else 5
-        grid.add_row(
-            price["pair"],
-            f"{price['bid']:.{digits}f}",
-            f"{price['offer']:.{digits}f}",
-            Text(f"{price['spread']:.{digits}f}", style="cyan"),
-        )
+    by_pair = {price["pair"]: price for price in prices}
+    for pair in _SHOWN_PAIRS:
+        if (price := by_pair.get(pair)) is None:
+            grid.add_row(pair, "-", "-", "-")
+            continue
+        digits = 3 if pair.endswith("JPY") else 5
+        shown = [f"{price[name]:.{digits}f}" for name in ("bid", "offer", "spread")]
+        grid.add_row(pair, shown[0], shown[1], Text(shown[2], style="cyan"))
     return _panel("prices: bid, offer, spread", grid)
-
-
-_SHOWN_PAIRS: Final = ("EURUSD", "GBPUSD", "USDJPY", "EURGBP", "USDCAD")
 
 
 def _order(picture: Picture) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=8, justify="right")
-    grid.add_column(width=_WIDTH - 14, no_wrap=True, overflow="ellipsis")
+    grid.add_column(width=7, justify="right")
+    grid.add_column(width=_WIDTH - 12, no_wrap=True, overflow="ellipsis")
     for step in picture.steps[-_STEPS:]:
-        grid.add_row(Text(f"+{step.after_s:.2f} s", style="dim"), _step(step))
+        grid.add_row(Text(f"{step.after_s:.2f} s", style="dim"), _step(step))
     for _ in range(_STEPS - len(picture.steps)):
         grid.add_row("", "")
-    return _panel(f"order {picture.order or ''}: its deltas as they come", grid)
+    order = "an order" if picture.order is None else f"order {picture.order}"
+    return _panel(f"{order} on its way, delta by delta", grid)
 
 
 def _step(step: Step) -> Text:
-    text = Text(step.delta)
-    text.highlight_regex(r'"state":"(?P<_>[a-z]+)"', style_prefix="bold green")
-    text.highlight_regex(r'"(?P<name>\w+)":', style_prefix="")
+    """A delta without the key, which the title says."""
+    delta = json.loads(step.delta)
+    del delta["id"]
+    if not delta:
+        return Text("said again, nothing changed", style="dim")
+    text = Text(json.dumps(delta, separators=(",", ":")))
+    text.highlight_regex(r'(?<="state":")[a-z]+', "bold green")
     if step.removed:
         text.append(f"  removed {step.removed}", style="red")
     return text
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, expand=True, padding=(0, 0, 0, 1), pad_edge=False, header_style="dim")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at else "left", no_wrap=True, min_width=0 if at else 10)
+    return table
 
 
 def _panel(title: str, what: RenderableType) -> Panel:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
@@ -28,7 +31,7 @@ def ratio(value: float) -> str:
     return f"{value:.1f} : 1" if value < 10 else f"{value:.0f} : 1"
 
 
-def curve(values: list[float | None], width: int) -> str:
+def curve(values: Sequence[float | None], width: int) -> str:
     """The last values as a row of bars from zero to the highest; a blank where there is none."""
     shown = values[-width:]
     highest = max((value for value in shown if value is not None), default=0.0)
