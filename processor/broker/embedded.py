@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -84,17 +85,16 @@ class EmbeddedBroker:
         assert self._guard is None, "the broker is started already"
         java, jars = find_java(), class_path()
         for tries_left in reversed(range(_PORT_TRIES_MAX)):
-            server = Server(self._directory(), choose_port(self._port), self._heap, java, jars)
             try:
-                self._run(server)
+                self._run(Server(self._directory(), choose_port(self._port), self._heap, java, jars))
             except BaseException as error:
                 # A free port was taken by somebody else before Java came to use it: then, and only then, once more.
                 lost_race = isinstance(error, BrokerUnavailable) and "Address already in use" in str(error)
                 self.stop()
-                if lost_race and tries_left and self._port == 0:
-                    continue
-                raise
-            return
+                if not (lost_race and tries_left and self._port == 0):
+                    raise
+            else:
+                return
 
     def stop(self) -> None:
         """End the broker in good order, by force if that takes too long; a temporary directory goes with it."""
@@ -135,17 +135,23 @@ class EmbeddedBroker:
         guard = self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_GUARD), json.dumps(order)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=server.data_dir.parent,
             start_new_session=True,
         )
         self._server = server
-        await_ready(server, has_ended=lambda: guard.poll() is not None, timeout_s=self._start_timeout_s)
+        assert guard.stdout is not None
+        # The guard prints nothing: its output becomes readable by ending, and it ends when the broker has ended.
+        output = guard.stdout
+        await_ready(
+            server, has_ended=lambda: bool(select.select([output], [], [], 0)[0]), timeout_s=self._start_timeout_s
+        )
 
     def _end(self, guard: subprocess.Popen[bytes]) -> None:
         """Close the pipe, which is the guard's order to stop; kill the whole group if it does not, or cannot."""
         assert guard.stdin is not None
+        assert guard.stdout is not None
         guard.stdin.close()
         try:
             guard.wait(self._stop_timeout_s + 5)
@@ -154,3 +160,4 @@ class EmbeddedBroker:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(guard.pid, signal.SIGKILL)
                 guard.wait()
+            guard.stdout.close()

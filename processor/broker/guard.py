@@ -2,7 +2,9 @@
 
 Run as a program, with no import but the standard library's few, so that it starts at once:
 `python -I -S guard.py '{"commands": [[...], ...], "log": FILE, "remove": DIR | null, "stop_timeout_s": N}'`.
-Its standard input is a pipe that its parent holds open; the end of the pipe is the order to stop.
+Its standard input is a pipe that its parent holds open; the end of the pipe is the order to stop. Where there is a
+directory to remove and the commands end by themselves, the guard closes its standard output and waits for that order:
+the parent may want to read the logs first.
 """
 
 from __future__ import annotations
@@ -39,6 +41,12 @@ class Guard:
                 self._end(process)
         return process.returncode
 
+    def await_release(self) -> None:
+        """Tell the parent, by the end of standard output, that nothing runs any more; return when it lets go."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        while not self._must_stop():
+            pass
+
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._told = True
 
@@ -71,6 +79,7 @@ def main() -> int:
                 break
     finally:
         if order["remove"]:
+            guard.await_release()
             shutil.rmtree(order["remove"], ignore_errors=True)
     return code if code >= 0 else 128 - code
 

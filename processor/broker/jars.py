@@ -26,8 +26,8 @@ HTTP_TIMEOUT_S = 15
 
 _WAYS_OUT = """\
 Do one of these and try again:
-  - connect this machine to the network (behind a proxy set HTTPS_PROXY; a mirror of Maven's central repository is
-    used with SOWSTREAM_MAVEN_REPOSITORY=URL)
+  - connect this machine to the network: HTTPS_PROXY names a proxy, REQUESTS_CA_BUNDLE a file of the certificates it
+    needs, SOWSTREAM_MAVEN_REPOSITORY a mirror of Maven's central repository
   - SOWSTREAM_KAFKA_JARS=DIR: the `libs` directory of an Apache Kafka 4 that this machine has
   - use a Kafka that runs already: --bootstrap HOST:PORT, or SOWSTREAM_TEST_BOOTSTRAP=HOST:PORT for the tests"""
 

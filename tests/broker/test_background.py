@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,9 +65,12 @@ def test_killed_broker_is_not_found(data: Path):
 def test_foreign_process_is_not_taken_for_it(data: Path):
     """A process number that the system gave to somebody else since is not a broker, and stop leaves it alone."""
     data.mkdir()
-    (data / "broker.json").write_text(json.dumps({"pid": os.getpid(), "bootstrap": "127.0.0.1:1"}))
-    assert find(data) is None
-    assert stop(data) is None
+    with subprocess.Popen(["sleep", "60"]) as foreign:
+        (data / "broker.json").write_text(json.dumps({"pid": foreign.pid, "bootstrap": "127.0.0.1:1"}))
+        assert find(data) is None
+        assert stop(data) is None
+        assert foreign.poll() is None
+        foreign.kill()
 
 
 @pytest.mark.parametrize(

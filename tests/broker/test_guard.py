@@ -35,7 +35,7 @@ def order(tmp_path: Path, *commands: list[str], stop_timeout_s: float = 10) -> s
 
 def begin(text: str) -> subprocess.Popen[bytes]:
     """Start a guard as a broker's caller does."""
-    return subprocess.Popen([sys.executable, "-I", "-S", GUARD, text], stdin=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-I", "-S", GUARD, text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def program_of(guard: psutil.Process) -> psutil.Process:
@@ -74,18 +74,30 @@ def status(program: psutil.Process) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_exit_code_is_the_programs(tmp_path: Path):
-    """A program that ends by itself ends the guard, with its exit code and its directory removed."""
+def test_ended_program_is_told_before_its_directory_goes(tmp_path: Path):
+    """When the program ends by itself the guard's output ends; the directory stays until the parent lets go."""
     with begin(order(tmp_path, ["sh", "-c", "echo out; echo err >&2; exit 7"])) as guard:
+        assert guard.stdout.read() == b""
+        assert (tmp_path / "remove").exists()
+        guard.stdin.close()
         assert guard.wait(20) == 7
     assert (tmp_path / "log").read_text() == "out\nerr\n"
     assert not (tmp_path / "remove").exists()
+
+
+def test_nothing_to_remove_ends_at_once(tmp_path: Path):
+    """Without a directory to remove, the guard ends with the program, with its exit code."""
+    text = json.dumps(json.loads(order(tmp_path, ["sh", "-c", "exit 7"])) | {"remove": None})
+    with begin(text) as guard:
+        assert guard.wait(20) == 7
 
 
 def test_failed_command_is_the_last(tmp_path: Path):
     """Commands run one after the other, and none after one that failed."""
     ran = tmp_path / "ran"
     with begin(order(tmp_path, ["touch", str(tmp_path / "first")], ["false"], ["touch", str(ran)])) as guard:
+        assert guard.stdout.read() == b""
+        guard.stdin.close()
         assert guard.wait(20) == 1
     assert (tmp_path / "first").exists()
     assert not ran.exists()
