@@ -1,0 +1,178 @@
+"""What befalls a disk and a process: after it, a store tells the truth or says that it cannot."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from processor.errors import StateDamaged
+from processor.record import Stored
+from processor.state import layout
+from processor.state.rocks import RocksStore
+from processor.state.store import Progress
+
+KEYS = [b"%06d" % n for n in range(20_000)]
+
+# Applies batches for ever: batch n sets one key for good and ten in turn, all to n, and says position n.
+WRITER = """
+import sys
+from pathlib import Path
+from processor.record import Stored
+from processor.state.rocks import RocksMemory, RocksStore
+from processor.state.store import Progress
+
+store = RocksStore(Path(sys.argv[1]), identity="orders.sow/0", memory=RocksMemory(512 * 1024))
+batch = 0
+while True:
+    batch += 1
+    changes = {b"own %d" % batch: Stored(batch, bytes(500))}
+    changes |= {b"shared %d" % n: Stored(batch, bytes(500)) for n in range(10)}
+    store.apply(changes, Progress(batch, batch))
+    if batch % 200 == 0:
+        print(batch, flush=True)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path, open_rocks):
+    """A partition's directory with twenty thousand records in it, closed."""
+    store = open_rocks()
+    # Values that do not compress: the file has more than one block.
+    store.apply({key: Stored(1, repr(hash(key)).encode() * 10) for key in KEYS}, Progress(20_000, 1))
+    store.close()
+    return tmp_path / "0"
+
+
+def newest(directory: Path, pattern: str) -> Path:
+    """RocksDB's latest file of a kind."""
+    return max((directory / layout.ROCKSDB_DIRECTORY).glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+
+
+def flip(file: Path, begin: float, end: float) -> None:
+    """Turn over every bit between two fractions of a file."""
+    data = bytearray(file.read_bytes())
+    part = slice(int(len(data) * begin), int(len(data) * end))
+    data[part] = bytes(byte ^ 0xFF for byte in data[part])
+    file.write_bytes(data)
+
+
+def cut(file: Path, to: float) -> None:
+    """Leave only the beginning of a file."""
+    with file.open("r+b") as opened:
+        opened.truncate(int(file.stat().st_size * to))
+
+
+CALAMITIES = {
+    "the marks are overwritten": lambda directory: flip(newest(directory, "*.sst"), 0, 0.01),
+    "the index is overwritten": lambda directory: flip(newest(directory, "*.sst"), 0.99, 0.9999),
+    "a table is cut": lambda directory: cut(newest(directory, "*.sst"), 0.5),
+    "a table is emptied": lambda directory: cut(newest(directory, "*.sst"), 0),
+    "a table is gone": lambda directory: newest(directory, "*.sst").unlink(),
+    "CURRENT is gone": lambda directory: newest(directory, "CURRENT").unlink(),
+    "the MANIFEST is overwritten": lambda directory: flip(newest(directory, "MANIFEST*"), 0.25, 0.5),
+    "the MANIFEST is gone": lambda directory: newest(directory, "MANIFEST*").unlink(),
+}
+
+
+@pytest.mark.parametrize("calamity", CALAMITIES.values(), ids=CALAMITIES)
+def test_damage_is_found_when_the_store_is_opened_and_a_new_one_takes_its_place(directory, open_rocks, calamity):
+    """It is said to be damage, with the place, and nothing of the damaged store stands in the way of the new one."""
+    calamity(directory)
+    with pytest.raises(StateDamaged, match=str(directory)) as damage:
+        open_rocks()
+    RocksStore.destroy(directory)
+    store = open_rocks()
+    assert damage, "the error, and all that it refers to, is still there"
+    assert (store.progress(), list(store.scan())) == (Progress(0, 0), [])
+    store.apply({b"a": Stored(1, b"x")}, Progress(1, 1))
+    assert store.get_many([b"a"]) == [Stored(1, b"x")]
+
+
+def test_a_manifest_cut_short_is_an_older_store_or_a_damaged_one(directory, open_rocks):
+    """It may have forgotten records, never those that its progress stands for."""
+    cut(newest(directory, "MANIFEST*"), 0.5)
+    try:
+        store = open_rocks()
+    except StateDamaged:
+        return
+    assert store.progress() == Progress(0, 0)
+    assert list(store.scan()) == []
+
+
+def test_damage_among_the_records_is_found_when_they_are_read(directory, open_rocks):
+    """By keys and by scanning: a scan that stopped at the damage would look like a smaller store."""
+    flip(newest(directory, "*.sst"), 0.5, 0.55)
+    store = open_rocks()
+    with pytest.raises(StateDamaged, match="reading"):
+        store.get_many(KEYS)
+    with pytest.raises(StateDamaged, match="reading"):
+        list(store.scan())
+    store.wipe()
+    assert (store.progress(), list(store.scan())) == (Progress(0, 0), [])
+
+
+@pytest.mark.parametrize("mark", [b"", b"\0" * 15, b"\0" * 17])
+def test_a_progress_mark_of_the_wrong_length_is_damage(open_rocks, mark):
+    """Half a mark stands for nothing."""
+    store = open_rocks()
+    store._db.put(layout.PROGRESS_KEY, mark, write_opt=store._unlogged)
+    store.close()
+    with pytest.raises(StateDamaged, match=rf"the progress mark has {len(mark)} bytes instead of 16"):
+        open_rocks().progress()
+
+
+def test_a_record_too_short_to_be_one_is_damage(open_rocks):
+    """It says how short."""
+    store = open_rocks()
+    store._db.put(layout.RECORD_PREFIX + b"a", b"\0" * 23, write_opt=store._unlogged)
+    with pytest.raises(StateDamaged, match="a record of 23 bytes is shorter than its head"):
+        store.get_many([b"a"])
+
+
+def test_a_store_whose_directory_is_gone_can_be_wiped(open_rocks, directory):
+    """It cannot flush what it holds, and need not."""
+    store = open_rocks()
+    store.apply({b"a": Stored(1, b"x")}, Progress(20_001, 1))
+    shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
+    store.wipe()
+    store.apply({b"b": Stored(1, b"y")}, Progress(1, 1))
+    store.close()
+    assert list(open_rocks().scan()) == [(b"b", Stored(1, b"y"))]
+
+
+def test_a_store_that_cannot_flush_says_so_and_lets_the_directory_go(open_rocks, directory):
+    """What was lost is read again from the SOW topic, by whoever opens the directory next."""
+    store = open_rocks()
+    store.apply({b"a": Stored(1, b"x")}, Progress(20_001, 1))
+    shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
+    with pytest.raises(StateDamaged, match="closing"):
+        store.close()
+    assert open_rocks().progress() == Progress(0, 0)
+
+
+@pytest.mark.parametrize("batches", [200, 1400, 3800])
+def test_a_killed_writer_leaves_whole_batches_behind(tmp_path, open_rocks, batches):
+    """Nothing was logged, so the newest batches may be lost; progress stands for what is there, never for half."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "0")], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while int(process.stdout.readline()) < batches:
+                pass
+        finally:
+            process.send_signal(signal.SIGKILL)
+    store = open_rocks()
+    records = {key.decode(): stored.version for key, stored in store.scan()}
+    position = store.progress().position
+    expected = {f"own {n}": n for n in range(1, position + 1)}
+    if position:
+        expected |= {f"shared {n}": position for n in range(10)}
+    assert records == expected
+    assert store.progress().applied_at_ms == position
+    # With buffers of 256 KB something was flushed on the way, or the test would prove nothing.
+    assert position > 0 or batches == 200
+    assert not re.search(r"damaged|Corruption", (tmp_path / "0" / layout.ROCKSDB_DIRECTORY / "LOG").read_text())

@@ -1,0 +1,220 @@
+"""What a processor sees of its state: layers before a store, which must look like one dict."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.record import Stored
+from processor.state.memory import MemoryStore
+from processor.state.rocks import RocksMemory, RocksStore
+from processor.state.store import Progress
+from processor.state.transactional import TransactionalState
+
+KEYS = [b"a", b"b", b"c", b"d"]
+VALUES = st.binary(max_size=9) | st.just(bytes(500))
+STORED = st.builds(Stored, st.integers(1, 9), VALUES, st.just(0), st.integers(-1, 9))
+CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["put", "put and commit", "read", "restore"]), CHANGES),
+        st.tuples(st.sampled_from(["commit", "rollback", "write", "reopen", "crash", "wipe"]), st.just({})),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+class Disk:
+    """A store that outlives its users: in RocksDB, or kept in memory as a disk would keep it."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory, self._memory = directory, RocksMemory(1024 * 1024)
+        self._kept = MemoryStore()
+
+    def open(self) -> MemoryStore | RocksStore:
+        """The store, as it was left."""
+        if self._directory is None:
+            return self._kept
+        return RocksStore(self._directory, identity="orders.sow/0", memory=self._memory)
+
+
+@contextmanager
+def disk(kind: str) -> Iterator[Disk]:
+    """A disk of each kind."""
+    if kind == "memory":
+        yield Disk(None)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        yield Disk(Path(directory))
+
+
+def applied(model, changes):
+    """A dict after these changes."""
+    return {key: stored for key, stored in {**model, **changes}.items() if stored is not None}
+
+
+def seen(state):
+    """What a processor would find under every key."""
+    return {key: stored for key, stored in state.get_many(KEYS).items() if stored is not None}
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocks"])
+@settings(max_examples=100, deadline=None, print_blob=True)
+@given(STEPS, st.sampled_from([0, 600, 1100, 1_000_000]))
+def test_the_layers_look_like_one_dict(kind, steps, cache_bytes):
+    """Whatever is put, rolled back, committed, written, restored or reopened, in any order and with any cache."""
+    with disk(kind) as kept:
+        state = TransactionalState(kept.open(), cache_bytes=cache_bytes)
+        staged: dict[bytes, Stored] = {}
+        committed: dict[bytes, Stored] = {}
+        written: dict[bytes, Stored] = {}
+        position = written_position = 0
+        for step, changes in steps:
+            if step in ("put", "put and commit"):
+                state.put_many(changes)
+                staged = applied(staged, changes)
+            if step == "read":
+                state.get_many(list(changes))
+            elif step in ("commit", "put and commit"):
+                position += 1
+                state.commit(position)
+                committed = staged
+            elif step == "rollback":
+                state.rollback()
+                staged = committed
+            elif step == "write":
+                state.write(position)
+                written, written_position = committed, position
+            elif step == "restore":
+                state.rollback()
+                position += 10
+                state.restore(changes, position, position)
+                staged = committed = written = applied(committed, changes)
+                written_position = position
+            elif step == "reopen":
+                state.close(position)
+                state = TransactionalState(kept.open(), cache_bytes=cache_bytes)
+                staged, written, written_position = committed, committed, position
+            elif step == "crash" and kind == "memory":
+                state = TransactionalState(kept.open(), cache_bytes=cache_bytes)
+                staged, committed, position = written, written, written_position
+            elif step == "wipe":
+                state.wipe()
+                staged, committed, written, position, written_position = {}, {}, {}, 0, 0
+            assert seen(state) == staged
+            assert dict(state.store.scan()) == written
+            assert state.position == position
+            assert state.store.progress().position == written_position
+            assert state._clean_bytes <= cache_bytes
+        state.store.close()
+
+
+class Recorded(MemoryStore):
+    """A store that remembers what it was asked and given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[bytes] = []
+        self.batches: list[tuple[dict[bytes, Stored | None], Progress]] = []
+
+    def get_many(self, keys):
+        """Remember the keys."""
+        self.asked += keys
+        return super().get_many(keys)
+
+    def apply(self, changes, progress):
+        """Remember the batch."""
+        self.batches.append((dict(changes), progress))
+        super().apply(changes, progress)
+
+
+@pytest.fixture
+def store() -> Recorded:
+    """An empty store in memory."""
+    return Recorded()
+
+
+@pytest.fixture
+def state(store) -> TransactionalState:
+    """An empty state before it."""
+    return TransactionalState(store, cache_bytes=10_000)
+
+
+def test_what_is_staged_is_seen_before_what_is_committed(state):
+    """Staged, unwritten, stored: the newest one is read, a delete as well."""
+    stored, unwritten, staged = Stored(1, b"stored"), Stored(2, b"unwritten"), Stored(3, b"staged")
+    state.put_many({b"a": stored, b"b": stored, b"c": stored, b"d": stored})
+    state.commit(1)
+    state.write(0)
+    state.put_many({b"b": unwritten, b"c": unwritten, b"d": unwritten})
+    state.commit(2)
+    state.put_many({b"c": staged, b"d": None})
+    assert state.get_many([b"d", b"c", b"b", b"a", b"a"]) == {b"a": stored, b"b": unwritten, b"c": staged, b"d": None}
+
+
+def test_nothing_uncommitted_reaches_the_store(state):
+    """Neither by writing nor by closing: the store is never ahead of the SOW topic."""
+    state.put_many({b"a": Stored(1, b"x")})
+    state.write(0)
+    assert list(state.store.scan()) == []
+    state.close(0)
+    assert list(state.store.scan()) == []
+    assert state.store.progress() == Progress(0, 0)
+
+
+def test_the_store_gets_the_last_state_of_a_key_once(state, store):
+    """Many commits become one batch, with the position of the last of them and the time of writing."""
+    for version in range(1, 100):
+        state.put_many({b"a": Stored(version, b"x")})
+        state.commit(version * 2)
+    state.write(77)
+    state.write(78)
+    assert store.batches == [({b"a": Stored(99, b"x")}, Progress(198, 77))]
+    assert state.unwritten_bytes == 0
+
+
+def test_a_commit_without_sow_records_keeps_the_position(state):
+    """A transaction of rejections alone moves nothing here."""
+    state.put_many({b"a": Stored(1, b"x")})
+    state.commit(5)
+    state.commit(None)
+    assert state.position == 5
+
+
+def test_what_was_read_is_not_read_from_the_store_again(state, store):
+    """A key that is there and one that is not are remembered alike."""
+    store.apply({b"a": Stored(1, b"x")}, Progress(1, 0))
+    state.get_many([b"a", b"b", b"a"])
+    state.get_many([b"b", b"a", b"c"])
+    assert store.asked == [b"a", b"b", b"c"]
+
+
+def test_what_was_written_is_not_read_from_the_store(state, store):
+    """The batch last written is remembered: hot keys come again."""
+    state.put_many({b"a": Stored(1, b"x"), b"b": None})
+    state.commit(1)
+    state.write(0)
+    assert state.get_many([b"a", b"b"]) == {b"a": Stored(1, b"x"), b"b": None}
+    assert store.asked == []
+
+
+@pytest.mark.parametrize("keys_read", [5, 1000])
+def test_the_cache_has_its_bound(state, keys_read):
+    """However the keys come, one after the other or more at once than it holds."""
+    for first in range(0, 3000, keys_read):
+        state.get_many([b"%d" % number for number in range(first, first + keys_read)])
+        assert state._clean_bytes <= 10_000
+        assert len(state._clean) < 100
+
+
+def test_what_waits_to_be_written_is_measured(state):
+    """Whoever decides when to write needs to know how much memory that takes: value and overhead of each change."""
+    state.put_many({b"a": Stored(1, bytes(1000)), b"b": None})
+    assert state.unwritten_bytes == 0, "not committed yet"
+    state.commit(1)
+    assert 1000 + 2 * 100 < state.unwritten_bytes < 1000 + 2 * 1000
