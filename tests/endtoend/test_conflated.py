@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.endtoend.oracle import fold, last_per_key, replay
-from tests.endtoend.world import random_commands
+from tests.endtoend.world import World, random_commands
 
 if TYPE_CHECKING:
-    from tests.endtoend.world import World
+    from pathlib import Path
 
 pytestmark = pytest.mark.broker
 
@@ -32,6 +32,28 @@ def test_the_last_states_arrive_and_the_conflated_deltas_add_up_to_them(world: W
     assert len(delivered) < len(world.read("sow")) / 5, "that is no conflation"
     assert replay(world.read("delta", world.conflated)) == fold(world.read("publish"))
     assert conflater.stop() == 0, conflater.log()
+
+
+def test_what_is_pending_when_a_conflater_is_killed_arrives_all_the_same(
+    bootstrap: str, tmp_path: Path, unique: str
+) -> None:
+    """Killed -9 when everything is read and nothing of it delivered; no further update comes to cover a loss."""
+    world = World(bootstrap, tmp_path, unique, interval="3s")
+    try:
+        world.start()
+        conflater = world.start("conflate", world.conflated)
+        world.publish(random_commands(50, 500, 40))
+        world.wait(lambda: arrived(world), "the first states arriving")
+        before = len(world.read("sow", world.conflated))
+        world.publish(random_commands(51, 500, 40))
+        world.settle()
+        conflater.kill()
+        assert len(world.read("sow", world.conflated)) == before, "too late: something was delivered"
+        world.start("conflate", world.conflated)
+        world.wait(lambda: arrived(world), "the last states arriving")
+        assert replay(world.read("delta", world.conflated)) == fold(world.read("publish"))
+    finally:
+        world.close()
 
 
 def test_a_killed_conflater_loses_no_pending_update_and_delivers_none_twice(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ PATIENCE_S = 60.0
 class World:
     """A configured family, `name`, with a conflated copy, `conflated`."""
 
-    def __init__(self, bootstrap: str, directory: Path, name: str, **topic: Any) -> None:
+    def __init__(self, bootstrap: str, directory: Path, name: str, *, interval: str = "500ms") -> None:
         self.bootstrap = bootstrap
         self.name = name
         self.conflated = f"{name}_slow"
@@ -40,8 +41,8 @@ class World:
             "application_id": f"app-{name}",
             "kafka": {"bootstrap.servers": bootstrap},
             "state_dir": str(directory / "state"),
-            "topics": {name: {"key": ["/id"], "partitions": 4, **topic}},
-            "conflated": {self.conflated: {"underlying": name, "interval": "500ms"}},
+            "topics": {name: {"key": ["/id"], "partitions": 4}},
+            "conflated": {self.conflated: {"underlying": name, "interval": interval}},
             # A dead worker is to be noticed within a test.
             "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5},
         }
@@ -59,11 +60,17 @@ class World:
             producer.poll(0)
         assert producer.flush(30) == 0
 
-    def start(self, command: str = "worker", name: str | None = None) -> Worker:
-        """Start a worker process."""
-        worker = Worker(self, command, name or self.name)
+    def start(
+        self, command: str = "worker", name: str | None = None, *, crash: tuple[str, int] | None = None
+    ) -> Worker:
+        """Start a worker process; `crash` names a point of `crashing_worker`, and at which time it comes by."""
+        worker = Worker(self, command, name or self.name, crash)
         self.workers.append(worker)
         return worker
+
+    def forget_state(self) -> None:
+        """Lose the disk."""
+        shutil.rmtree(self.config.state_dir)
 
     def read(self, role: str, name: str | None = None) -> list[Seen]:
         """Every committed record of a topic, partition by partition, up to its end now."""
@@ -123,12 +130,15 @@ def _markers(topic: str) -> int:
 class Worker:
     """A worker in a process of its own."""
 
-    def __init__(self, world: World, command: str, name: str) -> None:
+    def __init__(self, world: World, command: str, name: str, crash: tuple[str, int] | None) -> None:
         self.file = world.directory / f"{command}-{len(world.workers)}.log"
-        self.is_expected_to_end = False
+        self.is_expected_to_end = crash is not None
+        program = ["processor.cli.main"]
+        if crash is not None:
+            program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "processor.cli.main", command, name, "-c", str(world.file)],
+                [sys.executable, "-m", *program, command, name, "-c", str(world.file)],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"NO_COLOR": "1"},

@@ -1,0 +1,75 @@
+"""A worker that meets a calamity at a chosen point, once: `crashing_worker POINT COUNT worker NAME -c FILE`.
+
+The point is hit the COUNT-th time the worker comes by; until then, and after a calamity that it survives, it is the
+worker as shipped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from processor.cli.main import main
+from processor.errors import ProducerLost, TransactionAborted
+from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.restore import Restorer
+from processor.runtime.task import Task
+from processor.state.transactional import TransactionalState
+
+
+def die() -> None:
+    """End as by a power cut."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def abort() -> None:
+    """The broker wants the transaction rolled back."""
+    raise TransactionAborted("injected")
+
+
+def lose() -> None:
+    """The answer to the commit never came."""
+    raise ProducerLost("injected")
+
+
+POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
+    "after merge": (Task, "process", "after", die),
+    "after produce": (TransactionalProducer, "send_marked", "after", die),
+    "before commit": (TransactionalProducer, "commit", "before", die),
+    "after commit, before apply": (TransactionalProducer, "commit", "after", die),
+    "after apply": (TransactionalState, "commit", "after", die),
+    "after write": (TransactionalState, "write", "after", die),
+    "during restore": (Restorer, "_take", "after", die),
+    "abort": (TransactionalProducer, "commit", "before", abort),
+    "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
+    "commit of unknown end": (TransactionalProducer, "commit", "after", lose),
+    "commit that never went out": (TransactionalProducer, "commit", "before", lose),
+}
+
+
+def arm(point: str, count: int) -> None:
+    """Put the calamity in place."""
+    owner, name, when, calamity = POINTS[point]
+    original = getattr(owner, name)
+    left = count
+
+    def armed(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0 and when == "before":
+            calamity()
+        result = original(self, *arguments, **keywords)
+        if left == 0 and when == "after":
+            calamity()
+        return result
+
+    setattr(owner, name, armed)
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1], int(sys.argv[2]))
+    del sys.argv[1:3]
+    main()
