@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from processor.demo.settings import Setup
 
 _STOP_TIMEOUT_S: Final = 25.0
-"""For a worker to commit and leave: its own deadline and a little more; after it the process is killed."""
-_TAIL_LINES: Final = 25
+"""For a worker to commit and leave: its own deadline and a little more."""
+_LAST_WORDS_S: Final = 5.0
+"""For one that did not to write down where it hangs."""
+_TAIL_LINES: Final = 20
+_TAIL_WIDTH: Final = 400
 
 
 class WorkerProcess:
@@ -31,14 +34,18 @@ class WorkerProcess:
     A guard stands between: it ends the worker when this process ends, by whatever cause.
     """
 
-    def __init__(self, name: str, command: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], directory: Path, *, stop_timeout_s: float = _STOP_TIMEOUT_S
+    ) -> None:
         """Say what to run; nothing happens before `start`.
 
         Args:
             name: how people call it; also its log's name.
             command: program and arguments.
             directory: where its log goes.
+            stop_timeout_s: for an orderly end.
         """
+        self._stop_timeout_s = stop_timeout_s
         self.name = name
         self.log = directory / f"{name.replace(' ', '-')}.log"
         self._command = list(command)
@@ -66,7 +73,7 @@ class WorkerProcess:
             "commands": [self._command],
             "log": str(self.log),
             "remove": None,
-            "stop_timeout_s": _STOP_TIMEOUT_S,
+            "stop_timeout_s": self._stop_timeout_s + _LAST_WORDS_S,
         }
         # A session of its own: Ctrl-C on the terminal is for us, and `kill` reaches the worker too.
         self._guard = subprocess.Popen(
@@ -75,45 +82,56 @@ class WorkerProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self._directory,
+            env=os.environ | {"PYTHONFAULTHANDLER": "1"},
             start_new_session=True,
         )
 
     def kill(self) -> None:
         """What a power cut does: `kill -9`, no chance to say goodbye."""
-        if self._guard is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._guard.pid, signal.SIGKILL)
-            self._close()
+        if self._guard is not None and self.is_running:
+            self._signal(signal.SIGKILL)
             self._guard.wait()
+            self._close()
 
     def ask_to_stop(self) -> None:
         """Tell it to commit and end; it gets SIGTERM."""
         self._close()
 
-    def await_end(self) -> int | None:
+    def await_end(self) -> int:
         """Wait for it to end, by force if that takes too long; its exit code."""
-        if self._guard is None:
-            return None
+        assert self._guard is not None, f"{self.name} was never started"
         self._close()
         try:
-            self._guard.wait(_STOP_TIMEOUT_S + 5)
+            self._guard.wait(self._stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            # Python writes every thread's stack to the log before it dies of this one.
+            self._signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._guard.wait(_LAST_WORDS_S)
         finally:
-            if self._guard.poll() is None:
-                self.kill()
-        return self._guard.returncode
+            # A guard that ended by itself has seen its worker's end.
+            if self._guard.returncode is None or self._guard.returncode < 0:
+                self._signal(signal.SIGKILL)
+        return self._guard.wait()
 
     def tail(self) -> str:
         """The end of its log."""
         if not self.log.exists():
             return "(no log)"
         with self.log.open(encoding="utf-8", errors="replace") as lines:
-            return "".join(deque(lines, _TAIL_LINES)).rstrip()
+            return "\n".join(line.rstrip()[:_TAIL_WIDTH] for line in deque(lines, _TAIL_LINES))
 
     def _close(self) -> None:
         """Close the pipe: the guard's order to end the worker."""
         assert self._guard is not None
         assert self._guard.stdin is not None
         self._guard.stdin.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Reach the guard and the worker alike."""
+        assert self._guard is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._guard.pid, number)
 
 
 class Team:
@@ -157,7 +175,7 @@ class Team:
             if not process.is_running and process.name not in self._down:
                 raise Stop(f"{process.name} ended with exit code {process.exit_code}")
 
-    def stop(self) -> dict[str, int | None]:
+    def stop(self) -> dict[str, int]:
         """End all in good order, at the same time; their exit codes, also of those that had ended."""
         started = [process for process in self.all if process.is_started]
         for process in started:

@@ -151,8 +151,9 @@ class _Demo:
         picture = self._camera.take(self._sent())
         with self._watcher.lock:
             latencies_ms = self._watcher.seen.latency.all_ms(0.5, 0.99, 1.0)
-        codes = self._team.stop()
-        findings = [none_of("workers ended in good order", [f"{n}: exit code {c}" for n, c in codes.items() if c != 0])]
+        asked_s = time.monotonic()
+        wrong = [f"{name}: exit code {code}" for name, code in self._team.stop().items() if code != 0]
+        findings = [none_of(f"workers stopped in good order, in {time.monotonic() - asked_s:.1f} s", wrong)]
         findings += self._audit()
         all_right = report_findings(self._console, findings)
         report_numbers(self._console, picture, latencies_ms, ran_s)

@@ -203,7 +203,7 @@ def _step(step: Step) -> Text:
 def _table(*columns: str) -> Table:
     table = Table(box=None, expand=True, padding=(0, 0, 0, 1), pad_edge=False, header_style="dim")
     for at, column in enumerate(columns):
-        table.add_column(column, justify="right" if at else "left", no_wrap=True, min_width=0 if at else 10)
+        table.add_column(column, justify="right" if at else "left", no_wrap=True, min_width=7 if at else 10)
     return table
 
 
