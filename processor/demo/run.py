@@ -44,6 +44,7 @@ _DRAIN_TIMEOUT_S: Final = 90.0
 _KILL_AFTER_S: Final = 15.0
 _DOWN_S: Final = 2.0
 _ORDERS_SHARE: Final = 0.4
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +242,14 @@ class _Demo:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """The first SIGINT or SIGTERM interrupts; later ones do not disturb the clean-up, whose every step is bounded."""
+    """The first signal to end interrupts; later ones do not disturb the clean-up, whose every step is bounded."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in _ENDS:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in _ENDS}
     try:
         yield
     finally:

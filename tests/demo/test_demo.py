@@ -85,7 +85,7 @@ def test_the_checks_hold_although_a_worker_is_killed(tmp_path: Path, bootstrap: 
     assert left_behind(tmp_path, bootstrap, output) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
 def test_an_interrupted_demo_cleans_up(number: signal.Signals, code: int, tmp_path: Path, bootstrap: str) -> None:
     """A signal ends it at once, unchecked, which it says; and nothing stays behind."""
     with demo(tmp_path, bootstrap) as process:
