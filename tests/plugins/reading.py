@@ -16,7 +16,7 @@ def seen(records: Iterable[Record]) -> list[Seen]:
 
 def told(record: Record) -> dict[str, str]:
     """A record's headers as text; none occurs twice."""
-    headers = {name: (value or b"").decode() for name, value in record.headers or ()}
+    headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers or ()}
     assert len(headers) == len(record.headers or ())
     return headers
 

@@ -178,6 +178,16 @@ def test_the_store_gets_the_last_state_of_a_key_once(state, store):
     assert state.unwritten_bytes == 0
 
 
+def test_what_was_written_is_not_written_again(state, store):
+    """Neither by the next commit nor by the next write: only the position moves."""
+    state.put_many({b"a": Stored(1, b"x")})
+    state.commit(1)
+    state.write(5)
+    state.commit(2)
+    state.write(6)
+    assert store.batches[1:] == [({}, Progress(2, 6))]
+
+
 def test_a_commit_without_sow_records_keeps_the_position(state):
     """A transaction of rejections alone moves nothing here."""
     state.put_many({b"a": Stored(1, b"x")})

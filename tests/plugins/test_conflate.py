@@ -1,0 +1,359 @@
+"""The conflated topic: when each key is delivered, and what each delivery says."""
+
+import pytest
+
+from processor.config import ConflatedConfig, TopicConfig
+from processor.plugins.conflate import Conflate
+from processor.testing import ProcessorTestDriver
+from tests.endtoend.oracle import last_per_key, replay
+from tests.plugins.reading import bodies, seen, told
+from tests.plugins.underlying import INTERVAL_MS, Underlying
+
+
+@pytest.fixture
+def orders() -> Underlying:
+    """An underlying topic without records."""
+    return Underlying()
+
+
+def delivered(orders: Underlying) -> list[object]:
+    """The bodies that the open transaction delivers; the transaction is committed."""
+    records = orders.driver.pending_output("sow")
+    orders.driver.commit()
+    return bodies(records)
+
+
+def settle(orders: Underlying, key: str, body: object) -> None:
+    """A record that was delivered a while ago."""
+    orders.update(key, body)
+    orders.driver.advance_time(INTERVAL_MS)
+    orders.driver.commit()
+
+
+class TestTime:
+    """conflation.md: per key, by wall clock."""
+
+    def test_the_first_update_is_late_by_one_interval(self, orders):
+        """It waits for the end of the interval that it begins; not a millisecond less."""
+        orders.update("7", {"id": 7})
+        orders.driver.advance_time(INTERVAL_MS - 1)
+        assert delivered(orders) == []
+        orders.driver.advance_time(1)
+        assert delivered(orders) == [{"id": 7}]
+
+    def test_later_updates_do_not_restart_the_timer(self, orders):
+        """A key that never rests is delivered every interval, with its state at the end of it."""
+        deliveries = []
+        for n in range(31):
+            orders.update("7", {"id": 7, "n": n})
+            orders.driver.advance_time(100)
+            deliveries.append(delivered(orders))
+        assert [turn for turn, records in enumerate(deliveries) if records] == [9, 19, 29]
+        assert deliveries[9] == [{"id": 7, "n": 9}]
+
+    def test_a_quiet_topic_delivers(self, orders):
+        """Time is the wall clock, not the next record."""
+        orders.update("7", {"id": 7})
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == [{"id": 7}]
+
+    def test_an_idle_key_begins_a_new_interval_with_its_next_update(self, orders):
+        """However long ago the last delivery was."""
+        settle(orders, "7", {"id": 7, "n": 1})
+        orders.driver.advance_time(10 * INTERVAL_MS)
+        orders.update("7", {"id": 7, "n": 2})
+        orders.driver.advance_time(INTERVAL_MS - 1)
+        assert delivered(orders) == []
+        orders.driver.advance_time(1)
+        assert delivered(orders) == [{"id": 7, "n": 2}]
+
+    def test_every_key_has_its_own_interval(self, orders):
+        """One punctuation delivers the keys that are due, the others wait."""
+        for n in range(4):
+            orders.update(str(n), {"id": n})
+            orders.driver.advance_time(300)
+        assert delivered(orders) == [{"id": 0}]
+        orders.driver.advance_time(600)
+        assert delivered(orders) == [{"id": 1}, {"id": 2}]
+
+    def test_a_late_punctuation_delivers_once(self, orders):
+        """Three intervals late, there is one state to deliver."""
+        orders.update("7", {"id": 7})
+        orders.driver.advance_time(3 * INTERVAL_MS)
+        assert delivered(orders) == [{"id": 7}]
+        orders.driver.advance_time(3 * INTERVAL_MS)
+        assert delivered(orders) == []
+
+    def test_no_conflate_delivers_at_once_and_ends_the_interval(self, orders):
+        """With all that was pending; the next update begins a new interval."""
+        orders.update("7", {"id": 7, "n": 1})
+        orders.driver.advance_time(400)
+        orders.update("7", {"id": 7, "n": 2}, no_conflate="true")
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert told(sow)["conflated"] == told(delta)["conflated"] == "2"
+        assert delivered(orders) == [{"id": 7, "n": 2}]
+        orders.update("7", {"id": 7, "n": 3})
+        orders.driver.advance_time(INTERVAL_MS - 1)
+        assert delivered(orders) == []
+        orders.driver.advance_time(1)
+        assert delivered(orders) == [{"id": 7, "n": 3}]
+
+    @pytest.mark.parametrize("mark", ["false", "", "TRUE"])
+    def test_no_conflate_is_said_with_true(self, orders, mark):
+        """Anything else waits like everybody."""
+        orders.update("7", {"id": 7}, no_conflate=mark)
+        assert delivered(orders) == []
+
+    def test_many_no_conflate_updates_in_a_batch_are_all_delivered(self, orders):
+        """Each builds on the one before."""
+        orders.driver.pipe_batch([orders.record("7", {"id": 7, "n": n}, no_conflate="true") for n in range(3)])
+        delta = orders.driver.pending_output("delta")
+        assert bodies(delta) == [{"id": 7, "n": 0}, {"id": 7, "n": 1}, {"id": 7, "n": 2}]
+        assert [told(record)["version"] for record in delta] == ["1", "2", "3"]
+        assert all("delta_base" not in told(record) for record in delta)
+
+
+class TestDeltas:
+    """conflation.md: the paths touched in the interval, with their values at its end."""
+
+    def test_the_example_of_the_specification(self, orders):
+        """State and note changed and came back: still sent. Ref never changed: not sent."""
+        record = {"id": 7, "state": "open", "note": "-", "ref": 1}
+        settle(orders, "7", record)
+        orders.update("7", record | {"state": "held"})
+        orders.update("7", record | {"state": "held", "note": "x"})
+        orders.update("7", record)
+        orders.driver.advance_time(INTERVAL_MS)
+        assert bodies(orders.driver.pending_output("delta")) == [{"id": 7, "state": "open", "note": "-"}]
+
+    def test_a_delivery_at_once_is_the_base_of_what_follows_in_its_batch(self, orders):
+        """What it told is not touched by the next update."""
+        settle(orders, "7", {"id": 7, "a": 1})
+        bodies_after = {"id": 7, "a": 2}, {"id": 7, "a": 2, "b": 1}
+        orders.driver.pipe_batch([orders.record("7", body, no_conflate="true") for body in bodies_after])
+        assert bodies(orders.driver.pending_output("delta")) == [{"id": 7, "a": 2}, {"id": 7, "b": 1}]
+
+    def test_a_path_that_is_gone_is_removed(self, orders):
+        """As in every delta: the pointers, in a header of the delta alone."""
+        settle(orders, "7", {"id": 7, "a": 1, "o": {"x": 1, "y": 1}})
+        orders.update("7", {"id": 7, "o": {"x": 1}})
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert bodies([delta]) == [{"id": 7}]
+        assert told(delta)["removed"] == '["/o/y", "/a"]'
+        assert "removed" not in told(sow)
+
+    def test_updates_that_change_nothing_are_an_empty_update(self, orders):
+        """Delivered with the key fields, and said to be empty."""
+        settle(orders, "7", {"id": 7, "a": 1})
+        for _ in range(3):
+            orders.update("7", {"id": 7, "a": 1})
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert bodies([sow, delta]) == [{"id": 7, "a": 1}, {"id": 7}]
+        assert told(delta)["empty"] == "true"
+        assert "empty" not in told(sow)
+
+
+class TestDeletes:
+    """A delete waits like an update."""
+
+    def test_a_delete_is_delivered_at_the_end_of_the_interval(self, orders):
+        """A tombstone, and the key fields as delta."""
+        settle(orders, "7", {"id": 7, "a": 1})
+        orders.update("7", {"id": 7, "a": 2})
+        orders.update("7", None)
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert bodies([sow, delta]) == [None, {"id": 7}]
+        assert (
+            (told(sow)["kind"], told(sow)["version"])
+            == (told(delta)["kind"], told(delta)["version"])
+            == ("delete", "3")
+        )
+        assert told(delta)["delta_base"] == "1"
+
+    def test_what_was_never_delivered_and_is_gone_is_not_delivered(self, orders):
+        """Insert and delete within one interval: nothing but a count, and the input position moves on."""
+        orders.update("7", {"id": 7})
+        orders.update("7", None)
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == []
+        assert orders.driver.events == {"never_delivered": 1}
+        assert orders.driver.committed_offset == 2
+
+    def test_a_delete_and_an_insert_are_one_update(self, orders):
+        """The reader's record becomes the new one; it never sees the delete."""
+        settle(orders, "7", {"id": 7, "a": 1, "b": 1})
+        orders.update("7", None)
+        orders.update("7", {"id": 7, "a": 2})
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert bodies([sow, delta]) == [{"id": 7, "a": 2}, {"id": 7, "a": 2}]
+        assert "kind" not in told(sow)
+        assert (told(delta)["removed"], told(delta)["delta_base"], told(delta)["version"]) == ('["/b"]', "1", "1")
+
+    def test_a_key_that_comes_back_later_is_an_insert(self, orders):
+        """Its versions begin anew, and so does its history on the delta topic."""
+        settle(orders, "7", {"id": 7, "a": 1})
+        settle(orders, "7", None)
+        settle(orders, "7", {"id": 7, "a": 1})
+        assert [told(record).get("kind") for record in orders.driver.read_output("delta")] == [
+            "insert",
+            "delete",
+            "insert",
+        ]
+
+
+class TestHeaders:
+    """What a delivery says of the interval."""
+
+    def test_an_interval_of_one_update_says_the_usual_things_only(self, orders):
+        """Insert of version 1 after nothing: no base, no number of updates."""
+        begun_ms = orders.driver.now_ms
+        orders.update("7", {"id": 7}, trace="t")
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert sow.headers == delta.headers == [
+            ("version", b"1"),
+            ("kind", b"insert"),
+            ("first_timestamp", b"%d" % begun_ms),
+            ("source", b"orders.sow/0/0"),
+            ("trace", b"t"),
+        ]  # fmt: skip
+        assert sow.timestamp_ms == begun_ms + INTERVAL_MS
+
+    def test_an_interval_of_several_tells_how_many_from_when_and_from_which_version(self, orders):
+        """The last update's version, source and own headers; the first one's time; the version delivered before."""
+        settle(orders, "7", {"id": 7, "n": 0})
+        begun_ms = orders.driver.now_ms
+        for n in range(1, 4):
+            orders.update("7", {"id": 7, "n": n}, trace=str(n))
+            orders.driver.advance_time(100)
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert told(sow) == {
+            "version": "4",
+            "conflated": "3",
+            "first_timestamp": str(begun_ms),
+            "source": "orders.sow/0/3",
+            "trace": "3",
+        }
+        assert told(delta) == told(sow) | {"delta_base": "1"}
+
+
+class TestBadInput:
+    """Only workers write to a SOW topic; if somebody else does, the worker goes on."""
+
+    @pytest.mark.parametrize(
+        ("key", "value", "headers", "reason"),
+        [
+            (None, {"id": 7}, {"version": "1"}, "missing_key"),
+            ("7", b"{", {"version": "1"}, "undecodable"),
+            ("7", [7], {"version": "1"}, "not_an_object"),
+            ("7", {"id": 7}, {}, "bad_header"),
+            ("7", {"id": 7}, {"version": "one"}, "bad_header"),
+            ("7", {"id": 7}, {"version": b"\xff"}, "bad_header"),
+            ("7", None, {"version": "-1"}, "bad_header"),
+        ],
+    )
+    def test_a_record_that_is_none_of_a_sow_topic_is_rejected(self, orders, key, value, headers, reason):
+        """At once, and the pending update of its key is delivered as if it were not there."""
+        orders.update("7", {"id": 7, "n": 1})
+        orders.driver.pipe_input(key, value, headers | {"no_conflate": "true"})
+        assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == [reason]
+        assert orders.driver.pending_output("sow") == []
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == [{"id": 7, "n": 1}]
+        assert orders.driver.committed_offset == 2
+
+    def test_a_publishers_header_that_is_no_text_does_not_keep_a_record_back(self, orders):
+        """It travels on, whatever its name."""
+        orders.driver.pipe_input("7", {"id": 7}, {"version": "1", "no_conflate": b"\xff"})
+        orders.driver.advance_time(INTERVAL_MS)
+        assert orders.driver.pending_output("sow")[0].headers[-1] == ("no_conflate", b"\xff")
+
+
+class TestCrashes:
+    """Nothing pending is written anywhere; it is read again."""
+
+    def test_the_committed_position_never_passes_a_pending_update(self, orders):
+        """Other keys are delivered and committed meanwhile; the oldest pending update holds the position."""
+        orders.driver.pipe_batch([orders.record("1", {"id": 1})])
+        orders.driver.advance_time(500)
+        orders.driver.pipe_batch([orders.record("2", {"id": 2}), orders.record("1", {"id": 1, "n": 1})])
+        orders.driver.commit()
+        assert orders.driver.committed_offset == 0
+        orders.driver.advance_time(500)
+        orders.driver.commit()
+        assert orders.driver.committed_offset == 1
+        orders.driver.advance_time(500)
+        orders.driver.commit()
+        assert orders.driver.committed_offset == 3
+
+    @pytest.mark.parametrize("keep_store", [True, False])
+    def test_a_crash_loses_no_pending_update(self, orders, keep_store):
+        """It waits for an interval again, from when it was read again."""
+        orders.update("7", {"id": 7})
+        orders.driver.advance_time(INTERVAL_MS - 1)
+        orders.driver.commit()
+        orders.driver.crash(keep_store=keep_store)
+        orders.driver.advance_time(INTERVAL_MS - 1)
+        assert delivered(orders) == []
+        orders.driver.advance_time(1)
+        assert delivered(orders) == [{"id": 7}]
+
+    @pytest.mark.parametrize("keep_store", [True, False])
+    def test_what_was_delivered_is_not_delivered_again(self, orders, keep_store):
+        """Read again because an older update of another key is pending, it is known by where it came from."""
+        orders.driver.pipe_batch([orders.record("1", {"id": 1, "n": 0})])
+        orders.driver.pipe_batch([orders.record("2", {"id": 2, "n": n}, no_conflate="true") for n in range(3)])
+        orders.driver.commit()
+        assert orders.driver.committed_offset == 0
+        orders.driver.crash(keep_store=keep_store)
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == [{"id": 1, "n": 0}]
+        assert orders.driver.events["already_delivered"] == 3
+
+    def test_a_delivery_that_was_rolled_back_is_made_again(self, orders):
+        """With the same count of updates, an interval later."""
+        for n in range(2):
+            orders.update("7", {"id": 7, "n": n})
+        orders.driver.advance_time(INTERVAL_MS)
+        [before] = orders.driver.pending_output("delta")
+        orders.driver.abort()
+        assert orders.driver.pending_output("delta") == []
+        orders.driver.advance_time(INTERVAL_MS)
+        [after] = orders.driver.pending_output("delta")
+        assert (after.value, after.headers) == (before.value, before.headers)
+
+    def test_a_key_deleted_and_read_again_is_gone_in_the_end(self, orders):
+        """Old updates may show up again if an interval ends while they are read again; the delete follows them."""
+        # A tombstone leaves no trace in the state of how far its key was delivered.
+        orders.driver.pipe_batch([orders.record("1", {"id": 1})])
+        orders.driver.pipe_batch([orders.record("2", {"id": 2}, no_conflate="true")])
+        orders.driver.pipe_batch([orders.record("2", None, no_conflate="true")])
+        orders.driver.commit()
+        orders.driver.crash(feed=False)
+        orders.driver.feed(2)
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.feed()
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.commit()
+        sow, delta = seen(orders.driver.read_output("sow")), seen(orders.driver.read_output("delta"))
+        assert last_per_key(sow) == replay(delta) == {"1": {"id": 1}}
+
+
+def test_several_key_fields_are_on_every_delta():
+    """A copy has the key fields of its topic, wherever they are in the record."""
+    driver = ProcessorTestDriver(
+        Conflate,
+        ConflatedConfig(underlying="o", interval=1),
+        name="c",
+        topic=TopicConfig(key=["/a/b", "/c"]),
+        underlying="o",
+    )
+    for n, body in enumerate([{"a": {"b": 1}, "c": 2, "d": 3}, {"a": {"b": 1}, "c": 2, "d": 4}]):
+        driver.pipe_input('["1","2"]', body, {"version": str(n + 1)})
+        driver.advance_time(1000)
+    assert bodies(driver.pending_output("delta"))[-1] == {"a": {"b": 1}, "c": 2, "d": 4}
