@@ -43,8 +43,8 @@ lint-types: $(DEV)
 lint-imports: $(DEV)
 	$(BIN)/lint-imports
 
-bench: $(RUNTIME) ## measure it on this machine
-	$(BIN)/sowstream bench
+bench: $(DEV) ## measure one worker beside the pass-through ceiling; ARGS="--rounds 5"
+	$(BIN)/python -m tests.benchmarks.throughput $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
