@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import Message
 
-from processor.record import Headers, Record
+from processor.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+# Record(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
 
 __all__ = ["Message", "by_partition", "records"]
 
@@ -29,12 +32,6 @@ def by_partition(messages: Iterable[Message]) -> dict[int, list[Message]]:
 def records(messages: Iterable[Message]) -> list[Record]:
     """The messages of one partition as records."""
     return [
-        Record(
-            message.key(),
-            message.value(),
-            cast("Headers | None", message.headers()),
-            cast("int", message.offset()),
-            message.timestamp()[1],
-        )
+        _new(Record, (message.key(), message.value(), message.headers(), message.offset(), message.timestamp()[1]))
         for message in messages
     ]

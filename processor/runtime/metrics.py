@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from processor.record import Outgoing
     from processor.runtime.task import TaskState
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -47,10 +46,9 @@ class ThreadMetrics:
         """Records were processed."""
         self._consumed.inc(count)
 
-    def emitted(self, role: str, outgoing: Sequence[Outgoing]) -> None:
-        """Records were forwarded to an output."""
-        EMITTED.labels(self._processor, role).inc(len(outgoing))
-        size = sum([len(value) for _, value, _ in outgoing if value is not None])
+    def emitted(self, role: str, count: int, size: int) -> None:
+        """Records were sent to an output: how many, and the bytes of their values."""
+        EMITTED.labels(self._processor, role).inc(count)
         EMITTED_BYTES.labels(self._processor, role).inc(size)
 
     def loop(self, waited_s: float, worked_s: float) -> None:

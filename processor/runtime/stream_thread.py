@@ -169,11 +169,11 @@ class StreamThread:
             topic = self._pipeline.output(role)
             if role == "sow":
                 task.await_delivery()
-                self._producer.send_marked(topic, task.partition, outgoing, task.delivered)
+                size = self._producer.send_marked(topic, task.partition, outgoing, task.delivered)
             else:
                 chosen = None if role in self._pipeline.repartitioned else task.partition
-                self._producer.send(topic, chosen, outgoing)
-            self._metrics.emitted(role, outgoing)
+                size = self._producer.send(topic, chosen, outgoing)
+            self._metrics.emitted(role, len(outgoing), size)
             count += len(outgoing)
         return count
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from processor.state.store import Progress
 
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 _ENTRY_BYTES = (
     256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
 )
+_UNKNOWN: Final = cast("Stored", object())
 
 
 class TransactionalState:
-    """One partition's state: three dicts of encoded records stand before the store.
+    """One partition's state: dicts of encoded records stand before the store.
 
     ::
 
         staged      changed in the open transaction: dropped by `rollback`, kept by `commit`
         unwritten   committed and not yet in the store: reaches it in one batch, last state per key
-        clean       what the store holds: the last batch written, and what was read since; dropped when it is full
+        known       the newest state of every key in memory: staged, unwritten, and what the store is known to hold
 
-    Records stay bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
+    Every read of the hot path is one look-up in `known`; the other two say what is to be done with it. Records stay
+    bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
     """
 
     def __init__(self, store: Store, *, cache_bytes: int) -> None:
@@ -38,10 +40,11 @@ class TransactionalState:
         """
         self.store = store
         self._cache_bytes_max = cache_bytes
+        self._known: dict[bytes, Stored | None] = {}
         self._staged: dict[bytes, Stored | None] = {}
         self._unwritten: dict[bytes, Stored | None] = {}
-        self._clean: dict[bytes, Stored | None] = {}
         self._clean_bytes = 0
+        self._staged_bytes = 0
         self._position = store.progress().position
         self.unwritten_bytes = 0
         """About how much memory waits to be written; repeated changes of a key count each time."""
@@ -53,21 +56,9 @@ class TransactionalState:
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
         """The states of these keys, None where there is none."""
-        staged, unwritten, clean = self._staged, self._unwritten, self._clean
-        found: dict[bytes, Stored | None] = {}
-        missing: list[bytes] = []
-        for key in keys:
-            if key in found:
-                continue
-            if key in staged:
-                found[key] = staged[key]
-            elif key in unwritten:
-                found[key] = unwritten[key]
-            elif key in clean:
-                found[key] = clean[key]
-            else:
-                found[key] = None
-                missing.append(key)
+        look_up = self._known.get
+        found = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
         if missing:
             read = dict(zip(missing, self.store.get_many(missing), strict=True))
             found.update(read)
@@ -77,10 +68,18 @@ class TransactionalState:
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage changes; None deletes."""
         self._staged.update(changes)
+        self._known.update(changes)
+        # Now, while they are at hand: at the commit each would be fetched from far memory again.
+        self._staged_bytes += _size(changes)
 
     def rollback(self) -> None:
         """Drop what is staged."""
-        self._staged = {}
+        for key in self._staged:
+            if key in self._unwritten:
+                self._known[key] = self._unwritten[key]
+            else:
+                del self._known[key]
+        self._staged, self._staged_bytes = {}, 0
 
     def commit(self, position: int | None) -> None:
         """What is staged is committed.
@@ -88,17 +87,18 @@ class TransactionalState:
         Args:
             position: the SOW offset after the transaction's last record; None if it wrote none.
         """
-        self.unwritten_bytes += _size(self._staged)
         self._unwritten.update(self._staged)
-        self._staged = {}
+        self.unwritten_bytes += self._staged_bytes
+        self._staged, self._staged_bytes = {}, 0
         if position is not None:
             self._position = position
 
     def restore(self, changes: Mapping[bytes, Stored | None], position: int, now_ms: int) -> None:
-        """Take over records read back from the SOW topic, up to a position."""
+        """Take over records read back from the SOW topic, up to a position; nothing may be staged."""
+        assert not self._staged
         self._position = position
         for key in changes:
-            self._clean.pop(key, None)
+            self._known.pop(key, None)
         if self._unwritten:
             self._unwritten.update(changes)
             self.write(now_ms)
@@ -109,16 +109,21 @@ class TransactionalState:
         """Bring the store up to the position."""
         if not self._unwritten and self.store.progress().position == self._position:
             return
-        self.store.apply(self._unwritten, Progress(self._position, now_ms))
-        self._clean, self._clean_bytes = {}, 0
-        self._remember(self._unwritten)
-        self._unwritten, self.unwritten_bytes = {}, 0
+        written, self._unwritten, self.unwritten_bytes = self._unwritten, {}, 0
+        try:
+            self.store.apply(written, Progress(self._position, now_ms))
+        except BaseException:
+            self._unwritten = written
+            raise
+        self._forget_clean()
+        self._remember(written)
+        self._known.update(self._staged)
 
     def wipe(self) -> None:
         """Forget everything, the store included."""
         self.store.wipe()
-        self._staged, self._unwritten, self._clean = {}, {}, {}
-        self._clean_bytes = self.unwritten_bytes = self._position = 0
+        self._known, self._staged, self._unwritten = {}, {}, {}
+        self._clean_bytes = self._staged_bytes = self.unwritten_bytes = self._position = 0
 
     def close(self, now_ms: int) -> None:
         """Drop what is staged, write the rest and let go of the store."""
@@ -134,11 +139,16 @@ class TransactionalState:
         if size > self._cache_bytes_max:
             return
         if self._clean_bytes + size > self._cache_bytes_max:
-            self._clean, self._clean_bytes = {}, 0
-        self._clean.update(read)
+            self._forget_clean()
+        self._known.update(read)
         self._clean_bytes += size
+
+    def _forget_clean(self) -> None:
+        """Keep only what the store does not have."""
+        self._known = self._unwritten | self._staged
+        self._clean_bytes = 0
 
 
 def _size(changes: Mapping[bytes, Stored | None]) -> int:
     """About how many bytes of memory these take."""
-    return len(changes) * _ENTRY_BYTES + sum(len(stored.value) for stored in changes.values() if stored is not None)
+    return len(changes) * _ENTRY_BYTES + sum([len(stored.value) for stored in changes.values() if stored is not None])

@@ -219,7 +219,7 @@ def test_the_cache_has_its_bound(state, keys_read):
     for first in range(0, 3000, keys_read):
         state.get_many([b"%d" % number for number in range(first, first + keys_read)])
         assert state._clean_bytes <= 10_000
-        assert len(state._clean) < 100
+        assert len(state._known) < 100
 
 
 def test_what_waits_to_be_written_is_measured(state):
