@@ -79,11 +79,16 @@ def installed() -> dict[str, type[Processor]]:
     """Every processor that an installed package offers.
 
     Raises:
-        ConfigurationError: an entry point does not lead to a Processor.
+        ConfigurationError: an entry point does not lead to a Processor, or cannot be imported.
     """
     found: dict[str, type[Processor]] = {}
     for entry_point in entry_points(group=GROUP):
-        processor_type = entry_point.load()
+        try:
+            processor_type = entry_point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(
+                f"processor {entry_point.name!r}: {entry_point.value} cannot be loaded: {error}; install what it needs"
+            ) from error
         if not (isinstance(processor_type, type) and issubclass(processor_type, Processor)):
             raise ConfigurationError(f"entry point {entry_point.name!r} ({entry_point.value}) is not a Processor")
         found[entry_point.name] = processor_type

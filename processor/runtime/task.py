@@ -43,11 +43,11 @@ class TaskState(enum.Enum):
     CLOSED = "closed"
 
 
-_LEGAL: Final = {
-    TaskState.CREATED: {TaskState.RESTORING, TaskState.CLOSED},
-    TaskState.RESTORING: {TaskState.RUNNING, TaskState.CLOSED},
-    TaskState.RUNNING: {TaskState.RESTORING, TaskState.CLOSED},
-    TaskState.CLOSED: set[TaskState](),
+_MOVES: Final = {
+    "open": ({TaskState.CREATED}, TaskState.RESTORING),
+    "start": ({TaskState.RESTORING}, TaskState.RUNNING),
+    "rewind": ({TaskState.RUNNING}, TaskState.RESTORING),
+    "close": ({TaskState.CREATED, TaskState.RESTORING, TaskState.RUNNING}, TaskState.CLOSED),
 }
 
 
@@ -83,12 +83,12 @@ class Task:
 
     def open(self, state: TransactionalState) -> None:
         """Take the partition's state, as it was left; it may lack the newest records."""
-        self._move(TaskState.RESTORING)
+        self._move("open")
         self.state = state
 
     def start(self, offset: int) -> None:
         """The state is complete: begin processing at an input offset."""
-        self._move(TaskState.RUNNING)
+        self._move("start")
         self.next_offset = self.committed_offset = offset
         self._context = TaskContext(self.pipeline, self.partition, self._codec, self.state)
         self._context.now_ms = self._clock_ms()
@@ -164,7 +164,7 @@ class Task:
 
     def rewind(self) -> None:
         """Forget what is not committed; a new processor will begin from there."""
-        self._move(TaskState.RESTORING)
+        self._move("rewind")
         self.state.rollback()
         self._awaited, self.sow_offset = False, None
         self._close_processor()
@@ -172,11 +172,13 @@ class Task:
     def close(self) -> None:
         """End the task; what is committed reaches the store, what is not is dropped."""
         was = self.task_state
-        self._move(TaskState.CLOSED)
-        if was is TaskState.RUNNING:
-            self._close_processor()
-        if was is not TaskState.CREATED:
-            self.state.close(self._clock_ms())
+        self._move("close")
+        try:
+            if was is TaskState.RUNNING:
+                self._close_processor()
+        finally:
+            if was is not TaskState.CREATED:
+                self.state.close(self._clock_ms())
 
     def _call(self, records: Sequence[Record]) -> None:
         try:
@@ -196,14 +198,15 @@ class Task:
     def _close_processor(self) -> None:
         try:
             self._processor.close()
-        except SowstreamError:
+        except Stop:
             raise
         except Exception:
             # A third party's clean-up must not keep the partition from its next owner.
             log.warning("processor failed to close", partition=self.partition, exc_info=True)
 
-    def _move(self, to: TaskState) -> None:
-        assert to in _LEGAL[self.task_state], f"a task cannot go from {self.task_state.value} to {to.value}"
+    def _move(self, move: str) -> None:
+        legal, to = _MOVES[move]
+        assert self.task_state in legal, f"{move} is no move of a task that is {self.task_state.value}"
         self.task_state = to
 
 
