@@ -1,0 +1,95 @@
+"""What a processor sees of the runtime, and what the runtime gets from it."""
+
+import pytest
+
+from processor.api import Context
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.plugins.delta_merge import DeltaMerge
+from processor.record import Record
+from processor.runtime.context import TaskContext, UndeclaredOutput
+from processor.runtime.pipeline import Pipeline
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+
+
+@pytest.fixture
+def context() -> TaskContext:
+    """Partition 2 of the delta merge of `orders`."""
+    topic = TopicConfig()
+    pipeline = Pipeline.of(DeltaMerge, topic, name="orders", topic=topic)
+    return TaskContext(pipeline, 2, load_codec("json"), TransactionalState(MemoryStore(), cache_bytes=0))
+
+
+def test_it_says_where_the_processor_runs(context):
+    """Name, partition, topic, clock: all that the contract names is there."""
+    assert (context.name, context.partition, context.topic) == ("orders", 2, TopicConfig())
+    assert all(hasattr(context, name) for name in Context.__annotations__)
+
+
+def test_what_is_forwarded_waits_in_order_until_it_is_taken(context):
+    """By output, once; an output without records is not there."""
+    context.forward("sow", b"a", b"1", [])
+    context.forward_many("sow", [(b"b", None, [("version", b"2")]), (b"a", b"3", [])])
+    context.forward("publish", b"c", b"4", [])
+    assert context.take_outputs() == {
+        "publish": [(b"c", b"4", [])],
+        "sow": [(b"a", b"1", []), (b"b", None, [("version", b"2")]), (b"a", b"3", [])],
+    }
+    assert context.take_outputs() == {}
+
+
+def test_what_was_taken_is_the_takers(context):
+    """Later records do not appear in it."""
+    context.forward("sow", b"a", b"1", [])
+    taken = context.take_outputs()
+    context.forward("sow", b"b", b"2", [])
+    assert taken == {"sow": [(b"a", b"1", [])]}
+
+
+def test_an_output_that_is_not_declared_is_an_error(context):
+    """It names the processor and the output."""
+    with pytest.raises(UndeclaredOutput, match="orders forwards to 'ack', which its `outputs` do not declare"):
+        context.forward("ack", b"a", b"1", [])
+
+
+@pytest.mark.parametrize("headers", [None, [], [("command", b"x"), ("dlq_reason", b"of an earlier life"), ("n", None)]])
+def test_a_rejected_record_goes_out_whole_with_the_reason_last(context, headers):
+    """Key, value and headers as they came; ours come last, and of a name the last one counts."""
+    context.reject(Record(None, b"\xff", headers, 9, 0), "bad_header", "it says «x»")
+    assert context.take_outputs() == {
+        "dlq": [
+            (
+                None,
+                b"\xff",
+                [
+                    *(headers or []),
+                    ("dlq_reason", b"bad_header"),
+                    ("dlq_detail", "it says «x»".encode()),
+                    ("source", b"orders.publish/2/9"),
+                ],
+            )
+        ]
+    }
+    assert context.rejected == {"bad_header": 1}
+
+
+@pytest.mark.parametrize("detail", ["é" * 5000, "x" + "é" * 5000, "x" * 5000, "\ud800"])
+def test_a_detail_of_any_length_is_text_of_a_bounded_length(context, detail):
+    """Cut between characters; half a surrogate pair, which is none, is replaced."""
+    context.reject(Record(b"a", b"1", None, 0, 0), "plugin_failed", detail)
+    [(_, _, headers)] = context.take_outputs()["dlq"]
+    said = dict(headers)["dlq_detail"]
+    assert said.decode() == detail[: len(said.decode())] or detail == "\ud800"
+    assert len(said) <= 4096
+    assert len(said) >= 4095 or detail == "\ud800"
+
+
+def test_events_add_up_and_the_last_hold_counts(context):
+    """Until they are asked for."""
+    context.count("rekeyed")
+    context.count("rekeyed", 2)
+    assert context.events == {"rekeyed": 3}
+    context.hold(7)
+    context.hold(None)
+    assert context.held_offset is None

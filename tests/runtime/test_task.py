@@ -1,0 +1,310 @@
+"""One partition's life: which moves are legal, what a rewind forgets, and what becomes of a record nobody can take."""
+
+import itertools
+
+import pytest
+
+from processor.api import Input, Output, Processor, Settings
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.errors import StateDamaged, Stop, TransactionAborted
+from processor.record import Record, Stored
+from processor.runtime.pipeline import Pipeline
+from processor.runtime.task import ProcessorFailed, Task, TaskState
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+from processor.testing import ProcessorTestDriver
+from tests.plugins.reading import bodies, told
+
+
+class Script(Settings):
+    """What a `Scripted` processor does."""
+
+    failing: frozenset[bytes] = frozenset()
+    """Values on which it raises."""
+    error: type[Exception] = ValueError
+    """What it raises."""
+    alone_only: bool = False
+    """Raise only where the failing record comes together with others."""
+    holds: int | None = None
+    """The input offset it holds."""
+
+
+class Scripted(Processor):
+    """Counts the records of a key, forwards each with the count, and fails where it is told to."""
+
+    settings_type = Script
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"),)
+    closed = 0
+
+    def init(self, context, settings):
+        """Begin."""
+        self.context, self.script = context, settings
+        if settings.holds is not None:
+            context.hold(settings.holds)
+
+    def process(self, records):
+        """Forward one record after the other: what comes before the failing one is half done then."""
+        for record in records:
+            if record.value in self.script.failing and not (self.script.alone_only and len(records) == 1):
+                raise self.script.error(f"cannot take {record.value!r}")
+            old = self.context.state.get_many([record.key])[record.key]
+            version = 1 if old is None else old.version + 1
+            self.context.state.put_many({record.key: Stored(version, record.value)})
+            self.context.forward("sow", record.key, record.value, [("version", b"%d" % version)])
+
+    def punctuate(self, now_ms):
+        """Fail like a record does."""
+        if b"punctuate" in self.script.failing:
+            raise self.script.error("cannot punctuate")
+
+    def close(self):
+        """Count, and fail where it is told to."""
+        type(self).closed += 1
+        if b"close" in self.script.failing:
+            raise self.script.error("cannot close")
+
+
+def scripted(**script) -> ProcessorTestDriver:
+    """A driver of a scripted processor."""
+    return ProcessorTestDriver(Scripted, Script(**script), name="orders")
+
+
+def a_task(state=None, **script) -> Task:
+    """A task that was opened, of a scripted processor."""
+    topic = TopicConfig()
+    task = Task(Pipeline.of(Scripted, Script(**script), name="orders", topic=topic), 3, load_codec("json"), lambda: 1)
+    task.open(state or TransactionalState(MemoryStore(), cache_bytes=0))
+    return task
+
+
+def a_record(offset: int, value: bytes = b"1") -> Record:
+    """An input record."""
+    return Record(b"k", value, None, offset, 0)
+
+
+MOVES = {
+    "open": lambda task: task.open(TransactionalState(MemoryStore(), cache_bytes=0)),
+    "start": lambda task: task.start(0),
+    "rewind": lambda task: task.rewind(),
+    "close": lambda task: task.close(),
+}
+LEGAL = {
+    (): {"open": TaskState.RESTORING, "close": TaskState.CLOSED},
+    ("open",): {"start": TaskState.RUNNING, "close": TaskState.CLOSED},
+    ("open", "start"): {"rewind": TaskState.RESTORING, "close": TaskState.CLOSED},
+    ("open", "start", "rewind"): {"start": TaskState.RUNNING, "close": TaskState.CLOSED},
+    ("open", "start", "close"): {},
+    ("close",): {},
+}
+
+
+class TestStates:
+    """The drawing above `TaskState`."""
+
+    @pytest.mark.parametrize(("path", "move"), list(itertools.product(LEGAL, MOVES)))
+    def test_only_the_moves_that_are_drawn_are_made(self, path, move):
+        """Any other is an error of ours, found at once, and changes nothing."""
+        pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
+        task = Task(pipeline, 0, load_codec("json"), lambda: 1)
+        for step in path:
+            MOVES[step](task)
+        before = task.task_state
+        if move in LEGAL[path]:
+            MOVES[move](task)
+            assert task.task_state is LEGAL[path][move]
+        else:
+            with pytest.raises(AssertionError, match=f"{move} is no move of a task that is {before.value}"):
+                MOVES[move](task)
+            assert task.task_state is before
+
+
+class TestPoison:
+    """A record that makes the processor raise is put aside alone."""
+
+    @pytest.mark.parametrize("batches", [1, 3, 9], ids=lambda number: f"in {number} batches")
+    def test_it_goes_to_the_dead_letter_topic_and_the_others_are_processed_once(self, batches):
+        """Whole, with the plug-in's name and what it raised; no other record is lost or done twice."""
+        driver = scripted(failing=[b"4"])
+        for first in range(0, 9, 9 // batches):
+            driver.pipe_batch([("k", b"%d" % n, {"trace": str(n)}) for n in range(first, first + 9 // batches)])
+        driver.commit()
+        assert [record.value for record in driver.read_output("sow")] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"5",
+            b"6",
+            b"7",
+            b"8",
+        ]
+        assert [told(record)["version"] for record in driver.read_output("sow")] == [*"12345678"]
+        [rejected] = driver.read_output("dlq")
+        assert (rejected.key, rejected.value) == (b"k", b"4")
+        assert told(rejected) == {
+            "trace": "4",
+            "dlq_reason": "plugin_failed",
+            "dlq_detail": "Scripted raised ValueError: cannot take b'4'",
+            "source": "orders.publish/0/4",
+        }
+        assert driver.rejections == {"plugin_failed": 1}
+        assert driver.committed_offset == 9
+
+    def test_every_one_of_many_is_found(self):
+        """Each costs two rewinds, and none of them hides another."""
+        driver = scripted(failing=[b"0", b"2", b"3", b"6"])
+        driver.pipe_batch([("k", b"%d" % n, None) for n in range(7)])
+        driver.commit()
+        assert bodies(driver.read_output("dlq")) == [0, 2, 3, 6]
+        assert bodies(driver.read_output("sow")) == [1, 4, 5]
+
+    def test_a_batch_that_only_fails_as_a_whole_is_processed_one_by_one(self):
+        """No record is at fault, so none is rejected."""
+        driver = scripted(failing=[b"1"], alone_only=True)
+        driver.pipe_batch([("k", b"%d" % n, None) for n in range(3)])
+        driver.commit()
+        assert bodies(driver.read_output("sow")) == [0, 1, 2]
+        assert driver.read_output("dlq") == []
+
+    def test_a_rollback_and_a_crash_later_come_to_the_same(self):
+        """Found again if it was forgotten, and in the dead-letter topic once."""
+        driver = scripted(failing=[b"1"])
+        driver.pipe_batch([("k", b"%d" % n, None) for n in range(3)])
+        driver.abort()
+        driver.crash()
+        driver.commit()
+        driver.crash()
+        driver.commit()
+        assert bodies(driver.read_output("sow")) == [0, 2]
+        assert bodies(driver.read_output("dlq")) == [1]
+
+    @pytest.mark.parametrize("error", [Stop, StateDamaged])
+    def test_what_is_not_the_records_fault_is_not_blamed_on_it(self, error):
+        """An order to stop, or a damaged store, goes to whoever runs the task."""
+        driver = scripted(failing=[b"1"], error=error)
+        with pytest.raises(error, match="cannot take"):
+            driver.pipe_input("k", b"1")
+
+    def test_whoever_runs_the_task_learns_which_records_failed(self):
+        """So that a log can be read; and that the transaction is to be aborted."""
+        task = a_task(failing=[b"bad"])
+        task.start(0)
+        with pytest.raises(
+            ProcessorFailed, match=r"orders partition 3, offsets 7 to 8: the processor raised ValueError"
+        ):
+            task.process([a_record(7), a_record(8, b"bad")])
+        assert issubclass(ProcessorFailed, TransactionAborted)
+
+
+class TestPunctuation:
+    """Nothing can be put aside for a punctuation."""
+
+    def test_one_that_fails_stops_the_process(self):
+        """With the name of the pipeline and the partition: it would fail again, for ever."""
+        driver = scripted(failing=[b"punctuate"])
+        with pytest.raises(Stop, match=r"orders partition 0: punctuate raised ValueError\('cannot punctuate'\)"):
+            driver.advance_time(1)
+
+    def test_the_clock_stands_still_during_a_call(self):
+        """The processor reads the time of its call, given by whoever runs it."""
+        driver = scripted()
+        driver.advance_time(5)
+        driver.pipe_input("k", b"1")
+        assert driver._task._context.now_ms == driver.now_ms
+
+
+class TestCommit:
+    """Only what Kafka has committed reaches the state."""
+
+    def test_the_state_follows_with_the_position_after_the_last_sow_record(self):
+        """Where that went, the delivery report says."""
+        task = a_task()
+        task.start(10)
+        task.process([a_record(10), a_record(11)])
+        assert [len(records) for records in task.take_outputs().values()] == [2]
+        task.await_delivery()
+        task.delivered(41)
+        task.committed(task.committable_offset)
+        assert (task.state.position, task.committed_offset, task.next_offset) == (42, 12, 12)
+
+    def test_without_a_delivery_report_the_state_has_to_ask(self):
+        """Committed it is, but where? A rewind reads it from the SOW topic."""
+        task = a_task()
+        task.start(0)
+        task.process([a_record(0)])
+        task.await_delivery()
+        with pytest.raises(TransactionAborted, match="partition 3: committed without a delivery report"):
+            task.committed(1)
+        assert task.state.position == 0
+
+    def test_a_transaction_without_sow_records_leaves_the_position(self):
+        """Rejections alone move the input on, and nothing else."""
+        task = a_task()
+        task.start(0)
+        task.committed(1)
+        assert (task.state.position, task.committed_offset) == (0, 1)
+
+    @pytest.mark.parametrize(("holds", "committable"), [(None, 12), (10, 10), (11, 11), (99, 12)])
+    def test_what_is_held_is_not_committed(self, holds, committable):
+        """Nor is what was not processed."""
+        task = a_task(holds=holds)
+        task.start(10)
+        task.process([a_record(10), a_record(11)])
+        assert task.committable_offset == committable
+
+    def test_a_rewind_forgets_what_was_not_committed(self):
+        """State, outputs and what was held; a new instance begins at the committed position."""
+        task = a_task()
+        task.start(5)
+        task.process([a_record(5)])
+        task.await_delivery()
+        closed = Scripted.closed
+        task.rewind()
+        assert Scripted.closed == closed + 1
+        task.start(5)
+        assert task.take_outputs() == {}
+        assert task.state.get_many([b"k"]) == {b"k": None}
+        task.committed(5)
+        assert (task.next_offset, task.committable_offset) == (5, 5)
+
+
+class TestClose:
+    """The end, however it comes."""
+
+    @pytest.mark.parametrize("moves", [[], ["start"], ["start", "rewind"]])
+    def test_the_store_is_closed_with_what_is_committed(self, moves):
+        """Whatever the task was doing."""
+        store = MemoryStore()
+        task = a_task(TransactionalState(store, cache_bytes=0))
+        task.state.put_many({b"a": Stored(1, b"x")})
+        task.state.commit(1)
+        for move in moves:
+            MOVES[move](task)
+        task.close()
+        assert store.get_many([b"a"]) == [Stored(1, b"x")]
+
+    @pytest.mark.parametrize("error", [ValueError, StateDamaged])
+    def test_a_processor_that_fails_to_close_keeps_nobody_from_closing(self, error):
+        """Neither at the end nor in a rewind: the partition has its next owner."""
+        store = MemoryStore()
+        task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=error)
+        task.start(0)
+        task.rewind()
+        task.start(0)
+        task.state.put_many({b"a": Stored(1, b"x")})
+        task.state.commit(1)
+        task.close()
+        assert store.get_many([b"a"]) == [Stored(1, b"x")]
+
+    def test_one_that_orders_to_stop_is_obeyed_after_the_store_is_closed(self):
+        """The order goes on its way; nothing committed is lost by it."""
+        store = MemoryStore()
+        task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=Stop)
+        task.start(0)
+        task.state.put_many({b"a": Stored(1, b"x")})
+        task.state.commit(1)
+        with pytest.raises(Stop):
+            task.close()
+        assert store.get_many([b"a"]) == [Stored(1, b"x")]
