@@ -45,7 +45,7 @@ def _as_text(value: object) -> object:
 Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
 """Settings as Kafka spells them."""
 
-IntervalS: TypeAlias = Annotated[float, BeforeValidator(_interval_s)]
+IntervalS: TypeAlias = Annotated[float, BeforeValidator(_interval_s), Field(allow_inf_nan=False)]
 """Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
 
 TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]

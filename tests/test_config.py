@@ -1,0 +1,282 @@
+"""Settings: where they come from, what is wrong with them, and what nobody gets to see."""
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from processor.config import Config, load
+from processor.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """No settings file and no environment but what the test makes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SOWSTREAM_STATE_DIR", raising=False)
+
+
+def loaded(tmp_path, tree, **flags) -> Config:
+    """The settings of a file that holds this."""
+    file = tmp_path / "sowstream.yaml"
+    file.write_text(tree if isinstance(tree, str) else yaml.safe_dump(tree))
+    return load(file, **flags)
+
+
+def refused(tmp_path, tree) -> str:
+    """What is said of a file that holds this."""
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(tmp_path, tree)
+    return str(caught.value)
+
+
+class TestSources:
+    """The file, then the environment, then flags; each beats the one before."""
+
+    def test_without_any_the_defaults_hold(self):
+        """A broker on this machine, and nothing to run."""
+        config = load()
+        assert config.kafka == {"bootstrap.servers": "localhost:9092"}
+        assert (config.application_id, config.topics) == ("sowstream", {})
+
+    def test_a_file_of_the_usual_name_is_read_unasked(self, tmp_path):
+        """In the directory where the command runs."""
+        (tmp_path / "sowstream.yaml").write_text("application_id: here\n")
+        assert load().application_id == "here"
+
+    def test_an_empty_file_changes_nothing(self, tmp_path):
+        """It says nothing, and that is allowed."""
+        assert loaded(tmp_path, "# nothing yet\n") == load()
+
+    def test_the_environment_beats_the_file_setting_by_setting(self, tmp_path, monkeypatch):
+        """What it does not name stays as the file has it, also within a section."""
+        monkeypatch.setenv("SOWSTREAM_APPLICATION_ID", "environment")
+        monkeypatch.setenv("SOWSTREAM_RUNTIME__COMMIT_INTERVAL_S", "500ms")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PARTITIONS", "9")
+        monkeypatch.setenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "environment:1")
+        config = loaded(
+            tmp_path,
+            {
+                "application_id": "file",
+                "state_dir": "/file",
+                "runtime": {"commit_interval_s": 1, "batch_records_max": 7},
+                "topics": {"orders": {"partitions": 2, "key": ["/a"]}},
+                "kafka": {"bootstrap.servers": "file:1", "client.id": "file"},
+            },
+        )
+        assert (config.application_id, str(config.state_dir)) == ("environment", "/file")
+        assert (config.runtime.commit_interval_s, config.runtime.batch_records_max) == (0.5, 7)
+        assert (config.topics["orders"].partitions, config.topics["orders"].key) == (9, ("/a",))
+        assert config.kafka == {"bootstrap.servers": "environment:1", "client.id": "file"}
+
+    def test_flags_beat_the_environment(self, tmp_path, monkeypatch):
+        """And leave the rest of what they touch alone."""
+        monkeypatch.setenv("SOWSTREAM_STATE_DIR", "/environment")
+        monkeypatch.setenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "environment:1")
+        tree = {"kafka": {"client.id": "file"}}
+        config = loaded(tmp_path, tree, bootstrap="flag:1", state_dir=tmp_path / "flag")
+        assert config.kafka == {"bootstrap.servers": "flag:1", "client.id": "file"}
+        assert config.state_dir == tmp_path / "flag"
+
+    def test_numbers_and_truths_are_text_where_kafka_wants_text(self, tmp_path):
+        """YAML reads them as what they look like."""
+        properties = {"enable.idempotence": True, "linger.ms": 5}
+        config = loaded(
+            tmp_path, {"kafka": properties, "topics": {"orders": {"config": {"retention.ms": 1, "x": False}}}}
+        )
+        assert config.kafka == {"bootstrap.servers": "localhost:9092", "enable.idempotence": "true", "linger.ms": "5"}
+        assert config.topics["orders"].config == {"retention.ms": "1", "x": "false"}
+
+    def test_settings_do_not_change(self):
+        """Once read, they are what every thread was started with."""
+        with pytest.raises(ValidationError, match="frozen"):
+            load().application_id = "other"
+
+
+class TestErrors:
+    """One line each: where, what, and what was meant."""
+
+    @pytest.mark.parametrize(
+        ("tree", "message"),
+        [
+            ({"topcs": {}}, "topcs: there is no setting 'topcs'; did you mean 'topics'?"),
+            (
+                {"topics": {"orders": {"partition": 3}}},
+                "topics.orders.partition: there is no setting 'partition'; did you mean 'partitions'?",
+            ),
+            (
+                {"topics": {"partitions": {"keys": ["/id"]}}},
+                "topics.partitions.keys: there is no setting 'keys'; did you mean 'key'?",
+            ),
+            (
+                {"runtime": {"metric_port": 1}},
+                "runtime.metric_port: there is no setting 'metric_port'; did you mean 'metrics_port'?",
+            ),
+            (
+                {"conflated": {"c": {"zzz": 1}}},
+                "conflated.c.zzz: there is no setting 'zzz'; known: interval, underlying",
+            ),
+            ({"topics": {"a.b": {}}}, "topics.a.b.[key]: String should match pattern"),
+            (
+                {"topics": {"orders": {"partitions": 0}}},
+                "topics.orders.partitions: Input should be greater than or equal to 1",
+            ),
+            ({"topics": {"orders": {"key": []}}}, "topics.orders.key: key needs at least one path such as /id"),
+            ({"topics": {"orders": {"key": ["id"]}}}, "topics.orders.key: key needs at least one path such as /id"),
+            ({"guarantee": "at_most_once"}, "guarantee: Input should be 'exactly_once'"),
+            (
+                {"runtime": {"commit_interval_s": 6, "transaction_timeout_s": 10}},
+                "runtime: commit_interval_s must be at most half of transaction_timeout_s",
+            ),
+            ({"topics": {"a": {}}, "conflated": {"a": {"underlying": "a"}}}, "settings: 'a' is configured twice"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_setting_is_told_by_its_place(self, tmp_path, tree, message):
+        """With the file it stands in."""
+        said = refused(tmp_path, tree)
+        assert said.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
+        assert message in said
+
+    def test_all_that_is_wrong_is_told_at_once(self, tmp_path):
+        """A line for each, so that one run is enough."""
+        said = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
+        assert len(said.splitlines()) == 4
+
+    def test_a_wrong_setting_of_the_environment_is_told_too(self, monkeypatch):
+        """It says where it looked."""
+        monkeypatch.setenv("SOWSTREAM_RUNTIME__BATCH_RECORDS_MAX", "none")
+        with pytest.raises(
+            ConfigurationError, match=r"the environment: .*\n  runtime.batch_records_max: Input should be"
+        ):
+            load()
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("topics: [", "not YAML: "),
+            ("- a\n", "expected settings such as `topics:` at the top level"),
+            ("7", "expected settings"),
+        ],
+    )
+    def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
+        """What was expected, or where the reader gave up."""
+        assert message in refused(tmp_path, text)
+
+    def test_a_file_that_is_asked_for_has_to_be_there(self, tmp_path):
+        """A mistyped name must not start a worker with defaults."""
+        with pytest.raises(ConfigurationError, match=r"nobody.yaml: No such file or directory; name the settings file"):
+            load(tmp_path / "nobody.yaml")
+
+    def test_no_value_is_repeated(self, tmp_path):
+        """What is wrong with a password need not be in a log."""
+        assert "hunter2" not in refused(tmp_path, {"kafka": {"sasl.password": ["hunter2"]}, "topics": "hunter2"})
+
+
+class TestIntervals:
+    """`500ms`, `5s`, `1m`, `1h` or a number of seconds."""
+
+    @pytest.mark.parametrize(
+        ("written", "seconds"),
+        [
+            ("500ms", 0.5),
+            ("5s", 5),
+            ("1m", 60),
+            ("1h", 3600),
+            ("1.5 s", 1.5),
+            ("  2m ", 120),
+            ("7", 7),
+            (7, 7),
+            (0.25, 0.25),
+        ],
+    )
+    def test_every_way_to_write_one_is_read(self, written, seconds):
+        """With and without a unit, whole or not."""
+        config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+        assert config.conflated["c"].interval == pytest.approx(seconds)
+
+    @pytest.mark.parametrize("written", ["5 sec", "fast", "", "-1s", "1s 500ms", "s"])
+    def test_anything_else_is_refused_with_the_ways_there_are(self, written):
+        """So that nobody has to look them up."""
+        with pytest.raises(ValidationError, match="is not an interval; write 500ms, 5s, 1m or 1h"):
+            Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+
+    @pytest.mark.parametrize("written", ["99ms", 0, -1, float("nan"), float("inf"), "0.09s"])
+    def test_a_conflated_topic_waits_a_tenth_of_a_second_at_least(self, written):
+        """Shorter intervals are refused, and what is no time at all."""
+        with pytest.raises(ValidationError, match="interval"):
+            Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+
+
+def copies(**underlying) -> dict[str, object]:
+    """Conflated topics over one another."""
+    return {"conflated": {name: {"underlying": under} for name, under in underlying.items()}}
+
+
+class TestUnderlying:
+    """Every chain of copies ends at records that somebody makes."""
+
+    def test_a_copy_has_the_records_of_the_topic_at_the_bottom(self):
+        """Through any number of copies; a processor without an underlying topic is a bottom too."""
+        config = Config(
+            topics={"orders": {"key": ["/n"]}},
+            processors={"view": {"use": "v", "underlying": "c"}, "maker": {"use": "m", "topic": {"key": ["/m"]}}},
+            **copies(b="orders", c="b", d="view", e="maker"),
+        )
+        assert {name: config.topic(name).key for name in "bcde"} == {
+            "b": ("/n",),
+            "c": ("/n",),
+            "d": ("/n",),
+            "e": ("/m",),
+        }
+        assert config.topic("orders") is config.topics["orders"]
+
+    @pytest.mark.parametrize(
+        ("tree", "message"),
+        [
+            (copies(a="a"), "underlying topics go in a circle: a → a"),
+            (copies(a="b", b="c", c="a"), "underlying topics go in a circle: a → b → c → a"),
+            ({"processors": {"p": {"use": "v", "underlying": "p"}}}, "underlying topics go in a circle: p → p"),
+            (
+                {"processors": {"p": {"use": "v", "underlying": "a"}}} | copies(a="p"),
+                "underlying topics go in a circle: a → p → a",
+            ),
+            (copies(a="orders"), "'a' has underlying 'orders', which is not configured"),
+            (copies(a="b", b="orders"), "'b' has underlying 'orders', which is not configured"),
+            ({"processors": {"p": {"use": "v", "underlying": "o"}}}, "'p' has underlying 'o', which is not configured"),
+        ],
+        ids=str,
+    )
+    def test_a_chain_that_ends_nowhere_is_refused(self, tmp_path, tree, message):
+        """Before anything starts, with the names on the way."""
+        assert message in refused(tmp_path, tree)
+
+    def test_an_unknown_topic_is_told_with_a_suggestion(self):
+        """As everywhere."""
+        config = Config(topics={"orders": {}})
+        with pytest.raises(ConfigurationError, match=r"there is no topic 'oders'; did you mean 'orders'\?"):
+            config.topic("oders")
+        with pytest.raises(ConfigurationError, match="there is no topic 'x'; known: orders"):
+            config.topic("x")
+
+
+def test_secrets_are_hidden_wherever_they_stand():
+    """In Kafka's properties and in a plug-in's settings, at any depth; the rest is shown, fit for a log."""
+    secret = "hunter2"
+    config = Config(
+        kafka={
+            "sasl.password": secret,
+            "sasl.username": "me",
+            "ssl.key.password": secret,
+            "ssl.key.pem": secret,
+            "sasl.jaas.config": f"password={secret}",
+            "sasl.oauthbearer.client.secret": secret,
+            "sasl.oauthbearer.config": secret,
+        },
+        processors={"p": {"use": "v", "settings": {"url": "u", "api_token": secret, "users": [{"Password": secret}]}}},
+    )
+    shown = config.shown()
+    assert secret not in str(shown)
+    assert shown["kafka"]["sasl.username"] == "me"
+    assert shown["kafka"]["sasl.password"] == "****"
+    assert shown["processors"]["p"]["settings"]["url"] == "u"
+    assert config.kafka["sasl.password"] == secret
