@@ -234,6 +234,7 @@ class TestUnderlying:
         ("tree", "message"),
         [
             (copies(a="a"), "underlying topics go in a circle: a → a"),
+            (copies(a="b", b="c", c="b"), "underlying topics go in a circle: a → b → c → b"),
             (copies(a="b", b="c", c="a"), "underlying topics go in a circle: a → b → c → a"),
             ({"processors": {"p": {"use": "v", "underlying": "p"}}}, "underlying topics go in a circle: p → p"),
             (

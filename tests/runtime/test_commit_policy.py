@@ -57,6 +57,7 @@ def test_after_a_commit_it_begins_anew(policy):
     assert not policy.due(99.0, drained=True)
     policy.worked(99.001, 0.001, 1)
     assert not policy.due(99.001, drained=False)
+    assert policy.due(99.01, drained=True)
 
 
 def test_work_without_records_is_committed_too(policy):

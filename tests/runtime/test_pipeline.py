@@ -2,11 +2,12 @@
 
 import pytest
 
-from processor.config import Config
+from processor.api import Input, Output
+from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.plugins.conflate import Conflate
 from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.pipeline import pipelines, source_spec, specs
+from processor.runtime.pipeline import Pipeline, pipelines, source_spec, specs
 
 
 @pytest.fixture
@@ -64,6 +65,18 @@ def test_a_family_has_one_number_of_partitions_and_its_topics_settings(config):
     ]
     assert {spec.partitions for spec in wanted.values()} == {3}
     assert all(spec.config["min.insync.replicas"] == "2" for spec in wanted.values())
+
+
+def test_what_is_read_of_another_family_is_not_made_in_its_own():
+    """A processor of another topic's publishes has no such topic itself."""
+
+    class Reader(DeltaMerge):
+        input = Input("publish", from_underlying=True)
+        outputs = (Output("sow"),)
+
+    topic = TopicConfig()
+    pipeline = Pipeline.of(Reader, topic, name="copy", topic=topic, underlying="orders")
+    assert (pipeline.source, pipeline.roles) == ("orders.publish", ("sow", "dlq"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""The driver itself: it plays Kafka's part as Kafka does."""
+
+import pytest
+from pydantic import ValidationError
+
+from processor.config import TopicConfig
+from processor.plugins.conflate import Conflate
+from processor.plugins.delta_merge import DeltaMerge
+from processor.record import Record, Stored
+from processor.testing import ProcessorTestDriver
+
+
+@pytest.fixture
+def driver() -> ProcessorTestDriver:
+    """A delta merge without records."""
+    return ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
+
+
+def test_the_example_of_its_documentation_works(driver):
+    """As written there."""
+    driver.pipe_input("7", {"id": 7, "qty": 1})
+    driver.commit()
+    [record] = driver.read_output("sow")
+    assert record.value == b'{"id":7,"qty":1}'
+
+
+def test_outputs_are_seen_when_they_are_committed(driver):
+    """Until then they are pending; rolled back, they never were, though their offsets are taken."""
+    driver.pipe_input("7", {"id": 7})
+    assert (driver.read_output("sow"), len(driver.pending_output("sow"))) == ([], 1)
+    driver.abort(feed=False)
+    assert driver.pending_output("sow") == []
+    driver.feed()
+    driver.commit()
+    assert [record.offset for record in driver.read_output("sow")] == [2]
+    assert driver.pending_output("sow") == []
+
+
+def test_keys_values_and_headers_come_as_they_are_given(driver):
+    """Text as UTF-8, values by the codec, bytes and nothing as they are; the time is the clock's."""
+    driver.pipe_batch(
+        [("ä", {"a": 1}, {"command": "publish"}), (b"\xff", b"{", [("n", b"\xff"), ("n", None)]), (None, None, None)]
+    )
+    assert driver.input == [
+        Record("ä".encode(), b'{"a":1}', [("command", b"publish")], 0, driver.now_ms),
+        Record(b"\xff", b"{", [("n", b"\xff"), ("n", None)], 1, driver.now_ms),
+        Record(None, None, None, 2, driver.now_ms),
+    ]
+
+
+@pytest.mark.parametrize("keep_store", [True, False])
+def test_a_crash_leaves_what_kafka_has_and_what_was_written(driver, keep_store):
+    """Memory is gone, also what was committed and not yet written; the SOW topic has it all."""
+    for qty in range(4):
+        driver.pipe_input("7", {"id": 7, "qty": qty})
+        driver.commit()
+        if qty == 1:
+            driver.write()
+    driver.pipe_input("7", {"id": 7, "qty": 4})
+    driver.crash(keep_store=keep_store, feed=False)
+    assert driver.state.get_many([b"7"]) == {b"7": Stored(4, b'{"id":7,"qty":3}')}
+    assert driver.committed_offset == 4
+    driver.feed()
+    assert driver.state.get_many([b"7"]) == {b"7": Stored(5, b'{"id":7,"qty":4}')}
+
+
+def test_as_many_records_are_fed_as_are_asked_for(driver):
+    """The rest waits."""
+    driver.pipe_batch([(str(n), {"id": n}, None) for n in range(5)])
+    driver.abort(feed=False)
+    driver.feed(2)
+    assert [record.key for record in driver.pending_output("sow")] == [b"0", b"1"]
+    driver.feed(2)
+    driver.feed()
+    assert len(driver.pending_output("sow")) == 5
+
+
+def test_settings_are_those_of_the_plug_in():
+    """Given as they are, or as what its model makes them of; what it refuses is refused here."""
+    ProcessorTestDriver(Conflate, {"underlying": "orders", "interval": "1s"}, name="c", underlying="orders")
+    with pytest.raises(ValidationError, match="underlaying"):
+        ProcessorTestDriver(Conflate, {"underlaying": "orders"}, name="c")
+
+
+def test_a_closed_one_takes_nothing(driver):
+    """The task has ended, like at a worker's end."""
+    driver.close()
+    with pytest.raises(AssertionError, match="rewind is no move of a task that is closed"):
+        driver.abort()
