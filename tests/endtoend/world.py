@@ -82,7 +82,7 @@ class World:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         seen, open_partitions = [], set(partitions)
         while open_partitions:
-            for message in consumer.consume(10_000, 1.0):
+            for message in consumer.consume(10_000, 0.1):  # It waits to fill.
                 if message.error() is not None:
                     open_partitions.discard(message.partition())
                     continue
