@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from processor.errors import ConfigurationError, RecordRejected
-from processor.merge.apply import apply_delta
+from processor.merge.apply import apply_delta, remove
 from processor.merge.pointer import names
 from processor.merge.same import MISSING
 from processor.record import Value
@@ -70,6 +70,20 @@ class KeyFields:
         if name is None:
             return apply_delta(self.only(record), delta)
         return {name: record[name], **delta} if name in record else dict(delta)
+
+    def protect(self, record: Value, delta: Value) -> None:
+        """Take out of a delta, in place, the key fields that the record has: they never change through a delta.
+
+        `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7).
+        """
+        name = self._only_name
+        if name is not None:
+            if name in record:
+                delta.pop(name, None)
+            return
+        for path in self._names:
+            if _find(record, path) is not MISSING:
+                remove(delta, path)
 
     def check(self, key: bytes, body: Value, *, nulls_missing: bool = False) -> None:
         """Make sure that the key fields in a body, as far as they are there, agree with the record's key.

@@ -133,7 +133,9 @@ class DeltaMerge(Processor):
         elif old is None:
             change = insert(body, self._policy)
         else:
-            change = self._merge(self._decode_own(old.value), body)
+            record = self._decode_own(old.value)
+            self._key.protect(record, body)
+            change = self._merge(record, body)
         if remove is None:
             return change
         # The removal comes after the merge and may undo parts of it: what changed in all is the difference.

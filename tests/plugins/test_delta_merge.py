@@ -6,7 +6,7 @@ from processor.config import TopicConfig
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import OUR_HEADERS, Record, Stored
 from processor.testing import ProcessorTestDriver
-from tests.plugins.reading import bodies, told
+from tests.plugins.reading import bodies, told, written
 
 PUBLISH = {"command": "publish"}
 DELETE = {"command": "sow_delete"}
@@ -53,6 +53,17 @@ class TestCommands:
         assert sow.value == b'{"id":7,"a":2,"o":{"x":1,"y":3}}'
         assert delta.value == b'{"id":7,"a":2,"o":{"y":3}}'
         assert sow.headers == delta.headers == [("version", b"2")]
+
+    @pytest.mark.parametrize(("pointers", "record", "delta"), [
+        (("/id",), {"id": 7, "a": 1}, {"id": "7", "a": 2}),
+        (("/k/id",), {"k": {"id": 7}, "a": 1}, {"k": {"id": "7"}, "a": 2}),
+    ])  # fmt: skip
+    def test_a_delta_does_not_change_a_key_field_not_even_its_type(self, pointers, record, delta):
+        """`"7"` makes the same key as `7`, and does not take its place (rule 7)."""
+        driver = merging(key=pointers)
+        driver.pipe_input("7", record)
+        driver.pipe_input("7", delta)
+        assert written(bodies(driver.pending_output("sow"))[-1]) == written(record | {"a": 2})
 
     def test_a_publish_replaces(self, driver):
         """Fields that are not in it are gone, and told as removed on the delta topic only."""
