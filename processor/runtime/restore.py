@@ -222,7 +222,8 @@ class Restorer:
                     f"{self._sow} partition {job.task.partition} offset {record.offset} is not a SOW record: {error}. "
                     "Only workers may write to a SOW topic"
                 ) from error
-        job.task.state.restore(changes, record.offset + 1, int(time.time() * 1000))
+        # As of its last record, not of now: a delete behind it may be as old, and gone before we come back.
+        job.task.state.restore(changes, record.offset + 1, record.timestamp_ms)
         job.read += len(messages)
         job.moved_s = now_s
         if now_s - job.logged_s > _LOG_INTERVAL_S:

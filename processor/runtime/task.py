@@ -178,7 +178,8 @@ class Task:
                 self._close_processor()
         finally:
             if was is not TaskState.CREATED:
-                self.state.close(self._clock_ms())
+                # One that is still being restored does not know what lies behind what it has.
+                self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
 
     def _call(self, records: Sequence[Record]) -> None:
         try:

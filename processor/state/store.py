@@ -16,7 +16,10 @@ class Progress(NamedTuple):
     position: int
     """The next SOW offset to apply; every record before it is in the store. 0 for an empty store."""
     applied_at_ms: int
-    """When that was written, milliseconds since the epoch; 0 for an empty store."""
+    """A time, milliseconds since the epoch, before which no record after the position was made; 0 for an empty store.
+
+    Deletes older than this are all in the store: one that is not may be gone from the SOW topic some day.
+    """
 
 
 class Store(Protocol):

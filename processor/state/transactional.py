@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _ENTRY_BYTES = (
     256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
 )
+_REFRESH_MS = 600_000  # How old the mark of a quiet partition's store may be; the least horizon is hours.
 _UNKNOWN: Final = cast("Stored", object())
 
 
@@ -45,7 +46,8 @@ class TransactionalState:
         self._unwritten: dict[bytes, Stored | None] = {}
         self._clean_bytes = 0
         self._staged_bytes = 0
-        self._position = store.progress().position
+        self._written = store.progress()
+        self._position = self._written.position
         self.unwritten_bytes = 0
         """About how much memory waits to be written; repeated changes of a key count each time."""
 
@@ -93,25 +95,32 @@ class TransactionalState:
         if position is not None:
             self._position = position
 
-    def restore(self, changes: Mapping[bytes, Stored | None], position: int, now_ms: int) -> None:
-        """Take over records read back from the SOW topic, up to a position; nothing may be staged."""
+    def restore(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
+        """Take over records read back from the SOW topic; nothing may be staged.
+
+        Args:
+            changes: the last record of each key; None deletes.
+            position: the offset after them.
+            as_of_ms: the time of the last of them, or now, if there is nothing after them.
+        """
         assert not self._staged
         self._position = position
         for key in changes:
             self._known.pop(key, None)
         if self._unwritten:
             self._unwritten.update(changes)
-            self.write(now_ms)
+            self.write(as_of_ms)
         else:
-            self.store.apply(changes, Progress(position, now_ms))
+            self._apply(changes, as_of_ms)
 
     def write(self, now_ms: int) -> None:
-        """Bring the store up to the position."""
-        if not self._unwritten and self.store.progress().position == self._position:
+        """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
+        is_fresh = now_ms - self._written.applied_at_ms < _REFRESH_MS
+        if not self._unwritten and self._written.position == self._position and is_fresh:
             return
         written, self._unwritten, self.unwritten_bytes = self._unwritten, {}, 0
         try:
-            self.store.apply(written, Progress(self._position, now_ms))
+            self._apply(written, now_ms)
         except BaseException:
             self._unwritten = written
             raise
@@ -124,14 +133,20 @@ class TransactionalState:
         self.store.wipe()
         self._known, self._staged, self._unwritten = {}, {}, {}
         self._clean_bytes = self._staged_bytes = self.unwritten_bytes = self._position = 0
+        self._written = Progress(0, 0)
 
     def close(self, now_ms: int) -> None:
-        """Drop what is staged, write the rest and let go of the store."""
+        """Drop what is staged, write the rest, as `write` does, and let go of the store."""
         self.rollback()
         try:
             self.write(now_ms)
         finally:
             self.store.close()
+
+    def _apply(self, changes: Mapping[bytes, Stored | None], as_of_ms: int) -> None:
+        progress = Progress(self._position, max(as_of_ms, self._written.applied_at_ms))
+        self.store.apply(changes, progress)
+        self._written = progress
 
     def _remember(self, read: Mapping[bytes, Stored | None]) -> None:
         """Keep what the store holds, within the bound."""

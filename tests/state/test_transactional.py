@@ -178,6 +178,24 @@ def test_the_store_gets_the_last_state_of_a_key_once(state, store):
     assert state.unwritten_bytes == 0
 
 
+def test_a_quiet_partition_says_now_and_then_that_it_is_up_to_date(state, store):
+    """Else a state that nothing happened to for a day would look too old to have seen all deletes."""
+    state.put_many({b"a": Stored(1, b"x")})
+    state.commit(1)
+    state.write(1_000)
+    state.write(600_000)
+    assert len(store.batches) == 1
+    state.write(700_000)
+    assert store.batches[1:] == [({}, Progress(1, 700_000))]
+
+
+def test_a_half_restored_state_is_as_old_as_its_last_record(state, store):
+    """What lies behind it may be as old: closing it does not make it newer."""
+    state.restore({b"a": Stored(1, b"x")}, 5, 1_000)
+    state.close(0)
+    assert store.progress() == Progress(5, 1_000)
+
+
 def test_what_was_written_is_not_written_again(state, store):
     """Neither by the next commit nor by the next write: only the position moves."""
     state.put_many({b"a": Stored(1, b"x")})
