@@ -27,7 +27,7 @@ def console(world: World, role: str) -> list[Seen]:
         "--bootstrap-server": world.bootstrap,
         "--topic": f"{world.name}.{role}",
         "--isolation-level": "read_committed",
-        "--timeout-ms": 8000,
+        "--timeout-ms": 4000,
     }
     formats = ("print.key", "print.headers", "print.partition", "print.offset")
     arguments = [str(word) for option in options.items() for word in option]
