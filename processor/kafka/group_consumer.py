@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from processor.errors import Stop, TransactionAborted
 from processor.kafka import failure, properties
@@ -13,7 +13,7 @@ from processor.kafka.message import Message
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_AWAITING_START = 0  # A placeholder: the partition stays paused until `begin` gives the real offset.
+_OLDEST_TIMEOUT_S = 2.0
 
 
 class AssignmentListener(Protocol):
@@ -112,11 +112,23 @@ class GroupConsumer:
         return records
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            partition.offset = _AWAITING_START
-        consumer.incremental_assign(partitions)
+        consumer.incremental_assign(self._oldest(consumer, partitions))
         consumer.pause(partitions)
         self._listener.on_assigned([partition.partition for partition in partitions])
+
+    def _oldest(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """A place that exists in each partition; it stays paused there until `begin` gives the real offset.
+
+        A fetch may leave before the pause arrives, and one of an offset that retention has deleted would be an error.
+        Left to librdkafka, the look-up of the beginning may come back late and undo the seek of `begin`.
+        """
+        beginnings = [TopicPartition(self.topic, partition.partition, OFFSET_BEGINNING) for partition in partitions]
+        try:
+            found = consumer.offsets_for_times(beginnings, _OLDEST_TIMEOUT_S) if beginnings else []
+        except KafkaException as error:
+            properties.log.warning("asking for the beginning of %s: %s", self.topic, failure.of(error).str())
+            found = beginnings
+        return [TopicPartition(self.topic, place.partition, max(0, place.offset)) for place in found]
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._listener.on_revoked([partition.partition for partition in partitions])

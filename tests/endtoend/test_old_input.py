@@ -1,0 +1,70 @@
+"""An input whose oldest records are gone by retention is read like any other."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from processor.kafka.group_consumer import GroupConsumer
+
+if TYPE_CHECKING:
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+_JOINS = 6  # Each one alone may be lucky: a fetch of offset 0 had to leave before the pause.
+_PAUSED_S = 0.3
+
+
+class Assigned:
+    """Notes when partitions have come."""
+
+    def __init__(self) -> None:
+        self.partitions: list[int] = []
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """They are ours."""
+        self.partitions = partitions
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """They go."""
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """They are gone."""
+
+
+def test_a_partition_that_waits_for_its_start_asks_for_no_deleted_offset(world: World) -> None:
+    """While it is restored, nothing is read and nothing is missed; then the reading begins where it is told to."""
+    topic = f"{world.name}.publish"
+    for _ in range(2):
+        world.publish([(b"%d" % number, {"id": number}, {}) for number in range(40)])
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, number, 1) for number in range(4)]).values():
+        future.result()
+    for joined in range(_JOINS):
+        listener = Assigned()
+        consumer = GroupConsumer(
+            world.config.kafka, group=f"{world.name}-{joined}", topic=topic, session_timeout_s=6, listener=listener
+        )
+        try:
+            deadline_s = time.monotonic() + 10
+            while not listener.partitions:
+                assert time.monotonic() < deadline_s, "no partition in time"
+                assert consumer.poll(100, 0.02) == []
+            paused_until_s = time.monotonic() + _PAUSED_S
+            while time.monotonic() < paused_until_s:
+                assert consumer.poll(100, 0.02) == []
+            for partition in listener.partitions:
+                consumer.begin(partition, 2)
+            read: dict[int, int | None] = {}
+            while len(read) < len(listener.partitions):
+                assert time.monotonic() < deadline_s, f"began reading {sorted(read)} only"
+                for message in consumer.poll(100, 0.02):
+                    read.setdefault(message.partition() or 0, message.offset())
+            assert read == dict.fromkeys(range(4), 2)
+        finally:
+            consumer.close()
