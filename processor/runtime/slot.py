@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import socket
+import zlib
 from typing import IO, TYPE_CHECKING
 
 from processor.errors import Stop
@@ -36,8 +37,10 @@ class Slot:
         except OSError as error:
             raise Stop(f"state_dir {state_dir}: {error.strerror}; choose a directory this user may write to") from error
         host = re.sub(r"[^a-zA-Z0-9._-]", "-", socket.gethostname())[:100]
-        self.name = f"{host}-{self.number}"
-        """The host's name and the number: `worker-2-0`."""
+        # Each directory has its slot 0: two on one host must not fence each other's producers for ever.
+        place = zlib.crc32(bytes(state_dir.resolve()))
+        self.name = f"{host}-{place:08x}-{self.number}"
+        """The host's name, a mark of the directory and the number: `worker-2-5f3a01c7-0`."""
 
     def release(self) -> None:
         """Let somebody else have it."""

@@ -45,8 +45,18 @@ def test_each_worker_has_a_number_of_its_own(take):
 
 
 def test_workers_of_other_directories_do_not_count(take, tmp_path):
-    """A state directory is a world of its own."""
-    assert [take(tmp_path / name).number for name in "ab"] == [0, 0]
+    """A state directory is a world of its own, and so are the transactional ids made of its slots."""
+    slots = [take(tmp_path / name) for name in "ab"]
+    assert [held.number for held in slots] == [0, 0]
+    assert slots[0].name != slots[1].name
+
+
+def test_the_same_directory_gives_the_same_name(take, tmp_path, monkeypatch):
+    """However it is spelled: a worker that comes back ends the transaction that it left open."""
+    held = take(tmp_path / "state")
+    held.release()
+    monkeypatch.chdir(tmp_path)
+    assert take(Path("state")).name == held.name
 
 
 def test_a_killed_workers_number_is_free_again(take, tmp_path):
@@ -65,10 +75,10 @@ def test_a_killed_workers_number_is_free_again(take, tmp_path):
 
 @pytest.mark.parametrize("host", ["worker-2", "straße.example", "a" * 300])
 def test_the_name_is_fit_for_a_transactional_id(take, monkeypatch, host):
-    """The host's name in Kafka's characters, and the number."""
+    """The host's name in Kafka's characters, a mark of the directory and the number."""
     monkeypatch.setattr(slot.socket, "gethostname", lambda: host)
     name = take().name
-    assert re.fullmatch(r"[a-zA-Z0-9._-]{1,100}-0", name)
+    assert re.fullmatch(r"[a-zA-Z0-9._-]{1,100}-[0-9a-f]{8}-0", name)
     assert name[:5] in host or host.startswith("stra")
 
 
