@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from processor.errors import ConfigurationError
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_EXPECTED = {
+    "dict_type": "expected settings, each `name: value`, or {} for none",
+    "model_type": "expected settings, each `name: value`, or {} for none",
+    "tuple_type": "expected a list, such as [/id]",
+}
+"""What pydantic says in Python's words, in those of YAML."""
 _SECRET_WORDS = ("password", "secret", "token", "sasl.jaas", "oauthbearer.config", "key.pem")
 
 
@@ -279,6 +285,10 @@ def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: P
     except ValidationError as error:
         place = file if tree else "the environment"
         raise ConfigurationError(f"{place}: settings that cannot be used:\n{explain(error, Config)}") from None
+    except SettingsError as error:
+        raise ConfigurationError(
+            f"the environment: {error}; a whole section is written as JSON, one setting as SOWSTREAM_<SECTION>__<KEY>"
+        ) from None
     flags: dict[str, Any] = {}
     if bootstrap is not None:
         flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}
@@ -292,11 +302,13 @@ def _read(file: Path) -> dict[str, Any]:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}; name the settings file with -c FILE") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file}: not UTF-8 text, from byte {error.start} on") from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{file}: not YAML: {error}") from None
     if tree is None:
         return {}
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
         raise ConfigurationError(f"{file}: expected settings such as `topics:` at the top level")
     return tree
 
@@ -318,7 +330,8 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) ->
     path = detail["loc"]
     place = ".".join(str(part) for part in (section, *path) if part != "")
     if detail["type"] != "extra_forbidden":
-        return f"{place or 'settings'}: {detail['msg'].removeprefix('Value error, ')}"
+        said = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+        return f"{place or 'settings'}: {said}"
     return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
 
 

@@ -128,6 +128,9 @@ class TestErrors:
                 "runtime: commit_interval_s must be at most half of transaction_timeout_s",
             ),
             ({"topics": {"a": {}}, "conflated": {"a": {"underlying": "a"}}}, "settings: 'a' is configured twice"),
+            ({"topics": {"orders": None}}, "topics.orders: expected settings, each `name: value`, or {} for none"),
+            ({"kafka": "localhost:9092"}, "kafka: expected settings, each `name: value`, or {} for none"),
+            ({"topics": {"orders": {"key": "/id"}}}, "topics.orders.key: expected a list, such as [/id]"),
         ],
         ids=str,
     )
@@ -156,11 +159,26 @@ class TestErrors:
             ("topics: [", "not YAML: "),
             ("- a\n", "expected settings such as `topics:` at the top level"),
             ("7", "expected settings"),
+            ("1: 2", "expected settings"),
         ],
     )
     def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
         """What was expected, or where the reader gave up."""
         assert message in refused(tmp_path, text)
+
+    def test_a_file_that_is_no_text_is_told(self, tmp_path):
+        """With the place, as an editor of another encoding may have left one letter only."""
+        file = tmp_path / "latin.yaml"
+        file.write_bytes("topics: {}  # für".encode("latin-1"))
+        with pytest.raises(ConfigurationError, match=r"latin\.yaml: not UTF-8 text, from byte 15 on"):
+            load(file)
+
+    def test_a_section_of_the_environment_that_is_not_json_is_told(self, monkeypatch):
+        """A variable without `__` is a whole section; what stands in it is not repeated."""
+        monkeypatch.setenv("SOWSTREAM_KAFKA", "hunter2")
+        with pytest.raises(ConfigurationError, match=r'"kafka".*a whole section is written as JSON') as refusal:
+            load()
+        assert "hunter2" not in str(refusal.value)
 
     def test_a_file_that_is_asked_for_has_to_be_there(self, tmp_path):
         """A mistyped name must not start a worker with defaults."""

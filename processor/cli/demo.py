@@ -12,11 +12,11 @@ from processor.errors import Stop
 def demo(
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="Publish for so long, then check everything.  [default: until Ctrl-C, no check]"),
+        typer.Option(min=1, help="Publish for so long, then check everything.  \\[default: until Ctrl-C, no check]"),
     ] = None,
     rate: Annotated[float, typer.Option(min=10, max=20_000, help="Records a second, both feeds together.")] = 2_000,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  [default: one of its own]")
+        str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  \\[default: one of its own]")
     ] = None,
     kill_worker: Annotated[
         bool, typer.Option("--kill-worker", help="Kill a worker midway, without warning, and start it again.")

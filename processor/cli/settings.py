@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from processor.config import Config
 
 ConfigFile: TypeAlias = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings.  [default: ./sowstream.yaml]")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings.  \\[default: ./sowstream.yaml]")
 ]
 Bootstrap: TypeAlias = Annotated[
     str | None, typer.Option("--bootstrap", metavar="ADDR", help="Kafka's address; beats the settings.")

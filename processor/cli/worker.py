@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from processor.config import Config
 
 Names: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics of the settings.  [default: all]")
+    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics of the settings.  \\[default: all]")
 ]
 Processes: TypeAlias = Annotated[int, typer.Option(min=1, max=256, help="How many processes share the partitions.")]
 

@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 import subprocess
 import time
@@ -19,6 +20,22 @@ def test_help_answers_at_once(offline: Cli):
     done = subprocess.run([Cli.command()[0], "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     assert "subscribe" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "default"),
+    [
+        (["sow"], "./sowstream.yaml"),
+        (["worker"], "all"),
+        (["conflate"], "all"),
+        (["demo"], "one of its own"),
+        (["demo"], "until Ctrl-C, no check"),
+    ],
+)
+def test_help_tells_what_holds_without_a_flag(offline: Cli, arguments: list[str], default: str):
+    """Also where the default is not a value but a way to find one."""
+    told = re.sub(r"[\s│]+", " ", offline(*arguments, "--help").stdout)
+    assert f"[default: {default}]" in told
 
 
 @pytest.mark.parametrize(
