@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from typing import Any
@@ -12,11 +13,12 @@ import structlog
 from processor.config import hide_secret
 
 
-def set_up_logging(*, verbose: bool = False) -> None:
+def set_up_logging(*, verbose: bool = False, tells_process: bool = False) -> None:
     """Send all log lines to stderr; ours from INFO on, those of others from WARNING on.
 
     Args:
         verbose: ours from DEBUG on.
+        tells_process: each line has the process' number, as others write to the same place.
     """
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -26,6 +28,8 @@ def set_up_logging(*, verbose: bool = False) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _hide_secrets,
     ]
+    if tells_process:
+        shared.insert(0, _tell_process)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -53,6 +57,12 @@ def _renderers() -> list[structlog.typing.Processor]:
     if sys.stderr.isatty():
         return [structlog.dev.ConsoleRenderer()]
     return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+
+
+def _tell_process(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Whose line it is."""
+    event["pid"] = os.getpid()
+    return event
 
 
 def _hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
 import signal
@@ -104,8 +105,7 @@ class _Worker:
         parent = os.getppid()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        if self._config.runtime.metrics_port is not None:
-            start_http_server(self._config.runtime.metrics_port + self._slot_offset())
+        self._serve_metrics()
         # What is alive now stays: the collector need not look at it again, nor run while records flow. Cycles are
         # made by exceptions only, and collected here twice a minute.
         gc.collect()
@@ -128,9 +128,19 @@ class _Worker:
         log.info("stopped")
         return 0
 
-    def _slot_offset(self) -> int:
+    def _serve_metrics(self) -> None:
         """Processes of one machine have metrics ports one after the other; port 0 is any free one."""
-        return self._slot.number if self._config.runtime.metrics_port else 0
+        first = self._config.runtime.metrics_port
+        if first is None:
+            return
+        port = first + self._slot.number if first else 0
+        try:
+            start_http_server(port)
+        except (OSError, OverflowError) as error:
+            raise Stop(
+                f"runtime.metrics_port {first}: process {self._slot.number} of this state_dir cannot serve metrics on "
+                f"port {port} ({getattr(error, 'strerror', error)}); choose another one"
+            ) from error
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._stop.set()
@@ -201,16 +211,21 @@ class _Worker:
             return TransactionalState(store, cache_bytes=cache_bytes)
 
 
-def _run_child(config: Config, names: Sequence[str]) -> None:
+def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:
     """A child process of `--processes`: a fresh interpreter, which nobody has told how to log."""
-    set_up_logging()
-    raise SystemExit(_Worker(config, pipelines(config, names)).run())
+    set_up_logging(verbose=verbose, tells_process=True)
+    try:
+        raise SystemExit(_Worker(config, pipelines(config, names)).run())
+    except Stop as error:
+        log.error("cannot go on", error=str(error))
+        raise SystemExit(1) from None
 
 
 def _run_processes(config: Config, names: Sequence[str], processes: int) -> int:
     """Share the work between processes; if one fails, all stop, and whoever watches us starts us again."""
     spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients half alive.
-    children = [spawn.Process(target=_run_child, args=(config, list(names))) for _ in range(processes)]
+    order = (config, list(names), log.isEnabledFor(logging.DEBUG))
+    children = [spawn.Process(target=_run_child, args=order) for _ in range(processes)]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -221,6 +236,8 @@ def _run_processes(config: Config, names: Sequence[str], processes: int) -> int:
     for child in children:
         if child.is_alive():
             child.terminate()
+        elif not stop.is_set():
+            log.error("a process ended by itself; stopping the others", pid=child.pid, exit_code=child.exitcode)
     deadline = time.monotonic() + config.runtime.shutdown_timeout_s + 5.0
     for child in children:
         child.join(max(0.1, deadline - time.monotonic()))

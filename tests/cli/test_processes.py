@@ -1,0 +1,63 @@
+"""`--processes`: several processes share the work, and whoever reads their logs knows what became of each."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on which somebody else listens."""
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def set_runtime(cli: Cli, **settings: object) -> None:
+    """Write a `runtime` section into the settings."""
+    cli.settings.write_text(yaml.safe_dump(yaml.safe_load(cli.settings.read_text()) | {"runtime": settings}))
+
+
+def first_assigned(running: subprocess.Popen[str]) -> int:
+    """Wait until a child has partitions; its number, as its log tells it."""
+    assert running.stderr is not None
+    for line in running.stderr:
+        said = json.loads(line)
+        if said["event"] == "assigned":
+            return int(said["pid"])
+    pytest.fail("no process got partitions")
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_metrics_port_that_is_taken_ends_with_a_sentence(cli: Cli, taken_port: int, processes: str):
+    """The setting, the port and what to do, no traceback, exit code 1; also where a child process finds out."""
+    cli("topics", "apply")
+    set_runtime(cli, metrics_port=taken_port)
+    done = cli("worker", "--processes", processes)
+    assert done.returncode == 1
+    assert f"runtime.metrics_port {taken_port}: process 0 of this state_dir cannot serve metrics" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_process_that_is_killed_is_told_and_the_others_stop(cli: Cli):
+    """Every line of a child has its number; the parent says which one ended and how, and ends with 1."""
+    cli("topics", "apply")
+    running = cli.start("worker", "--processes", "2")
+    try:
+        pid = first_assigned(running)
+        os.kill(pid, signal.SIGKILL)
+        _, err = running.communicate(timeout=40)
+    finally:
+        running.terminate()
+    ended = [json.loads(line) for line in err.splitlines() if "ended by itself" in line]
+    assert [(line["pid"], line["exit_code"]) for line in ended] == [(pid, -signal.SIGKILL)]
+    assert running.returncode == 1
