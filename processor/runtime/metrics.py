@@ -81,6 +81,10 @@ class ThreadMetrics:
         now = {(partition, state.value) for partition, state in states.items()}
         for partition, state in self._shown - now:
             TASK_STATE.remove(self._processor, partition, state)
+        # Another process shows what has become of them; an old lag beside it would alarm for ever.
+        for partition in {partition for partition, _ in self._shown} - set(states):
+            for gauge in (RESTORE_REMAINING, LAG):
+                gauge.remove(self._processor, partition)
         for partition, state in now - self._shown:
             TASK_STATE.labels(self._processor, partition, state).set(1)
         self._shown = now
