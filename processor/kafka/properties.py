@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from processor.kafka.repeats import Repeats
 from processor.topics import MESSAGE_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol round a message of the largest size.
 
 log = logging.getLogger("sowstream.librdkafka")
+log.addFilter(Repeats())
 
 
 def common(kafka: Mapping[str, str]) -> dict[str, Any]:
@@ -82,6 +84,8 @@ def transactional(kafka: Mapping[str, str], *, transactional_id: str, transactio
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         "message.timeout.ms": timeout_ms,
+        # The topics were there at the start. One that is gone is to be told as that, before the time is over.
+        "topic.metadata.propagation.max.ms": str(int(transaction_timeout_s * 1000 / 4)),
         # Back-to-back transactions meet CONCURRENT_TRANSACTIONS, and the default waits 100 ms for each.
         "retry.backoff.ms": "5",
         "retry.backoff.max.ms": "100",

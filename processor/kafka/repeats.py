@@ -1,0 +1,43 @@
+"""Keeps librdkafka's log readable: without a broker, a client says the same thing twenty times a second."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+_TIMING: Final = re.compile(r" \(after \d+ms in state [^)]*\)")
+_DIFFERENT_MAX: Final = 200  # Lines remembered; more than a cluster in trouble has to say.
+
+
+class Repeats(logging.Filter):
+    """Lets a line pass once in a while, then with the number of those that were kept back."""
+
+    def __init__(self, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """Say how often the same line may be told.
+
+        Args:
+            interval_s: between two lines that differ in nothing but how long something took.
+            clock: seconds that only grow.
+        """
+        super().__init__()
+        self._interval_s = interval_s
+        self._clock = clock
+        self._told: dict[str, tuple[float, int]] = {}  # When a line was told, and how often it came since.
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is told."""
+        said = record.getMessage()
+        line, now_s = _TIMING.sub("", said), self._clock()
+        told_s, kept = self._told.get(line, (None, 0))
+        if told_s is not None and now_s - told_s < self._interval_s:
+            self._told[line] = (told_s, kept + 1)
+            return False
+        if len(self._told) >= _DIFFERENT_MAX:
+            self._told.clear()
+        self._told[line] = (now_s, 0)
+        if kept:
+            record.msg, record.args = f"{said} [{kept} more since the last such line]", ()
+        return True
