@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,16 +128,39 @@ class Admin:
 
         A committed reader's own idea of the end may lie before a transaction that is committed already but whose
         marker has not arrived (KAFKA-10167): a restore must aim here.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
         """
+        deadline_s = time.monotonic() + timeout_s
+        wanted = list(partitions)
+        while True:
+            answers = self._ask_ends(topic, wanted, timeout_s)
+            moved = [error for error in answers.values() if isinstance(error, KafkaException)]
+            if not moved:
+                return {partition: end for partition, end in answers.items() if isinstance(end, int)}
+            if time.monotonic() > deadline_s:
+                raise failure.stop(moved[0], f"asking for the ends of {topic}")
+            # librdkafka asks with the leader's epoch that it knows, and learns no newer one from the refusal.
+            with contextlib.suppress(KafkaException):
+                self._client.list_topics(topic, timeout=timeout_s)
+            time.sleep(0.05)
+
+    def _ask_ends(self, topic: str, partitions: Sequence[int], timeout_s: float) -> dict[int, int | KafkaException]:
+        """Ask once: the end of each partition, or that its leader is another one now."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, partition): latest for partition in partitions}
         futures = self._client.list_offsets(
             asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
         )
-        found = {}
+        found: dict[int, int | KafkaException] = {}
         for position, future in futures.items():
             try:
                 found[position.partition] = future.result().offset
             except KafkaException as error:
-                raise failure.stop(error, f"asking for the end of {topic} partition {position.partition}") from error
+                if not failure.is_moved(error):
+                    raise failure.stop(
+                        error, f"asking for the end of {topic} partition {position.partition}"
+                    ) from error
+                found[position.partition] = error
         return found

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 _UNREACHABLE = frozenset(
     (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 )
+_MOVED = frozenset(
+    (
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    )
+)
+"""Somebody asked a partition's former leader, as after a restart of the broker."""
 _REFUSED = frozenset(
     (
         KafkaError._AUTHENTICATION,
@@ -25,7 +34,7 @@ _REFUSED = frozenset(
     )
 )
 
-_GOES_BY = _UNREACHABLE | frozenset(
+_GOES_BY = _UNREACHABLE | _MOVED | frozenset(
     (
         KafkaError._MAX_POLL_EXCEEDED,
         KafkaError._ASSIGNMENT_LOST,
@@ -33,7 +42,28 @@ _GOES_BY = _UNREACHABLE | frozenset(
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.NOT_COORDINATOR,
+        KafkaError._WAIT_COORD,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        # Outside a transaction librdkafka marks none of these as retriable.
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+    )
+)
+
+# Done again, each of these fails again: a record that the topic does not take, a topic that is gone.
+_STAYS = frozenset(
+    (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
     )
 )
 
@@ -48,6 +78,11 @@ def passes(error: KafkaError) -> bool:
     return not error.fatal() and (error.retriable() or error.code() in _GOES_BY)
 
 
+def is_moved(error: KafkaException | KafkaError) -> bool:
+    """Whether what the client knows of a partition's leader is out of date: it is to look anew and ask again."""
+    return of(error).code() in _MOVED
+
+
 def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
     """The error that ends the process, with what was being done and what to do about it."""
     kafka_error = of(error)
@@ -57,10 +92,17 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
             f"{doing}: Kafka does not answer ({kafka_error.str()}). Is it running at kafka.bootstrap.servers "
             "(or --bootstrap)? `sowstream doctor` looks closer"
         )
+    if code in _MOVED:
+        return BrokerUnavailable(f"{doing}: the leader is changing ({kafka_error.str()}); try again in a moment")
     if code in _REFUSED:
         return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return ConfigurationError(f"{doing}: the topic does not exist; `sowstream topics apply` creates it")
+    if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+        return Stop(
+            f"{doing}: Kafka refuses a record: {kafka_error.str()}. Has a topic's max.message.bytes been lowered? "
+            "`sowstream topics check` tells"
+        )
     if code == KafkaError.INVALID_SESSION_TIMEOUT:
         return ConfigurationError(
             f"{doing}: the brokers refuse runtime.session_timeout_s; it must lie between their "
@@ -77,7 +119,7 @@ def in_transaction(error: KafkaException, doing: str) -> SowstreamError:
     """
     kafka_error = of(error)
     said = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
-    if kafka_error.code() in _REFUSED:
+    if kafka_error.code() in _REFUSED | _STAYS:
         return stop(error, doing)
     if kafka_error.txn_requires_abort() and not kafka_error.fatal():
         return TransactionAborted(said)
