@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib.util
 import os
+import signal
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import pytest
 
 from processor.broker import EmbeddedBroker
 from processor.broker.java import installed_java_major
+
+# A shell starts what it runs in the background with SIGINT ignored, and children inherit that: Ctrl-C would do nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

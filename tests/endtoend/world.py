@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 class World:
     """A configured family, `name`, with a conflated copy, `conflated`."""
 
-    def __init__(self, bootstrap: str, directory: Path, name: str, *, interval: str = "500ms") -> None:
+    def __init__(self, bootstrap: str, directory: Path, name: str, *, interval: str = "500ms", **topic: Any) -> None:
         self.bootstrap = bootstrap
         self.name = name
         self.conflated = f"{name}_slow"
@@ -41,7 +41,7 @@ class World:
             "application_id": f"app-{name}",
             "kafka": {"bootstrap.servers": bootstrap},
             "state_dir": str(directory / "state"),
-            "topics": {name: {"key": ["/id"], "partitions": 4}},
+            "topics": {name: {"key": ["/id"], "partitions": 4, **topic}},
             "conflated": {self.conflated: {"underlying": name, "interval": interval}},
             # A dead worker is to be noticed within a test.
             "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5},
