@@ -34,24 +34,28 @@ _REFUSED = frozenset(
     )
 )
 
-_GOES_BY = _UNREACHABLE | _MOVED | frozenset(
-    (
-        KafkaError._MAX_POLL_EXCEEDED,
-        KafkaError._ASSIGNMENT_LOST,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError._WAIT_COORD,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        # Outside a transaction librdkafka marks none of these as retriable.
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
+_GOES_BY = (
+    _UNREACHABLE
+    | _MOVED
+    | frozenset(
+        (
+            KafkaError._MAX_POLL_EXCEEDED,
+            KafkaError._ASSIGNMENT_LOST,
+            KafkaError.REBALANCE_IN_PROGRESS,
+            KafkaError.UNKNOWN_MEMBER_ID,
+            KafkaError.ILLEGAL_GENERATION,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.NOT_COORDINATOR,
+            KafkaError._WAIT_COORD,
+            KafkaError.UNSTABLE_OFFSET_COMMIT,
+            # Outside a transaction librdkafka marks none of these as retriable.
+            KafkaError.REPLICA_NOT_AVAILABLE,
+            KafkaError.OFFSET_NOT_AVAILABLE,
+            KafkaError.KAFKA_STORAGE_ERROR,
+            KafkaError.REQUEST_TIMED_OUT,
+            KafkaError.NETWORK_EXCEPTION,
+        )
     )
 )
 
