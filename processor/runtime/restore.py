@@ -30,6 +30,7 @@ _BATCH_RECORDS_MAX = 10_000
 _ASK_TIMEOUT_S = 0.5  # One try of a question to Kafka; processing of ready partitions waits for as long.
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
+_DAMAGES_MAX = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +42,7 @@ class _Job:
     start_offset: int | None = None  # Where the input goes on; asked for before the target, see `_aim`.
     target: int | None = None  # The SOW offset at which the state is complete.
     read: int = 0
+    damages: int = 0  # How often its store was wiped on the way.
     moved_s: float = field(default=0.0)
     logged_s: float = field(default=0.0)
 
@@ -111,6 +113,7 @@ class Restorer:
             self._aim(waiting)
         if all(job.target is None for job in self._jobs.values()):
             self._watch(time.monotonic())
+            time.sleep(timeout_s)  # There is nothing to read: the directories are locked, or Kafka did not answer.
             return []
         read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
         now_s = time.monotonic()
@@ -144,12 +147,13 @@ class Restorer:
             oldest = {job: self._reader.bounds(self._sow, job.task.partition, _ASK_TIMEOUT_S)[0] for job in aimed}
             # Only now, when the input offsets are settled: see the class.
             targets = self._admin.end_offsets(self._sow, [job.task.partition for job in aimed], _ASK_TIMEOUT_S * 4)
+            horizon_ms = self._delete_retention_ms()
         except (TimeoutError, BrokerUnavailable):
             return  # Asked again at the next turn; `_watch` knows for how long.
         for job in aimed:
             partition, state = job.task.partition, job.task.state
             job.target = targets[partition]
-            self._distrust(job, state)
+            self._distrust(job, state, horizon_ms)
             if state.position < job.target:
                 log.info("restoring", topic=self._sow, partition=partition, position=state.position, end=job.target)
             # The reader tells the end of a partition also where there is nothing to read.
@@ -171,10 +175,16 @@ class Restorer:
             step()
         except StateDamaged as error:
             partition = job.task.partition
+            if job.damages == _DAMAGES_MAX:
+                raise Stop(
+                    f"restoring {self._sow} partition {partition}: the store was damaged again and again, at last by: "
+                    f"{error}. Is the disk of state_dir full, or failing?"
+                ) from error
             log.error("local state damaged; restoring it anew", topic=self._sow, partition=partition, why=str(error))
             self.remove(partition)
             job.task.state.wipe()
             self.add(job.task)
+            self._jobs[partition].damages = job.damages + 1
 
     def _start_offset(self, partition: int) -> int:
         """Where the input goes on: the committed offset, or its beginning for a group that never committed."""
@@ -190,14 +200,14 @@ class Restorer:
             )
         return committed
 
-    def _distrust(self, job: _Job, state: TransactionalState) -> None:
+    def _distrust(self, job: _Job, state: TransactionalState, horizon_ms: float) -> None:
         """Wipe a state that cannot be a cache of this SOW topic, or that is too old to have seen its deletes."""
         assert job.target is not None
         progress = state.store.progress()
         why = None
         if state.position > job.target:
             why = "it is ahead of the SOW topic, which must have been made anew"
-        elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > self._delete_retention_ms():
+        elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > horizon_ms:
             why = "it is older than the topic's delete.retention.ms: deletes may be missing"
         if why is not None:
             log.warning("local state wiped", topic=self._sow, partition=job.task.partition, why=why)
@@ -245,9 +255,10 @@ class Restorer:
         """A restore that brings nothing for too long is an error, not a wait."""
         for job in self._jobs.values():
             if now_s - job.moved_s > self._stall_timeout_s:
+                reached = "its beginning" if job.target is None else f"offset {job.task.state.position} of {job.target}"
                 raise RestoreStalled(
                     f"restoring {self._sow} partition {job.task.partition}: nothing for {self._stall_timeout_s:g} s at "
-                    f" offset {job.task.state.position} of {job.target}. A transaction of a dead worker may be open "
+                    f"{reached}. A transaction of a dead worker may be open "
                     "(transaction.timeout.ms ends it), or the brokers do not answer; `sowstream doctor` looks closer"
                 )
 

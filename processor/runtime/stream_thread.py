@@ -139,7 +139,7 @@ class StreamThread:
                 self._process(task, parted)
         emitted = 0
         for task in self._running():
-            task.punctuate()
+            self._healing(task, task.punctuate)
             emitted += self._emit(task)
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
@@ -150,15 +150,11 @@ class StreamThread:
         self._metrics.loop(waited_s, now_s - began_s)
 
     def _begin(self, task: Task, offset: int) -> None:
-        task.start(offset)
+        self._healing(task, partial(task.start, offset))
         self._consumer.begin(task.partition, offset)
 
     def _process(self, task: Task, messages: list[Message]) -> None:
-        try:
-            task.process(records(messages))
-        except StateDamaged as error:
-            self._heal(task, error)
-            raise TransactionAborted(str(error)) from error
+        self._healing(task, partial(task.process, records(messages)))
         self._metrics.consumed(len(messages))
         self._emit(task)
 
@@ -203,11 +199,7 @@ class StreamThread:
             return
         self._written_s = now_s
         for task in tasks:
-            try:
-                task.state.write(int(time.time() * 1000))
-            except StateDamaged as error:
-                self._heal(task, error)
-                raise TransactionAborted(str(error)) from error
+            self._healing(task, partial(task.state.write, int(time.time() * 1000)))
         self._metrics.lag({task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks})
 
     def _try(self, action: Callable[[], None]) -> None:
@@ -233,10 +225,18 @@ class StreamThread:
             self._restorer.add(task)
         self._policy.committed()
 
-    def _heal(self, task: Task, error: StateDamaged) -> None:
-        """A damaged state is wiped; the rewind that follows restores it."""
-        log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
-        task.state.wipe()
+    def _healing(self, task: Task, step: Callable[[], None]) -> None:
+        """Do what uses a task's state; a damaged one is wiped, and the rewind that follows restores it.
+
+        Raises:
+            TransactionAborted: it was damaged.
+        """
+        try:
+            step()
+        except StateDamaged as error:
+            log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
+            task.state.wipe()
+            raise TransactionAborted(str(error)) from error
 
     def _let_go(self, partitions: list[int]) -> None:
         for partition in partitions:

@@ -1,0 +1,165 @@
+"""A store that is locked, or that cannot be written, or that breaks under a processor: no spinning, and an end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from processor.api import Input, Output, Processor
+from processor.codec import load_codec
+from processor.errors import RestoreStalled, SowstreamError, StateDamaged, StateLocked, Stop
+from processor.kafka.admin import Admin
+from processor.kafka.group_consumer import GroupConsumer
+from processor.kafka.log_reader import LogReader
+from processor.kafka.transactional_producer import TransactionalProducer
+from processor.record import Stored
+from processor.runtime.pipeline import Pipeline
+from processor.runtime.restore import Restorer
+from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.task import Task
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Context
+    from processor.record import Record
+    from processor.state.store import Progress
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+_TURN_S = 0.02
+
+
+class FullDisk(MemoryStore):
+    """Nothing can be written."""
+
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
+        """Fail."""
+        raise StateDamaged("No space left on device")
+
+
+class Looking(Processor):
+    """Looks its state up by the clock, once more after the store broke."""
+
+    input: ClassVar[Input] = Input("publish", from_underlying=False)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"),)
+    broken: ClassVar[list[int]] = []
+    healed: ClassVar[threading.Event] = threading.Event()
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Begin."""
+        self._partition = context.partition
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Take nothing."""
+
+    def punctuate(self, now_ms: int) -> None:
+        """Meet the damage, the first time."""
+        if not self.broken:
+            self.broken.append(self._partition)
+            raise StateDamaged("a block's checksum is wrong")
+        if self._partition == self.broken[0]:
+            self.healed.set()
+
+
+@pytest.fixture
+def restorer(world: World) -> Iterator[Callable[..., Restorer]]:
+    """Makes restorers of the world's SOW topic; they are closed at the end."""
+    made: list[Restorer] = []
+
+    def make(open_state: Callable[[int], TransactionalState], stall_timeout_s: float = 60.0) -> Restorer:
+        made.append(
+            Restorer(
+                reader=LogReader(world.config.kafka, group=f"app-{world.name}.{world.name}"),
+                admin=Admin(world.config.kafka),
+                source=f"{world.name}.publish",
+                sow=f"{world.name}.sow",
+                open_state=open_state,
+                stall_timeout_s=stall_timeout_s,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def _pipeline(world: World) -> Pipeline:
+    section = world.config.topics[world.name]
+    return Pipeline.of(Looking, section, name=world.name, topic=section)
+
+
+def _task(world: World) -> Task:
+    return Task(_pipeline(world), 0, load_codec("json"))
+
+
+def _advance(restorer: Restorer) -> None:
+    deadline_s = time.monotonic() + 8
+    while time.monotonic() < deadline_s:
+        restorer.advance(_TURN_S)
+
+
+def test_a_locked_directory_is_tried_again_and_not_all_the_time(
+    world: World, restorer: Callable[..., Restorer]
+) -> None:
+    """Its last user may be just letting go of it; the processor is left to him, and there is an end to the waiting."""
+    tries = []
+
+    def locked(partition: int) -> TransactionalState:
+        tries.append(partition)
+        raise StateLocked("in use")
+
+    waiting = restorer(locked, stall_timeout_s=0.5)
+    waiting.add(_task(world))
+    with pytest.raises(RestoreStalled, match="at its beginning"):
+        _advance(waiting)
+    assert len(tries) <= 0.5 / _TURN_S + 2
+
+
+def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Restorer]) -> None:
+    """To wipe and to restore helps against damage, a few times; not against this."""
+    full = restorer(lambda _: TransactionalState(FullDisk(), cache_bytes=1 << 20))
+    full.add(_task(world))
+    with pytest.raises(Stop, match=r"No space left on device.*state_dir full"):
+        _advance(full)
+
+
+def test_a_store_that_breaks_between_records_is_restored(world: World, restorer: Callable[..., Restorer]) -> None:
+    """A processor reads its state by the clock too."""
+    config = world.config
+    pipeline = _pipeline(world)
+    group = f"app-{world.name}.{world.name}"
+    producer = TransactionalProducer(config.kafka, transactional_id=f"{group}.test", transaction_timeout_s=5)
+    clients = Clients(
+        lambda listener: GroupConsumer(
+            config.kafka, group=group, topic=pipeline.source, session_timeout_s=6, listener=listener
+        ),
+        producer,
+        restorer(lambda _: TransactionalState(MemoryStore(), cache_bytes=1 << 20)),
+    )
+    thread = StreamThread(pipeline, clients, config.runtime, load_codec("json"))
+    stop, failed = threading.Event(), []
+
+    def run() -> None:
+        try:
+            thread.run(stop)
+        except SowstreamError as error:
+            failed.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    try:
+        assert Looking.healed.wait(timeout=12), failed
+    finally:
+        stop.set()
+        runner.join(timeout=15)
+    assert failed == []
