@@ -3,13 +3,15 @@
 SowstreamError
 ├── RecordRejected        this record goes to the dead-letter topic with its reason; the worker goes on
 ├── TransactionAborted    drop what is staged, rewind to the last commit, go on
-│   └── ProducerLost      the same, with a new producer
+│   ├── ProducerLost      the same, with a new producer
+│   └── ProcessorFailed   the same, one record at a time until the one it failed on is found
 ├── StateLocked           somebody else still uses the partition's directory: try again, for a while
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
 └── Stop                  end the process with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     ├── BrokerUnavailable     Kafka did not answer within the time given
-    └── RestoreStalled        the SOW topic stopped moving while a partition was being restored
+    ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
+    └── UndeclaredOutput      a processor forwards to an output that it does not declare: no record is at fault
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ class ProducerLost(TransactionAborted):
     """The producer cannot be used any more, or nobody knows what became of its last commit."""
 
 
+class ProcessorFailed(TransactionAborted):
+    """A processor raised: the transaction is given up to find the record it failed on."""
+
+
 class StateLocked(SowstreamError):
     """A partition's directory is in use by another process, often one that is just letting go of it."""
 
@@ -64,3 +70,7 @@ class BrokerUnavailable(Stop):
 
 class RestoreStalled(Stop):
     """A restore made no progress for too long."""
+
+
+class UndeclaredOutput(Stop):
+    """A processor forwarded to an output that it does not declare."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from processor.errors import SowstreamError
+from processor.errors import UndeclaredOutput
 from processor.record import Name
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 
 _DETAIL_BYTES_MAX = 4096
-
-
-class UndeclaredOutput(SowstreamError):
-    """A processor forwarded to an output that it does not declare."""
 
 
 class TaskContext:

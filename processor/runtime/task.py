@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from processor.errors import SowstreamError, StateDamaged, Stop, TransactionAborted
+from processor.errors import ProcessorFailed, SowstreamError, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
 
 if TYPE_CHECKING:
@@ -49,10 +49,6 @@ _MOVES: Final = {
     "rewind": ({TaskState.RUNNING}, TaskState.RESTORING),
     "close": ({TaskState.CREATED, TaskState.RESTORING, TaskState.RUNNING}, TaskState.CLOSED),
 }
-
-
-class ProcessorFailed(TransactionAborted):
-    """A processor raised: the transaction is given up to find the record it failed on."""
 
 
 class Task:

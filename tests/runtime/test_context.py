@@ -5,9 +5,10 @@ import pytest
 from processor.api import Context
 from processor.codec import load_codec
 from processor.config import TopicConfig
+from processor.errors import UndeclaredOutput
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record
-from processor.runtime.context import TaskContext, UndeclaredOutput
+from processor.runtime.context import TaskContext
 from processor.runtime.pipeline import Pipeline
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState

@@ -7,10 +7,10 @@ import pytest
 from processor.api import Input, Output, Processor, Settings
 from processor.codec import load_codec
 from processor.config import TopicConfig
-from processor.errors import StateDamaged, Stop, TransactionAborted
+from processor.errors import ProcessorFailed, StateDamaged, Stop, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.pipeline import Pipeline
-from processor.runtime.task import ProcessorFailed, Task, TaskState
+from processor.runtime.task import Task, TaskState
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 from processor.testing import ProcessorTestDriver
