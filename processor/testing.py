@@ -26,7 +26,7 @@ from processor.config import TopicConfig
 from processor.errors import ProcessorFailed
 from processor.record import Record
 from processor.runtime.pipeline import Pipeline
-from processor.runtime.restore import stored_from
+from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState

@@ -12,14 +12,14 @@ import structlog
 from processor.errors import BrokerUnavailable, ConfigurationError, RestoreStalled, StateDamaged, StateLocked, Stop
 from processor.kafka.log_reader import LogReader, Position
 from processor.kafka.message import Message, by_partition, records
-from processor.record import Name, Stored
+from processor.record import Stored
+from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from processor.kafka.admin import Admin
-    from processor.record import Record
     from processor.state.transactional import TransactionalState
 
     Open = Callable[[int], TransactionalState]
@@ -261,22 +261,3 @@ class Restorer:
                     f"{reached}. A transaction of a dead worker may be open "
                     "(transaction.timeout.ms ends it), or the brokers do not answer; `sowstream doctor` looks closer"
                 )
-
-
-def stored_from(record: Record) -> Stored | None:
-    """A SOW record as a store keeps it; None for a tombstone.
-
-    Raises:
-        ValueError: its headers are not those of a SOW record.
-    """
-    if record.value is None:
-        return None
-    version, expires_at_ms, source_offset = 0, 0, -1
-    for name, text in record.headers or ():
-        if name == Name.VERSION:
-            version = int(text or b"")
-        elif name == Name.EXPIRES_AT:
-            expires_at_ms = int(text or b"")
-        elif name == Name.SOURCE:
-            source_offset = int((text or b"").rpartition(b"/")[2])
-    return Stored(version, record.value, expires_at_ms, source_offset)
