@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import failure, properties
+from processor.kafka.limit import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,10 +110,15 @@ class TransactionalProducer:
         producer = self._begun()
         positions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         began = time.monotonic()
-        self._call(
-            "sending input offsets",
-            lambda: producer.send_offsets_to_transaction(positions, group_metadata, _CALL_TIMEOUT_S),
-        )
+
+        def send_offsets() -> None:
+            producer.send_offsets_to_transaction(positions, group_metadata, _CALL_TIMEOUT_S)
+
+        try:
+            # librdkafka's own limit does not hold for this call while the group's coordinator is away (its #5456).
+            within(self._timeout_s, lambda: self._call("sending input offsets", send_offsets))
+        except TimeoutError as error:
+            raise ProducerLost(f"sending input offsets ({self.transactional_id}): {error}") from error
         self._call("committing", lambda: producer.commit_transaction(_CALL_TIMEOUT_S))
         self.is_open = False
         producer.poll(0)

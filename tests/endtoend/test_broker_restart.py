@@ -1,0 +1,34 @@
+"""A broker that is away for longer than a worker's session: the worker comes back by itself, and nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from processor.broker import EmbeddedBroker
+from tests.endtoend.test_exactly_once import check
+from tests.endtoend.world import World, random_commands
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_worker_outlives_a_broker_that_is_away_for_longer_than_its_session(tmp_path: Path, unique: str) -> None:
+    """Stopped in the middle of a backlog, and started again on the same port with the same data."""
+    with EmbeddedBroker(data_dir=tmp_path / "broker") as broker:
+        bootstrap, port = broker.bootstrap, int(broker.bootstrap.rpartition(":")[2])
+        world = World(bootstrap, tmp_path, unique)
+        world.publish(random_commands(91, 20_000, 100))
+        worker = world.start()
+        world.wait(lambda: '"event": "restored"' in worker.log(), "the worker starting")
+    time.sleep(6)  # The session is 3 s: its end is the fact waited for, and nobody is there to tell it.
+    with EmbeddedBroker(data_dir=tmp_path / "broker", port=port):
+        world.publish(random_commands(92, 1_000, 100))
+        world.settle()
+        check(world)
+        assert worker.stop() == 0, worker.log()
+        world.close()
