@@ -52,8 +52,8 @@ UV := .venv/.uv/bin/uv
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
 
 lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
-	$(COMPILE) pyproject.toml --output-file .locks/image.txt
-	$(COMPILE) pyproject.toml --extra embedded --output-file .locks/runtime.txt
+	$(COMPILE) pyproject.toml --extra avro --extra formats --output-file .locks/image.txt
+	$(COMPILE) pyproject.toml --extra avro --extra formats --extra embedded --output-file .locks/runtime.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file .locks/dev.txt
 	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - --output-file .locks/build.txt
 

@@ -45,6 +45,7 @@ __all__ = [
     "Headers",
     "Input",
     "Kind",
+    "Marks",
     "Name",
     "Outgoing",
     "Output",
@@ -93,6 +94,26 @@ class State(Protocol):
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage new states, None to delete. Durable only with the commit of what was forwarded."""
 
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states that expire until then, in order of their `expires_at_ms`, at most so many.
+
+        Nothing is removed: a state stays due until it is put again. Costs next to nothing where none is due.
+        """
+
+
+class Marks(Protocol):
+    """Small values of this partition that last besides the records, such as each publisher's highest sequence.
+
+    Committed with everything else, and restored from the topic of role `mark`; one not changed for seven days may be
+    forgotten.
+    """
+
+    def get(self, name: bytes) -> bytes | None:
+        """The value of a mark, the processor's own changes included; None if there is none."""
+
+    def put(self, name: bytes, value: bytes) -> None:
+        """Set a mark. Of several values between two commits the last one reaches the topic."""
+
 
 class Context(Protocol):
     """What the runtime gives a processor for one partition; all of it is the processor's to read, not to set."""
@@ -107,8 +128,13 @@ class Context(Protocol):
     """The message type of the topic."""
     state: State
     """The last record of every key."""
+    marks: Marks
+    """What lasts besides the records; for processors that declare an output of role `mark`."""
     now_ms: int
     """Wall-clock time, milliseconds since the epoch; stands still during one call."""
+    stream_time_ms: int
+    """The time up to which the input is known, never after `now_ms`: the wall clock once the processor has every record
+    of the partition that Kafka told of, else the timestamp of the last one it was given."""
 
     def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send a record to one of the declared outputs, in the transaction that commits this input."""

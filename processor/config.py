@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from processor.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -48,6 +46,31 @@ def _as_text(value: object) -> object:
     return {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
 
 
+def _schema(value: object) -> object:
+    """A bare path is a file."""
+    return {"file": value} if isinstance(value, str | Path) else value
+
+
+EXPLICIT_KEY: Final = ("explicit",)
+"""What `key: explicit` is kept as."""
+
+
+def _key(value: object) -> object:
+    """The one word that is no list of paths."""
+    return EXPLICIT_KEY if value == "explicit" else value
+
+
+def _step(value: object) -> object:
+    """A bare name is a plug-in without settings."""
+    return {"use": value} if isinstance(value, str) else value
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "um": {"merge_depth": 1, "null_policy": "set", "default_command": "publish"},
+}
+"""Settings of a topic that go together. `um`: a nested object replaces, a null is a value, a publish that does not say
+`allow-merge` replaces the record."""
+
 Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
 """Settings as Kafka spells them."""
 
@@ -64,13 +87,50 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class SchemaConfig(Section):
+    """Where the schema of a topic's records is: a file, or a subject of the registry."""
+
+    file: Path | None = None
+    """A file: an Avro schema (.avsc), or a protobuf descriptor set."""
+    subject: str | None = None
+    """A subject of the registry; its latest version at the start of a worker is the schema its records are kept in."""
+    message: str | None = None
+    """The full name of the message in a protobuf descriptor set."""
+
+
+class StepConfig(Section):
+    """One preprocessing or enrichment plug-in of a topic."""
+
+    use: str
+    """Its name in the entry-point group `sowstream.preprocessors` or `sowstream.enrichers`."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What it takes, by keyword."""
+
+
+class SequenceGroupConfig(Section):
+    """Fields that a late delta must not undo."""
+
+    by: str
+    """JSON Pointer of the field that orders the updates, such as /ts."""
+    fields: tuple[str, ...] = Field(min_length=1)
+    """JSON Pointers of the fields that apply only if `by` is not older than the one applied."""
+
+
 class TopicConfig(Section):
     """One SOW topic: `topics.<name>`."""
 
+    preset: Literal["um"] | None = None
+    """`um`: as Universal Messaging merges; see `PRESETS`. What is set here beats the preset."""
     message_type: str = "json"
     """Name of the codec, entry-point group `sowstream.codecs`."""
-    key: tuple[str, ...] = ("/id",)
-    """JSON Pointers of the key fields. Their values make the Kafka record key."""
+    message_schema: Annotated[SchemaConfig | None, BeforeValidator(_schema)] = Field(default=None, alias="schema")
+    """The schema of the records, for message types that have one: a file, or {subject: NAME}."""
+    separator: str = Field(default="\x01", min_length=1, max_length=1)
+    """What stands between the fields of `fix` and `nvfix`."""
+    parts: tuple[str, ...] = ()
+    """The message types of a composite's parts, in order."""
+    key: Annotated[tuple[str, ...], BeforeValidator(_key)] = ("/id",)
+    """JSON Pointers of the key fields: their values make the Kafka record key. `explicit`: the publisher gives it."""
     partitions: int = Field(default=4, ge=1, le=10_000)
     """Partitions of every topic of the family. It cannot change later: keys would move."""
     default_command: Literal["publish", "delta_publish"] = "delta_publish"
@@ -79,16 +139,47 @@ class TopicConfig(Section):
     """What a null in a delta does (merge.md, rule 6)."""
     merge_depth: int | None = Field(default=None, ge=1)
     """How deep objects merge; None is to any depth, 1 replaces nested objects whole."""
+    merge_rules: dict[str, str] = Field(default_factory=dict)
+    """How a delta's value meets the record's, by JSON Pointer: a name in `sowstream.merge_rules`, such as `sum`."""
+    sequence_groups: tuple[SequenceGroupConfig, ...] = ()
+    """Fields that late, out-of-order deltas cannot undo."""
+    preprocess: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
+    """Plug-ins that see each message before its key is made, in order."""
+    enrich: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
+    """Plug-ins that see each message and the record it meets, in order."""
+    expiration: IntervalS | None = Field(default=None, gt=0)
+    """How long a record lives after its last update; none: for ever."""
+    source_header: bool = False
+    """Say on SOW and delta records which input record they came from, as header `source`."""
     max_depth: int = Field(default=128, ge=1, le=254)
     """Deepest nesting accepted."""
     max_record_bytes: int = Field(default=1_048_576, ge=1)
     """Largest input and largest merged record; larger ones are rejected as `too_large`."""
+    dlq_max_ratio: float = Field(default=0.9, ge=0, le=1)
+    """The worker stops when more than this part of a window's records of a partition was rejected; 1: never."""
+    dlq_window_records: int = Field(default=1000, ge=1)
+    """Length of that window, in input records."""
     config: Properties = Field(default_factory=dict)
     """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_first(cls, value: Any) -> Any:
+        """What a preset says, under what is set."""
+        if not isinstance(value, dict):
+            return value
+        return {**PRESETS.get(str(value.get("preset")), {}), **value}
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The JSON Pointers of the key fields; none where the key is explicit."""
+        return () if self.key == EXPLICIT_KEY else self.key
 
     @field_validator("key")
     @classmethod
     def _key_is_pointers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value == EXPLICIT_KEY:
+            return value
         if not value or any(not path.startswith("/") or path == "/" for path in value):
             raise ValueError("key needs at least one path such as /id")
         return value
@@ -164,6 +255,8 @@ class Config(BaseSettings):
     """First part of consumer groups and transactional ids."""
     kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
     """librdkafka properties for every client: addresses, TLS, SASL."""
+    schema_registry: Properties = Field(default_factory=dict)
+    """Settings of the schema registry's client: `url`, credentials, TLS; none: schemas come from files."""
     guarantee: Literal["exactly_once"] = "exactly_once"
     """What a record's effects are promised to be."""
     state_dir: Path = Path("./state")
@@ -206,18 +299,16 @@ class Config(BaseSettings):
             self._root(name)
         return self
 
-    def _root(self, name: str) -> TopicConfig:
-        """What holds for the records at the bottom of a chain of copies."""
+    def _root(self, name: str) -> str:
+        """The topic at the bottom of a chain of copies."""
         chain = [name]
         while (underlying := self._underlying(chain[-1])) is not None:
             if underlying in chain:
                 raise ValueError(f"underlying topics go in a circle: {' → '.join([*chain, underlying])}")
             chain.append(underlying)
         root = chain[-1]
-        if root in self.topics:
-            return self.topics[root]
-        if root in self.processors:
-            return self.processors[root].topic
+        if root in self.topics or root in self.processors:
+            return root
         raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
 
     def _underlying(self, name: str) -> str | None:
@@ -225,8 +316,8 @@ class Config(BaseSettings):
         section = self.conflated.get(name) or self.processors.get(name)
         return None if section is None else section.underlying
 
-    def topic(self, name: str) -> TopicConfig:
-        """What holds for a topic's records: its own section, or that of the topic it is a copy of.
+    def root(self, name: str) -> str:
+        """The topic that makes the records: the one of this name, or the one it is a copy of.
 
         Raises:
             ConfigurationError: no such topic.
@@ -235,6 +326,15 @@ class Config(BaseSettings):
         if name not in known:
             raise ConfigurationError(unknown_name("topic", name, known))
         return self._root(name)
+
+    def topic(self, name: str) -> TopicConfig:
+        """What holds for a topic's records: the section of its root.
+
+        Raises:
+            ConfigurationError: no such topic.
+        """
+        root = self.root(name)
+        return self.topics[root] if root in self.topics else self.processors[root].topic
 
     def shown(self) -> dict[str, Any]:
         """The tree as plain values, secrets hidden: fit for a log."""

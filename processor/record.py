@@ -47,6 +47,8 @@ class Stored(NamedTuple):
     """When it expires, milliseconds since the epoch; 0 is never."""
     source_offset: int = -1
     """Offset of the input record this state came from, where the SOW record's `source` header says it; else -1."""
+    correlation_id: bytes = b""
+    """The publisher's, kept for updates that bring none of their own; empty where there is none."""
 
 
 class Change(NamedTuple):
@@ -88,6 +90,7 @@ class Name:
     """Header names that Sowstream reads or writes; all others travel on unchanged."""
 
     COMMAND: Final = "command"
+    ALLOW_MERGE: Final = "allow-merge"
     VERSION: Final = "version"
     KIND: Final = "kind"
     DELTA_BASE: Final = "delta_base"
@@ -102,14 +105,23 @@ class Name:
     DLQ_REASON: Final = "dlq_reason"
     DLQ_DETAIL: Final = "dlq_detail"
     EXPIRATION: Final = "expiration"
+    FIELDS: Final = "fields"
+    CLIENT: Final = "client"
+    SEQUENCE: Final = "sequence"
+    CORRELATION_ID: Final = "correlation_id"
+    SOW_KEY: Final = "sow_key"
     ACK_TYPE: Final = "ack_type"
     COMMAND_ID: Final = "command_id"
+    REPLAY_OF: Final = "replay_of"
 
 
-OUR_HEADERS: Final[frozenset[str]] = frozenset(
-    value for name, value in vars(Name).items() if not name.startswith("_") and name != "NO_CONFLATE"
+TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE))
+"""Headers of ours that travel on to SOW and delta as the publisher sent them."""
+
+OUR_HEADERS: Final[frozenset[str]] = (
+    frozenset(value for name, value in vars(Name).items() if not name.startswith("_")) - TRAVELLING_HEADERS
 )
-"""What a publisher sends under these names does not travel on by itself; `no_conflate` does, to conflated topics."""
+"""What a publisher sends under these names does not travel on by itself."""
 
 
 def header_text(headers: Headers | None, name: str) -> str | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
-from processor.codec import load_codec
+from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.errors import ProcessorFailed
 from processor.record import Record
@@ -77,6 +77,7 @@ class ProcessorTestDriver:
         topic: TopicConfig | None = None,
         underlying: str | None = None,
         partition: int = 0,
+        registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
     ) -> None:
         """Start with no record anywhere.
@@ -88,6 +89,7 @@ class ProcessorTestDriver:
             topic: what holds for the records; by default what a topic of no settings has.
             underlying: the family it reads, if that is another one.
             partition: the partition's number.
+            registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: what the clock says, milliseconds since the epoch.
         """
         if not isinstance(settings, BaseModel):
@@ -103,7 +105,7 @@ class ProcessorTestDriver:
         """Records rejected for each reason, as far as that is committed."""
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
         self._partition = partition
-        self._codec = load_codec(topic.message_type, max_depth=topic.max_depth)
+        self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
         self._task: Task
         self._begin(MemoryStore(), 0)

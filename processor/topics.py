@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq"]
+Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq", "mark"]
 """What a topic of a family is for; also the last part of its name."""
 
 DAY_MS = 86_400_000
@@ -17,6 +17,9 @@ MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
 
 DLQ_HEADERS_BYTES: Final = 64 * 1024
 """Room for the headers that say why a record was rejected."""
+
+MARK_SEGMENT_BYTES: Final = 16 * 1024 * 1024
+"""Size of a segment of a mark topic."""
 
 SNAPSHOT_MS_MAX: Final = 600_000
 """A reader must end a snapshot within this time: later, compaction may have taken a record that was there when it
@@ -53,6 +56,16 @@ def _config(role: Role, settings: Mapping[str, str]) -> dict[str, str]:
             "delete.retention.ms": str(DAY_MS),
             "segment.ms": str(DAY_MS),
             "min.compaction.lag.ms": str(SNAPSHOT_MS_MAX),
+        }
+    elif role == "mark":
+        # The last value of each mark, for as long as a record may come again: what the input keeps. Small segments,
+        # cleaned early: every start reads it whole.
+        config |= {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(7 * DAY_MS),
+            "segment.ms": str(DAY_MS // 24),
+            "segment.bytes": str(MARK_SEGMENT_BYTES),
+            "min.cleanable.dirty.ratio": "0.1",
         }
     else:
         # Never compacted: compaction would keep a key's last partial record only.

@@ -40,6 +40,7 @@ def settings(model: type[BaseModel], prefix: str = "", seen: set[type] | None = 
     """Every setting with its default, as the README writes both; a section that comes again is not told twice."""
     seen = set() if seen is None else seen
     for name, field in model.model_fields.items():
+        name = field.alias or name  # noqa: PLW2901
         inner = section_of(field)
         if inner is None:
             yield f"{prefix}{name}", default_of(field)

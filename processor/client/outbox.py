@@ -12,7 +12,13 @@ from processor.merge import KeyFields
 from processor.record import OUR_HEADERS, Command, Headers, Name, Value
 from processor.topics import topic_name
 
-_OURS_ALONE: Final = OUR_HEADERS - {Name.REMOVE}
+_OURS_ALONE: Final = OUR_HEADERS - {
+    Name.REMOVE,
+    Name.EXPIRATION,
+    Name.CORRELATION_ID,
+    Name.FIELDS,
+    Name.ALLOW_MERGE,
+}
 """Headers that the worker writes, or that have an argument of their own."""
 
 
@@ -23,7 +29,7 @@ class Outbox:
         self.kafka_topic = topic_name(topic, "publish")
         self._default_command = settings.default_command
         self._codec = codec
-        self._key_fields = KeyFields(settings.key)
+        self._key_fields = KeyFields(settings.key_fields)
 
     def record(
         self, command: Command, data: Value, key: str | None, headers: Mapping[str, str] | None

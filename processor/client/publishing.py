@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from processor.client.outbox import Outbox
 from processor.client.topics import TopicLookup
-from processor.codec import load_codec
+from processor.codec import codec_of
 from processor.config import Config, TopicConfig, unknown_name
 from processor.errors import ConfigurationError
 from processor.kafka.publisher import Delivered, Publisher
@@ -42,7 +42,7 @@ class Publishing:
         outbox = self._outboxes.get(topic)
         if outbox is None:
             settings = publishable(self._config, topic)
-            outbox = self._outboxes[topic] = Outbox(topic, settings, load_codec(settings.message_type))
+            outbox = self._outboxes[topic] = Outbox(topic, settings, codec_of(self._config, topic))
         record = outbox.record(command, data, key, headers)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)

@@ -9,7 +9,7 @@ from processor.client.options import Options, parse_options
 from processor.client.subscription import Subscription
 from processor.client.topics import TopicLookup
 from processor.client.updates import ComputedDeltas, Updates, WholeRecords, WrittenDeltas
-from processor.codec import load_codec
+from processor.codec import codec_of
 from processor.config import Config
 from processor.kafka.admin import Admin
 from processor.kafka.partitioner import partition_for
@@ -90,14 +90,14 @@ class Reading:
             subscription.close()
 
     def _envelope(self, topic: str, options: Options) -> Envelope:
-        return Envelope(topic, load_codec(self._config.topic(topic).message_type), options)
+        return Envelope(topic, codec_of(self._config, topic), options)
 
     def _updates(self, topic: str, envelope: Envelope, options: Options, *, snapshot: bool, delta: bool) -> Updates:
         if not delta:
             return WholeRecords(envelope, options)
         if snapshot or options.oof:
             # An oof tells the last record, which the delta topic does not.
-            key_fields = KeyFields(self._config.topic(topic).key)
+            key_fields = KeyFields(self._config.topic(topic).key_fields)
             return ComputedDeltas(envelope, options, key_fields, tells_snapshot=snapshot)
         return WrittenDeltas(envelope, options)
 

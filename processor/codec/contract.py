@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from processor.record import Value
+from processor.config import SchemaConfig
+from processor.record import Headers, Value
 
 
-class Codec(Protocol):
-    """One message type. Instances hold no state between calls: any number of partitions may share one."""
+@dataclass(frozen=True, slots=True)
+class CodecOptions:
+    """What the settings of a topic say to its message type; each takes what it needs."""
 
-    can_delta: bool
-    """False for types that carry full messages only."""
+    max_depth: int = 128
+    """Deepest nesting accepted, in objects and arrays."""
+    topic: str = ""
+    """The family's name: where a registry keeps its schemas."""
+    schema: SchemaConfig | None = None
+    """The schema of the records: a file, or a subject of the registry. None: the message type's own way."""
+    registry: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the schema registry's client, `url` first; empty: there is none."""
+    separator: str = "\x01"
+    """What stands between the fields of `fix` and `nvfix`."""
+    parts: tuple[str, ...] = ()
+    """The message types of a composite's parts."""
 
+
+class Codec(ABC):
+    """One message type, made with its options. Holds no state between calls: any number of partitions share one."""
+
+    can_delta: ClassVar[bool] = True
+    """False for types that carry full messages only: then a delta publish replaces, and a delta is the message."""
+    uses_headers: ClassVar[bool] = False
+    """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
+
+    @abstractmethod
     def decode(self, data: bytes) -> Value:
-        """Parse a message that anybody may have written.
+        """Parse a whole message that anybody may have written.
 
         Raises:
-            RecordRejected: `undecodable` or `too_deep`, with the position.
+            RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`, with the position.
         """
 
     def decode_own(self, data: bytes) -> Value:
@@ -26,10 +51,28 @@ class Codec(Protocol):
         Raises:
             RecordRejected: as `decode`.
         """
+        return self.decode(data)
 
+    @abstractmethod
     def encode(self, value: Value) -> bytes:
-        """Write one message.
+        """Write one whole message.
 
         Raises:
-            TypeError: the message type has no way to write this value.
+            TypeError: the message type has no way to write this value; the message says which part of it.
         """
+
+    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
+        """Parse a message with what its headers say; a delta is the fields that it carries, and no others.
+
+        Raises:
+            RecordRejected: as `decode`; `bad_header`.
+        """
+        return self.decode(data)
+
+    def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
+        """Write a part of a record, and the headers without which it cannot be read.
+
+        Raises:
+            TypeError: as `encode`.
+        """
+        return self.encode(delta), []

@@ -8,6 +8,7 @@ from typing import Final
 import orjson
 
 from processor.codec import exact
+from processor.codec.contract import Codec, CodecOptions
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
 
@@ -17,21 +18,20 @@ DEPTH_MAX: Final = 254
 _CONTAINERS: Final = (dict, list)
 
 
-class JsonCodec:
+class JsonCodec(Codec):
     """The message type `json`.
 
     Numbers are `int` within 64 bits and `float` otherwise, as long as that changes nothing. One that neither holds,
     such as 18446744073709551616 or 0.1234567890123456789, is a `decimal.Decimal`, and is written with all its digits.
     """
 
-    can_delta = True
-
-    def __init__(self, max_depth: int = 128) -> None:
-        """Make one that refuses messages nested deeper than `max_depth` objects and arrays.
+    def __init__(self, options: CodecOptions | None = None) -> None:
+        """Make one that refuses messages nested deeper than the option `max_depth`, in objects and arrays.
 
         Raises:
             ConfigurationError: deeper than can be written.
         """
+        max_depth = (options or CodecOptions()).max_depth
         if not 1 <= max_depth <= DEPTH_MAX:
             raise ConfigurationError(f"max_depth is {max_depth}; JSON takes 1 to {DEPTH_MAX}")
         self.max_depth = max_depth

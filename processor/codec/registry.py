@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import cast
 
-from processor.codec.contract import Codec
-from processor.config import unknown_name
+from processor.codec.contract import Codec, CodecOptions
+from processor.config import Config, TopicConfig, unknown_name
 from processor.errors import ConfigurationError
 
 GROUP = "sowstream.codecs"
-"""The entry-point group: the name is the message type, the object a class or function that makes the codec."""
+"""The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""
 
 
 def codec_names() -> list[str]:
@@ -18,12 +19,12 @@ def codec_names() -> list[str]:
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
-def load_codec(message_type: str, **options: Any) -> Codec:
+def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
     """Make the codec of a message type.
 
     Args:
         message_type: its name in the entry-point group, such as `json`.
-        options: what its constructor takes, such as `max_depth`.
+        options: what the topic's settings say; None: nothing.
 
     Raises:
         ConfigurationError: there is no such message type, it cannot be imported, or it refuses an option.
@@ -35,5 +36,33 @@ def load_codec(message_type: str, **options: Any) -> Codec:
             raise ConfigurationError(
                 f"message type {message_type!r}: {point.value} cannot be loaded: {error}; install what it needs"
             ) from error
-        return cast("Codec", make(**options))
+        return cast("Codec", make(options or CodecOptions()))
     raise ConfigurationError(unknown_name("message type", message_type, codec_names()))
+
+
+def codec_options(topic: TopicConfig, *, name: str, registry: Mapping[str, str] | None = None) -> CodecOptions:
+    """What a topic's settings say to its message type.
+
+    Args:
+        topic: the settings.
+        name: the family's name.
+        registry: settings of the schema registry's client; None: there is none.
+    """
+    return CodecOptions(
+        max_depth=topic.max_depth,
+        topic=name,
+        schema=topic.message_schema,
+        registry=registry or {},
+        separator=topic.separator,
+        parts=topic.parts,
+    )
+
+
+def codec_of(config: Config, name: str) -> Codec:
+    """Make the codec of a configured topic; a copy of another one has the other's.
+
+    Raises:
+        ConfigurationError: as `load_codec`; no such topic.
+    """
+    topic = config.topic(name)
+    return load_codec(topic.message_type, codec_options(topic, name=config.root(name), registry=config.schema_registry))

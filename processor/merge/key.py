@@ -32,13 +32,13 @@ class KeyFields:
     """
 
     def __init__(self, pointers: tuple[str, ...]) -> None:
-        """Compile the pointers.
+        """Compile the pointers; none at all where the key is explicit: then a body says nothing about it.
 
         Raises:
-            ConfigurationError: there is none, or one is not a JSON Pointer to a field.
+            ConfigurationError: one is not a JSON Pointer to a field.
         """
-        if not pointers or "" in pointers:
-            raise ConfigurationError("a key needs at least one field, such as /id")
+        if "" in pointers:
+            raise ConfigurationError("a key field is a field, such as /id")
         try:
             self._names = tuple(names(pointer) for pointer in pointers)
         except ValueError as error:
@@ -48,6 +48,8 @@ class KeyFields:
         self._only_name = self._names[0][0] if len(pointers) == 1 and len(self._names[0]) == 1 else None
         if self._only_name is not None:
             self.text = _text_of_member(self._only_name, pointers[0])
+        elif not pointers:
+            self.text = _no_text
         elif len(pointers) == 1:
             self.text = self._text_of_path
         else:
@@ -135,6 +137,10 @@ class KeyFields:
         if None in texts:
             return None
         return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+
+def _no_text(record: Value) -> None:
+    """`KeyFields.text` where the key is explicit."""
 
 
 def _text_of_member(name: str, pointer: str) -> Callable[[Value], str | None]:

@@ -68,7 +68,7 @@ class Conflate(Processor):
         self._context = context
         self._interval_ms = int(settings.interval * 1000)
         self._source = f"{settings.underlying}.sow/{context.partition}/".encode()
-        self._key = KeyFields(context.topic.key)
+        self._key = KeyFields(context.topic.key_fields)
         # In order of arrival, and so, all intervals being equally long, in order of their ends.
         self._pending: OrderedDict[bytes, _Pending] = OrderedDict()
 

@@ -56,7 +56,7 @@ class DeltaMerge(Processor):
         )
         self._default_command = settings.default_command
         self._max_bytes = settings.max_record_bytes
-        self._key = KeyFields(settings.key)
+        self._key = KeyFields(settings.key_fields)
         self._nulls_missing = settings.null_policy == "ignore"
         self._policy = MergePolicy(settings.null_policy, settings.merge_depth)
         self._merge = compile_merge(self._policy)
@@ -123,7 +123,7 @@ class DeltaMerge(Processor):
             delta_headers = [*headers, _EMPTY]
         self._sow.append((key, data, headers))
         self._delta.append((key, self._encode(self._key.with_delta(change.record, change.delta)), delta_headers))
-        self._stored[key] = _new(Stored, (version, data, 0, -1))
+        self._stored[key] = _new(Stored, (version, data, 0, -1, b""))
         self._changed.add(key)
 
     def _change(self, old: Stored | None, command: str, body: Value, remove: Value) -> Change:

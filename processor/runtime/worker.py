@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import start_http_server
 
-from processor.codec import load_codec
+from processor.codec import codec_of
 from processor.errors import ConfigurationError, StateDamaged, Stop
 from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
@@ -193,7 +193,7 @@ class _Worker:
             open_state=lambda partition: self._open_state(pipeline, partition),
             stall_timeout_s=runtime.restore_stall_timeout_s,
         )
-        codec = load_codec(pipeline.topic.message_type, max_depth=pipeline.topic.max_depth)
+        codec = codec_of(config, pipeline.name)
         return StreamThread(pipeline, Clients(consumer, producer, restorer), runtime, codec)
 
     def _open_state(self, pipeline: Pipeline, partition: int) -> TransactionalState:

@@ -6,7 +6,8 @@ A partition's directory holds `lock` (held by the process that uses it) and `roc
     m format           the number below, ASCII decimal
     m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition`
     m progress         position, applied_at_ms                          two little-endian int64
-    r <record key>     version, expires_at_ms, source_offset, value     three little-endian int64, then the bytes
+    r <record key>     version, expires_at_ms, source_offset            three little-endian int64
+                       length of correlation_id, correlation_id, value  little-endian uint16, then the bytes of both
 
 DO NOT RENUMBER, and raise FORMAT with any change: state in another format is wiped and restored from the SOW topic.
 """
@@ -20,7 +21,7 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.state.store import Progress
 
-FORMAT: Final = b"1"
+FORMAT: Final = b"2"
 FORMAT_KEY: Final = b"mformat"
 IDENTITY_KEY: Final = b"midentity"
 PROGRESS_KEY: Final = b"mprogress"
@@ -30,13 +31,14 @@ AFTER_RECORDS: Final = b"s"
 LOCK_FILE: Final = "lock"
 ROCKSDB_DIRECTORY: Final = "rocksdb"
 
-_RECORD_HEAD = struct.Struct("<qqq")
+_RECORD_HEAD = struct.Struct("<qqqH")
 _PROGRESS = struct.Struct("<qq")
 
 
 def encode_record(stored: Stored) -> bytes:
     """A record as it stands on disk."""
-    return _RECORD_HEAD.pack(stored.version, stored.expires_at_ms, stored.source_offset) + stored.value
+    version, value, expires_at_ms, source_offset, correlation_id = stored
+    return _RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(correlation_id)) + correlation_id + value
 
 
 def decode_record(data: bytes) -> Stored:
@@ -46,10 +48,13 @@ def decode_record(data: bytes) -> Stored:
         StateDamaged: it is too short to be one.
     """
     try:
-        version, expires_at_ms, source_offset = _RECORD_HEAD.unpack_from(data)
+        version, expires_at_ms, source_offset, size = _RECORD_HEAD.unpack_from(data)
     except struct.error as error:
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
-    return Stored(version, data[_RECORD_HEAD.size :], expires_at_ms, source_offset)
+    begin = _RECORD_HEAD.size + size
+    if begin > len(data):
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its correlation id")
+    return Stored(version, data[begin:], expires_at_ms, source_offset, data[_RECORD_HEAD.size : begin])
 
 
 def encode_progress(progress: Progress) -> bytes:

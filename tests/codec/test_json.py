@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from processor.codec import CodecOptions
 from processor.codec.json import DEPTH_MAX, JsonCodec
 from processor.errors import ConfigurationError, RecordRejected
 
@@ -175,7 +176,7 @@ def test_nesting_is_refused_beyond_max_depth_and_not_before(opening, closing, nu
     """At the limit a message is read and can be written; one level more is `too_deep`, thousands more as well."""
     levels = len(closing)
     for max_depth in (2, 10, 128, DEPTH_MAX):
-        codec = JsonCodec(max_depth)
+        codec = JsonCodec(CodecOptions(max_depth))
         fits = max_depth // levels
         own = codec.encode(codec.decode(opening * fits + number + closing * fits))
         assert own.strip() == b"".join(opening.split()) * fits + written + closing * fits
@@ -187,16 +188,16 @@ def test_nesting_is_refused_beyond_max_depth_and_not_before(opening, closing, nu
 def test_brackets_do_not_make_depth():
     """Many siblings, and brackets in strings, are not levels; an empty one at the bottom is."""
     record = {"a": [[1], *([] for _ in range(1000))], "s": "[{" * 1000}
-    assert JsonCodec(3).decode(orjson.dumps(record)) == record
+    assert JsonCodec(CodecOptions(3)).decode(orjson.dumps(record)) == record
     with pytest.raises(RecordRejected, match="too_deep"):
-        JsonCodec(3).decode(orjson.dumps({**record, "b": [[{}]]}))
+        JsonCodec(CodecOptions(3)).decode(orjson.dumps({**record, "b": [[{}]]}))
 
 
 @pytest.mark.parametrize("max_depth", [0, DEPTH_MAX + 1])
 def test_a_depth_that_could_not_be_written_is_a_configuration_error(max_depth):
     """What is read must be writable: orjson writes 254 levels."""
     with pytest.raises(ConfigurationError, match="1 to 254"):
-        JsonCodec(max_depth)
+        JsonCodec(CodecOptions(max_depth))
     deepest = CODEC.encode(json.loads("[" * DEPTH_MAX + "]" * DEPTH_MAX))
     assert len(deepest) == 2 * DEPTH_MAX
 

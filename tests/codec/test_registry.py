@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from processor.codec import load_codec
+from processor.codec import CodecOptions, load_codec
 from processor.codec.json import JsonCodec
 from processor.errors import ConfigurationError
 
@@ -22,7 +22,7 @@ def installed(tmp_path, monkeypatch):
     (tmp_path / "thirdparty_codec.py").write_text(
         "class Shout:\n"
         "    can_delta = False\n"
-        "    def __init__(self, mark='!'):\n        self.mark = mark\n"
+        "    def __init__(self, options):\n        self.mark = options.separator\n"
         "    def encode(self, value):\n        return (value.upper() + self.mark).encode()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -32,8 +32,8 @@ def installed(tmp_path, monkeypatch):
 
 def test_an_installed_codec_is_found_and_gets_its_options(installed):
     """Whoever declares the entry point has a message type; ours comes in the same way."""
-    assert load_codec("shout", mark="?").encode("hey") == b"HEY?"
-    codec = load_codec("jason", max_depth=3)
+    assert load_codec("shout", CodecOptions(separator="?")).encode("hey") == b"HEY?"
+    codec = load_codec("jason", CodecOptions(max_depth=3))
     assert isinstance(codec, JsonCodec)
     assert codec.max_depth == 3
 
