@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test lint bench bench-features fuzz lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -20,7 +20,7 @@ RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt pyproj
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt pyproject.toml | cksum | tr ' ' '-')
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60
 	$(BIN)/sowstream demo --seconds $(SECONDS)
@@ -45,6 +45,12 @@ lint-imports: $(DEV)
 
 bench: $(DEV) ## measure one worker beside the pass-through ceiling; ARGS="--rounds 5"
 	$(BIN)/python -m tests.benchmarks.throughput $(ARGS)
+
+bench-features: $(DEV) ## measure what each feature costs a worker; ARGS="--rounds 5"
+	$(BIN)/python -m tests.benchmarks.features $(ARGS)
+
+fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.

@@ -15,7 +15,7 @@ import time
 import urllib.request
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 import yaml
@@ -81,14 +81,14 @@ def broker(given: str | None) -> Iterator[str]:
         yield embedded.bootstrap
 
 
-def write_settings(directory: Path, name: str, bootstrap: str) -> Path:
-    """Settings of one worker that keeps its state in `directory`; everything else is as shipped."""
+def write_settings(directory: Path, name: str, bootstrap: str, **topic: Any) -> Path:
+    """Settings of one worker that keeps its state in `directory`; everything not said in `topic` is as shipped."""
     directory.mkdir()
     tree = {
         "application_id": name,
         "kafka": {"bootstrap.servers": bootstrap},
         "state_dir": str(directory / "state"),
-        "topics": {name: {"partitions": PARTITIONS}},
+        "topics": {name: {"partitions": PARTITIONS, **topic}},
         "runtime": {"metrics_port": free_port()},
     }
     file = directory / "sowstream.yaml"
