@@ -9,7 +9,7 @@ from processor.errors import UndeclaredOutput
 from processor.record import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from processor.api import Codec, State
     from processor.config import TopicConfig
@@ -25,7 +25,14 @@ _DETAIL_BYTES_MAX = 4096
 class TaskContext:
     """One partition's `Context`. What is forwarded waits here until the task hands it to the transaction."""
 
-    def __init__(self, pipeline: Pipeline, partition: int, codec: Codec, state: TransactionalState) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        partition: int,
+        codec: Codec,
+        state: TransactionalState,
+        on_reject: Callable[[Record, RejectReason, str], None] | None = None,
+    ) -> None:
         self.name = pipeline.name
         self.partition = partition
         self.topic: TopicConfig = pipeline.topic
@@ -35,6 +42,7 @@ class TaskContext:
         self.held_offset: int | None = None
         self.events: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
+        self._on_reject = on_reject
         self._source = pipeline.source
         self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles}
 
@@ -60,6 +68,8 @@ class TaskContext:
         ]
         self._outputs["dlq"].append((record.key, record.value, headers))
         self.rejected[reason] += 1
+        if self._on_reject is not None:
+            self._on_reject(record, reason, detail)
 
     def hold(self, offset: int | None) -> None:
         """Do not commit input positions above this offset."""

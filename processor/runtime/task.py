@@ -10,6 +10,7 @@ import structlog
 
 from processor.errors import ProcessorFailed, SowstreamError, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
+from processor.runtime.reject_limit import RejectLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,6 +77,7 @@ class Task:
         # record that fails alone is rejected by us, on the third sight of it.
         self._careful_until = -1
         self._failures: dict[int, str] = {}
+        self._limit = RejectLimit(pipeline, partition)
 
     def open(self, state: TransactionalState) -> None:
         """Take the partition's state, as it was left; it may lack the newest records."""
@@ -86,7 +88,8 @@ class Task:
         """The state is complete: begin processing at an input offset."""
         self._move("start")
         self.next_offset = self.committed_offset = offset
-        self._context = TaskContext(self.pipeline, self.partition, self._codec, self.state)
+        self._limit.rewound()
+        self._context = TaskContext(self.pipeline, self.partition, self._codec, self.state, self._limit.rejected)
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
         self._processor.init(self._context, self.pipeline.settings)
@@ -96,6 +99,7 @@ class Task:
 
         Raises:
             ProcessorFailed: it raised; the task is to be rewound.
+            Stop: too many records in a row were rejected.
         """
         self._context.now_ms = self._clock_ms()
         if records[0].offset <= self._careful_until:
@@ -104,8 +108,10 @@ class Task:
                     self._call([record])
                 else:
                     self._context.reject(record, "plugin_failed", detail)
+                self._limit.took([record])
         else:
             self._call(records)
+            self._limit.took(records)
         self.next_offset = records[-1].offset + 1
 
     def punctuate(self) -> None:
