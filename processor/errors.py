@@ -2,6 +2,7 @@
 
 SowstreamError
 ├── RecordRejected        this record goes to the dead-letter topic with its reason; the worker goes on
+│   └── PublishRejected   what a publisher who asked for an ack hears of it; at the worker it is over
 ├── TransactionAborted    drop what is staged, rewind to the last commit, go on
 │   ├── ProducerLost      the same, with a new producer
 │   └── ProcessorFailed   the same, one record at a time until the one it failed on is found
@@ -10,6 +11,7 @@ SowstreamError
 └── Stop                  end the process with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     ├── BrokerUnavailable     Kafka did not answer within the time given
+    ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
     ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
     └── UndeclaredOutput      a processor forwards to an output that it does not declare: no record is at fault
 """
@@ -34,6 +36,10 @@ class RecordRejected(SowstreamError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class PublishRejected(RecordRejected):
+    """A worker rejected what was published: it lies in the dead-letter topic with this reason."""
 
 
 class TransactionAborted(SowstreamError):
@@ -66,6 +72,10 @@ class ConfigurationError(Stop):
 
 class BrokerUnavailable(Stop):
     """Kafka did not answer within the time given."""
+
+
+class AcksMissing(Stop):
+    """Acks that were asked for have not come; what became of the records is not known."""
 
 
 class RestoreStalled(Stop):

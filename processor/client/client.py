@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
+from processor.client.acks import Ack
 from processor.client.message import Message
 from processor.client.options import refuse_not_yet
+from processor.client.outstanding import OnAck
 from processor.client.publishing import Publishing
 from processor.client.reading import Reading
 from processor.client.subscription import Subscription
@@ -26,7 +29,8 @@ _FLUSH_AFTER_ERROR_S = 5.0
 class Client:
     """A connection to one cluster. The names are those of AMPS' client.
 
-    Publishing methods may be called from any thread. A subscription belongs to the thread that iterates over it.
+    Publishing methods may be called from any thread. A subscription belongs to the thread that iterates over it. Acks
+    are read on a thread of their own, which starts with the first command that asks for one.
     """
 
     def __init__(self, name: str, config: Config | None = None) -> None:
@@ -41,9 +45,9 @@ class Client:
         """
         self.name = name
         self.config = load() if config is None else config
-        admin = Admin(self.config.kafka)
-        self._lookup = TopicLookup(admin)
-        self._reading = Reading(self.config, admin, self._lookup, name=name)
+        self._admin = Admin(self.config.kafka)
+        self._lookup = TopicLookup(self._admin)
+        self._reading = Reading(self.config, self._admin, self._lookup, name=name)
         self._publishing: Publishing | None = None
         self._lock = threading.Lock()
 
@@ -58,65 +62,141 @@ class Client:
             return
         self._reading.close()
         # What went wrong first is what the caller must hear of; what was sent still gets a moment to arrive.
-        with contextlib.suppress(Stop):
-            self.flush(_FLUSH_AFTER_ERROR_S)
+        if self._publishing is not None:
+            with contextlib.suppress(Stop):
+                self._publishing.deliver(_FLUSH_AFTER_ERROR_S)
+            self._publishing.close()
 
     def publish(
         self,
         topic: str,
         data: Value,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
         *,
+        ack: str | None = None,
+        on_ack: OnAck | None = None,
+        sequence: int | None = None,
+        expiration: float | None = None,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
         on_delivery: Delivered | None = None,
-    ) -> None:
+    ) -> Future[Ack] | None:
         """Store a whole record, in place of the one before.
 
         Args:
             topic: the SOW topic.
             data: a parsed value, or `bytes` that are a message already and are sent as they are.
-            key: the SOW key; None: made of the key fields in the data.
-            headers: more headers.
-            on_delivery: told when Kafka has it, or what went wrong; without it `flush` raises what went wrong.
+            key: the SOW key; None: made of the key fields in the data. A topic with `key: explicit` needs it.
+            headers: more headers; they travel on to subscribers.
+            ack: the acks to wait for: `persisted`, or several such as `processed,persisted`.
+            on_ack: told each of them, on the thread that reads acks: it must be quick and not wait for anything; it
+                may publish. What it raises is logged.
+            sequence: the publisher's own growing number. Of what the client named `name` sends to one partition, a
+                worker takes only what is above all before, so that a publisher may repeat after a crash what it is
+                not sure of; one process at a time may use the name so. Without it, commands that want acks are
+                numbered from 1 under a name of this instance's own, `<name>-<8 hex digits>`: then two processes with
+                one name do not drop each other's records.
+            expiration: seconds until the record expires, counted anew by each update; 0 is never. None: the topic's.
+            correlation_id: passed on to subscribers; base64 characters only.
+            command_id: what its acks call it.
+            on_delivery: told when Kafka has it, or what went wrong; without it and without `ack`, `flush` raises what
+                went wrong. It runs within any publish or flush, or on the thread that reads acks.
+
+        Returns:
+            With `ack`, a future of the last ack: of `persisted` before `completed`, `processed` and `received`. It
+            fails with PublishRejected if a worker rejects the record, with a Stop if Kafka does not take it, and with
+            AcksMissing if the client is closed before. Its callbacks run where `on_ack` does.
 
         Raises:
             RecordRejected: the data has no key, or cannot be written. Nothing was sent.
-            ConfigurationError: no such topic.
+            ConfigurationError: no such topic, header or ack type.
+            AcksMissing: 100,000 commands wait for acks, and none has come for a minute.
         """
-        self._sender().send("publish", topic, data, key=key, headers=headers, on_delivery=on_delivery)
+        return self._sender().send(
+            "publish",
+            topic,
+            data,
+            key=key,
+            headers=headers,
+            on_delivery=on_delivery,
+            ack=ack,
+            on_ack=on_ack,
+            sequence=sequence,
+            expiration=expiration,
+            correlation_id=correlation_id,
+            command_id=command_id,
+        )
 
     def delta_publish(
         self,
         topic: str,
         data: Value,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
         *,
+        ack: str | None = None,
+        on_ack: OnAck | None = None,
+        sequence: int | None = None,
+        expiration: float | None = None,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
         on_delivery: Delivered | None = None,
-    ) -> None:
-        """Merge changes into a record. Arguments and errors as `publish`."""
-        self._sender().send("delta_publish", topic, data, key=key, headers=headers, on_delivery=on_delivery)
+    ) -> Future[Ack] | None:
+        """Merge changes into a record. Arguments, future and errors as `publish`."""
+        return self._sender().send(
+            "delta_publish",
+            topic,
+            data,
+            key=key,
+            headers=headers,
+            on_delivery=on_delivery,
+            ack=ack,
+            on_ack=on_ack,
+            sequence=sequence,
+            expiration=expiration,
+            correlation_id=correlation_id,
+            command_id=command_id,
+        )
 
     def sow_delete(
         self,
         topic: str,
         key: str,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
         *,
+        ack: str | None = None,
+        on_ack: OnAck | None = None,
+        sequence: int | None = None,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
         on_delivery: Delivered | None = None,
-    ) -> None:
-        """Remove a record.
-
-        Raises:
-            ConfigurationError: no such topic.
-        """
-        self._sender().send("sow_delete", topic, None, key=key, headers=headers, on_delivery=on_delivery)
+    ) -> Future[Ack] | None:
+        """Remove a record. Arguments, future and errors as `publish`."""
+        return self._sender().send(
+            "sow_delete",
+            topic,
+            None,
+            key=key,
+            headers=headers,
+            on_delivery=on_delivery,
+            ack=ack,
+            on_ack=on_ack,
+            sequence=sequence,
+            correlation_id=correlation_id,
+            command_id=command_id,
+        )
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until Kafka has all that was published.
+        """Wait until Kafka has all that was published, and every ack asked for has come.
+
+        Args:
+            timeout_s: the longest wait, for both together. None: for Kafka without end, for acks until none has come
+                for a minute.
 
         Raises:
-            BrokerUnavailable: not in time.
+            BrokerUnavailable: Kafka has not taken it in time.
+            AcksMissing: acks have not come in time. They may still: flush again, or start a worker.
             Stop: something was not delivered.
         """
         if self._publishing is not None:
@@ -214,17 +294,28 @@ class Client:
         return self._reading.subscription(topic, options, snapshot=True, live=True, delta=True, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Send what is still to be sent, and end all subscriptions.
+        """Send what is still to be sent, wait for acks as `flush`, and end all subscriptions.
 
         Raises:
+            AcksMissing: acks have not come; their futures fail with this too.
             Stop: something was not delivered.
         """
         self._reading.close()
-        self.flush()
+        if self._publishing is None:
+            return
+        try:
+            self.flush()
+        finally:
+            self._publishing.close()
+            self._publishing = None
 
     def _sender(self) -> Publishing:
         """Made with the first publish: a subscriber needs no producer."""
-        with self._lock:
-            if self._publishing is None:
-                self._publishing = Publishing(self.config, self._lookup)
-            return self._publishing
+        made = self._publishing
+        if made is None:
+            with self._lock:
+                made = self._publishing
+                if made is None:
+                    made = Publishing(self.config, self._admin, self._lookup, name=self.name)
+                    self._publishing = made
+        return made

@@ -22,6 +22,18 @@ class Envelope:
         """Parse a record that a worker wrote."""
         return self._codec.decode_own(value)
 
+    def decode_delta(self, record: Record) -> Value:
+        """Parse a delta that a worker wrote; some message types say part of it in the headers."""
+        value = record.value or b""
+        if self._codec.uses_headers:
+            return self._codec.decode_command(value, record.headers or [], is_delta=self._codec.can_delta)
+        return self._codec.decode_own(value)
+
+    @property
+    def can_delta(self) -> bool:
+        """False for message types that carry whole records only: then a delta subscription tells those."""
+        return self._codec.can_delta
+
     def mark(self, command: MessageCommand) -> Message:
         """The beginning or the end of a group."""
         return Message(command, self._topic)
@@ -46,7 +58,7 @@ class Envelope:
             delta,
             None if version is None else int(version),
             _iso(record.timestamp_ms) if self._options.timestamp else None,
-            header_text(record.headers, "correlation_id"),
+            header_text(record.headers, Name.CORRELATION_ID),
             reason,
             removed,
         )

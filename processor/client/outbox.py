@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,14 +14,22 @@ from processor.merge import KeyFields
 from processor.record import OUR_HEADERS, Command, Headers, Name, Value
 from processor.topics import topic_name
 
-_OURS_ALONE: Final = OUR_HEADERS - {
-    Name.REMOVE,
-    Name.EXPIRATION,
-    Name.CORRELATION_ID,
-    Name.FIELDS,
-    Name.ALLOW_MERGE,
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    Name.COMMAND: "call publish, delta_publish or sow_delete",
+    Name.SOW_KEY: "give key=",
+    Name.CLIENT: "it goes with sequence=, and is the client's name",
+    Name.SEQUENCE: "give sequence=",
+    Name.ACK_TYPE: "give ack=",
+    Name.COMMAND_ID: "give command_id=",
 }
-"""Headers that the worker writes, or that have an argument of their own."""
+"""Headers that a publisher sets by another way."""
+
+_ALLOWED: Final = frozenset((Name.REMOVE, Name.EXPIRATION, Name.CORRELATION_ID, Name.FIELDS, Name.ALLOW_MERGE))
+"""Headers of ours that a publisher may give by name."""
+
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/=_-]*")
+
+_COMMAND_ID_MAX: Final = 1024
 
 
 class Outbox:
@@ -32,7 +42,15 @@ class Outbox:
         self._key_fields = KeyFields(settings.key_fields)
 
     def record(
-        self, command: Command, data: Value, key: str | None, headers: Mapping[str, str] | None
+        self,
+        command: Command,
+        data: Value,
+        key: str | None,
+        headers: Mapping[str, str | bytes] | None,
+        *,
+        expiration: float | None = None,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
     ) -> tuple[bytes, bytes | None, Headers | None]:
         """The Kafka key, value and headers of one command.
 
@@ -41,41 +59,88 @@ class Outbox:
             data: a parsed value, or `bytes` that are a message already and travel as they are.
             key: the SOW key; None: made of the key fields in the data.
             headers: more headers.
+            expiration: seconds to live; 0 is never.
+            correlation_id: passed on to subscribers.
+            command_id: what acks call the command.
 
         Raises:
-            RecordRejected: there is no key, or what must be parsed or written cannot be.
+            RecordRejected: there is no key, what must be parsed or written cannot be, or an argument has no meaning.
             ConfigurationError: a header that is not a publisher's to give.
         """
+        said: Headers = [] if headers is None else _given(headers)
+        if expiration is not None:
+            said.append((Name.EXPIRATION, _seconds(expiration)))
+        if correlation_id is not None:
+            said.append((Name.CORRELATION_ID, _base64(correlation_id)))
+        if command_id is not None:
+            said.append((Name.COMMAND_ID, _named(command_id)))
         if key is None:
-            key = self._key(self._codec.decode(data) if isinstance(data, bytes) else data)
-        # A tombstone says sow_delete by itself; any other command is said only where it is not the usual one.
-        is_said = command not in (self._default_command, "sow_delete")
-        value = None if command == "sow_delete" else self._value(data)
-        return key.encode(), value, self._headers(command if is_said else None, headers)
+            key = self._key(command, data, said)
+        value: bytes | None = None
+        if command != "sow_delete":
+            value = data if isinstance(data, bytes) else self._written(command, data, said)
+            if command != self._default_command:
+                said.append((Name.COMMAND, command.encode()))
+        # A tombstone says sow_delete by itself.
+        return key.encode(), value, said or None
 
-    def _value(self, data: Value) -> bytes:
-        if isinstance(data, bytes):
-            return data
+    def _written(self, command: Command, data: Value, said: Headers) -> bytes:
+        """The message; what it needs besides goes to the headers."""
         try:
-            return self._codec.encode(data)
+            if command == "publish" or not self._codec.uses_headers:
+                return self._codec.encode(data)
+            value, headers = self._codec.encode_delta(data)
         except TypeError as error:
             raise RecordRejected("undecodable", str(error)) from None
+        said += headers
+        return value
 
-    def _key(self, record: Value) -> str:
-        if type(record) is not dict:
+    def _key(self, command: Command, data: Value, said: Headers) -> str:
+        """The key, made of the message."""
+        if not self._key_fields.pointers:
+            raise RecordRejected("missing_key", "the topic's key is explicit: each message needs one, by key=")
+        if isinstance(data, bytes):
+            codec = self._codec
+            is_delta = command == "delta_publish"
+            data = codec.decode_command(data, said, is_delta=is_delta) if codec.uses_headers else codec.decode(data)
+        if type(data) is not dict:
             raise RecordRejected("not_an_object", "a record is an object; this message is not")
-        text = self._key_fields.text(record)
+        text = self._key_fields.text(data)
         if text is None:
             fields = ", ".join(self._key_fields.pointers)
             raise RecordRejected("missing_key", f"the message lacks a key field; the topic's are {fields}")
         return text
 
-    def _headers(self, command: Command | None, given: Mapping[str, str] | None) -> Headers | None:
-        headers: Headers = []
-        for name, value in (given or {}).items():
-            if name in _OURS_ALONE:
-                raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
-            headers.append((name, value.encode()))
-        if command is not None:
-            headers.append((Name.COMMAND, command.encode()))
-        return headers or None
+
+def _given(headers: Mapping[str, str | bytes]) -> Headers:
+    """The headers that the caller gives by name."""
+    said: Headers = []
+    for name, value in headers.items():
+        if name in _ARGUMENTS:
+            raise ConfigurationError(f"header {name!r} is not given by name; {_ARGUMENTS[name]}")
+        if name in OUR_HEADERS and name not in _ALLOWED:
+            raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
+        said.append((name, value if isinstance(value, bytes) else value.encode()))
+    return said
+
+
+def _seconds(expiration: float) -> bytes:
+    """Seconds to a thousandth; a time that is not 0 does not become 0."""
+    if not 0 <= expiration < math.inf:
+        raise RecordRejected("bad_header", f"expiration is {expiration!r}; it is seconds to live, or 0 for never")
+    if expiration == int(expiration):
+        return b"%d" % int(expiration)
+    return f"{max(expiration, 0.001):.3f}".encode()
+
+
+def _base64(correlation_id: str) -> bytes:
+    if _BASE64.fullmatch(correlation_id) is None:
+        raise RecordRejected("bad_header", f"correlation_id {correlation_id!r:.100} has other than base64 characters")
+    return correlation_id.encode()
+
+
+def _named(command_id: str) -> bytes:
+    named = command_id.encode()
+    if not 0 < len(named) <= _COMMAND_ID_MAX:
+        raise RecordRejected("bad_header", f"command_id has {len(named)} bytes; 1 to {_COMMAND_ID_MAX} are allowed")
+    return named

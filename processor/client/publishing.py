@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 
+from processor.client.acknowledged import Acknowledged, Asked
+from processor.client.acks import Ack, ack_types
 from processor.client.outbox import Outbox
+from processor.client.outstanding import OnAck
 from processor.client.topics import TopicLookup
 from processor.codec import codec_of
 from processor.config import Config, TopicConfig, unknown_name
 from processor.errors import ConfigurationError
+from processor.kafka.admin import Admin
 from processor.kafka.publisher import Delivered, Publisher
 from processor.record import Command, Value
 
@@ -16,12 +22,13 @@ from processor.record import Command, Value
 class Publishing:
     """The publishing half of a client. Any thread."""
 
-    def __init__(self, config: Config, lookup: TopicLookup) -> None:
+    def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str) -> None:
         self._config = config
         self._lookup = lookup
         self._publisher = Publisher(config.kafka)
         self._outboxes: dict[str, Outbox] = {}
         self._checked: set[str] = set()
+        self._acknowledged = Acknowledged(config, admin, lookup, self._publisher, name=name)
 
     def send(
         self,
@@ -30,32 +37,59 @@ class Publishing:
         data: Value,
         *,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
         on_delivery: Delivered | None = None,
-    ) -> None:
-        """Send one command; `data` means nothing to `sow_delete`, which needs a key.
-
-        Raises:
-            RecordRejected: the data has no key, or cannot be written or sent. Nothing was sent.
-            ConfigurationError: no such topic, or a header that is not a publisher's.
-        """
+        ack: str | None = None,
+        on_ack: OnAck | None = None,
+        sequence: int | None = None,
+        expiration: float | None = None,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
+    ) -> Future[Ack] | None:
+        """Send one command; `data` means nothing to `sow_delete`, which needs a key. Else as `Client.publish`."""
         outbox = self._outboxes.get(topic)
         if outbox is None:
             settings = publishable(self._config, topic)
             outbox = self._outboxes[topic] = Outbox(topic, settings, codec_of(self._config, topic))
-        record = outbox.record(command, data, key, headers)
+        record = outbox.record(
+            command,
+            data,
+            key,
+            headers,
+            expiration=expiration,
+            correlation_id=correlation_id,
+            command_id=command_id,
+        )
+        types = () if ack is None else ack_types(ack)
+        if on_ack is not None and not types:
+            raise ConfigurationError("on_ack is told acks; ask for some, such as ack='persisted'")
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
+        if types or sequence is not None:
+            asked = Asked(types, on_ack, sequence, command_id)
+            return self._acknowledged.send(topic, outbox.kafka_topic, record, asked, on_delivery)
         self._publisher.send(outbox.kafka_topic, *record, on_delivery)
+        return None
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until Kafka has all that was sent.
+        """Wait until Kafka has all that was sent, and all acks asked for have come.
 
         Raises:
-            BrokerUnavailable: not in time.
+            BrokerUnavailable: Kafka does not take it in time.
+            AcksMissing: acks do not come in time.
             Stop: something was not delivered.
         """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._publisher.flush(timeout_s)
+        self._acknowledged.wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+
+    def deliver(self, timeout_s: float) -> None:
+        """Wait until Kafka has all that was sent; acks are not waited for. Errors as `flush`."""
+        self._publisher.flush(timeout_s)
+
+    def close(self) -> None:
+        """End the thread that reads acks; futures that are not done fail."""
+        self._acknowledged.close()
 
     def _check(self, topic: str, kafka_topic: str) -> None:
         """Make sure that the topic exists and splits keys as the settings say; asked once."""

@@ -85,8 +85,8 @@ class WrittenDeltas:
         return self._envelope.message(
             "publish",
             record,
-            self._envelope.decode(record.value),
-            delta=kind != "insert",
+            self._envelope.decode_delta(record),
+            delta=kind != "insert" and self._envelope.can_delta,
             removed=() if pointers is None else tuple(json.loads(pointers)),
         )
 
@@ -132,6 +132,8 @@ class ComputedDeltas:
         if self._options.no_empties and not change.delta and not change.removed:
             return None
         self._unseen.discard(key)
+        if not self._envelope.can_delta:
+            return self._envelope.message("publish", record, new)
         data = self._key_fields.with_delta(new, change.delta)
         return self._envelope.message("publish", record, data, delta=True, removed=tuple(change.removed))
 

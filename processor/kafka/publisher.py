@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Delivered: TypeAlias = "Callable[[Stop | None], None]"
 """Told once for each record, with None when Kafka has it, or with what went wrong."""
 
+CHOSEN_BY_KEY: Final = -1
+"""The key's hash chooses the partition: librdkafka's RD_KAFKA_PARTITION_UA."""
+
 _ROOM_WAIT_S = 0.05
 _FLUSH_SLICE_S = 0.1
 
@@ -28,13 +32,15 @@ _FLUSH_SLICE_S = 0.1
 class Publisher:
     """One idempotent producer: the order within a partition is kept, nothing is sent twice.
 
-    `send` and `flush` may be called from several threads. Delivery callbacks run within either.
+    All may be called from several threads. Delivery callbacks run within `send`, `flush`, `serve` and `wait_for_room`.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._producer = Producer(properties.producer(kafka))
         self._failures = 0
         self._first_failure: Stop | None = None
+        # Held while another thread than a sender tells of deliveries. A callback may flush.
+        self._serving = threading.RLock()
 
     @property
     def pending(self) -> int:
@@ -55,20 +61,50 @@ class Publisher:
             RecordRejected: `too_large`: Kafka would not take it.
             Stop: the producer cannot go on.
         """
+        while not self.try_send(topic, key, value, headers, on_delivery):
+            self.wait_for_room()
+        self._producer.poll(0)
+
+    def try_send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        on_delivery: Delivered | None = None,
+        *,
+        partition: int = CHOSEN_BY_KEY,
+    ) -> bool:
+        """Hand a record over, to a partition if one is named; False if the queue is full. No callback runs.
+
+        Raises:
+            RecordRejected: `too_large`: Kafka would not take it.
+            Stop: the producer cannot go on.
+        """
         if value is not None and len(value) > MESSAGE_MAX_BYTES:
             raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
         told = self._note if on_delivery is None else _telling(topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
-        while True:
+        try:
+            produce(topic, value, key, partition, headers=headers, on_delivery=told)
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise failure.stop(error, f"publishing to {topic}") from error
+        return True
+
+    def wait_for_room(self) -> None:
+        """Wait a moment for the queue to the broker to move."""
+        self._producer.poll(_ROOM_WAIT_S)
+
+    def serve(self) -> None:
+        """Tell of deliveries that nobody has been told of yet, unless another thread is at it."""
+        # Not to wait for it: its callback may wait for the acks that this thread brings.
+        if self._serving.acquire(blocking=False):
             try:
-                produce(topic, value, key, headers=headers, on_delivery=told)
-            except BufferError:
-                self._producer.poll(_ROOM_WAIT_S)
-            except KafkaException as error:
-                raise failure.stop(error, f"publishing to {topic}") from error
-            else:
-                break
-        self._producer.poll(0)
+                self._producer.poll(0)
+            finally:
+                self._serving.release()
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until Kafka has everything that was sent.
@@ -85,6 +121,8 @@ class Publisher:
                     f"Kafka has not acknowledged {left} records within {timeout_s:g} s; flush again to wait on, "
                     "`sowstream doctor` looks closer"
                 )
+        with self._serving:  # What another thread is just telling is told.
+            pass
         count, first = self._failures, self._first_failure
         self._failures, self._first_failure = 0, None
         if first is not None:
