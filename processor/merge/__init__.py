@@ -6,29 +6,37 @@ Three promises of every function here:
 - A `Change` **shares** its values with the record and the delta it came from. Encode it before the record is merged
   into again.
 - Names and values are compared strictly: `1`, `1.0`, `True` and `"1"` are four values, so are `0.0` and `-0.0`.
+
+Sequence groups and merge rules come before a merge and change the delta: `compile_rules` once, then for each delta
+`rules(record, delta)`, which returns how many groups it was too late for, then `merge` or `insert` as without them.
 """
 
 from processor.merge.apply import apply_delta
 from processor.merge.conflation import Touched, conflated_delta, touch
 from processor.merge.diff import diff
+from processor.merge.field_rule import rule_names
 from processor.merge.fold import Merge, compile_merge, insert, merge
 from processor.merge.key import KeyFields
 from processor.merge.policy import MergePolicy
 from processor.merge.remove import remove_paths
+from processor.merge.rules import Rules, compile_rules
 from processor.merge.same import same
 
 __all__ = [
     "KeyFields",
     "Merge",
     "MergePolicy",
+    "Rules",
     "Touched",
     "apply_delta",
     "compile_merge",
+    "compile_rules",
     "conflated_delta",
     "diff",
     "insert",
     "merge",
     "remove_paths",
+    "rule_names",
     "same",
     "touch",
 ]

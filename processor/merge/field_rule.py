@@ -1,0 +1,102 @@
+"""Finds merge rules by entry point, and applies one at its path in a delta."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from importlib.metadata import entry_points
+from typing import Final, cast
+
+from processor.config import unknown_name
+from processor.errors import ConfigurationError, RecordRejected
+from processor.merge import builtin_rules
+from processor.merge.builtin_rules import Rule
+from processor.merge.pointer import names
+from processor.record import Value
+
+GROUP: Final = "sowstream.merge_rules"
+"""The entry-point group: the name is what `merge_rules` says, the object a `Rule`; `builtin_rules` says what one is."""
+
+
+class FieldRule:
+    """One merge rule at its path."""
+
+    __slots__ = ("_begin", "_last", "_name", "_parents", "_path", "_pointer", "_rule", "_trusted")
+
+    def __init__(self, pointer: str, name: str) -> None:
+        """Find the rule.
+
+        Raises:
+            ConfigurationError: there is no such rule, or it cannot be imported.
+        """
+        self._pointer, self._name, self._path = pointer, name, names(pointer)
+        *self._parents, self._last = self._path
+        self._rule = load_rule(name)
+        self._begin = getattr(self._rule, "begin", None)
+        self._trusted = getattr(self._rule, "__module__", None) == builtin_rules.__name__
+
+    def apply(self, record: Value, delta: Value) -> None:
+        """Put what the rule makes of the record's value and the delta's into the delta, in place.
+
+        Raises:
+            RecordRejected: `schema_mismatch` or whatever the rule says, with the path; `plugin_failed` if it raises
+                anything else.
+        """
+        for name in self._parents:
+            delta = delta.get(name)
+            if type(delta) is not dict:
+                return
+            record = record.get(name)
+            if type(record) is not dict:
+                record = {}
+        last = self._last
+        new = delta.get(last)
+        if new is None:
+            return
+        old = record.get(last)
+        try:
+            if old is not None:
+                value = self._rule(old if self._trusted else _own(old), new)
+            elif self._begin is not None:
+                value = self._begin(new)
+            else:
+                return
+        except RecordRejected as error:
+            raise RecordRejected(error.reason, f"{self._pointer}, merge rule {self._name}: {error.detail}") from None
+        except Exception as error:
+            raise RecordRejected(
+                "plugin_failed", f"merge rule {self._name} at {self._pointer}: {type(error).__name__}: {error}"
+            ) from error
+        if value is old:
+            # The record has it: there is nothing to merge, and a value must not be merged into itself.
+            del delta[last]
+        else:
+            delta[last] = _own(value) if type(value) is dict else value
+
+
+def rule_names() -> list[str]:
+    """The merge rules that are installed, sorted."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def load_rule(name: str) -> Rule:
+    """Find a merge rule.
+
+    Raises:
+        ConfigurationError: there is no such rule, or it cannot be imported, or is no function.
+    """
+    for point in entry_points(group=GROUP, name=name):
+        try:
+            rule = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(
+                f"merge rule {name!r}: {point.value} cannot be loaded: {error}; install what it needs"
+            ) from error
+        if not callable(rule):
+            raise ConfigurationError(f"merge rule {name!r}: {point.value} is no function (old, new) -> value")
+        return cast("Rule", rule)
+    raise ConfigurationError(unknown_name("merge rule", name, rule_names()))
+
+
+def _own(value: Value) -> Value:
+    """A copy of an object or array: what a plug-in changes must not be the record behind the merge's back."""
+    return deepcopy(value) if type(value) in (dict, list) else value
