@@ -32,9 +32,9 @@ from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from processor.api import Headers, Processor, State, Value
+    from processor.api import Headers, Marks, Outgoing, Processor, State, Value
     from processor.topics import Role
 
 _CACHE_BYTES = 1024 * 1024
@@ -142,6 +142,7 @@ class ProcessorTestDriver:
                 self._roll_back()
             else:
                 self._emit()
+        self._look_for_more()
 
     def advance_time(self, ms: int) -> None:
         """Move the clock, then punctuate, once."""
@@ -153,6 +154,8 @@ class ProcessorTestDriver:
         """Commit the outputs and the input position; the state follows."""
         task = self._task
         offset = max(task.committable_offset, task.committed_offset)
+        if task.marks is not None:
+            self._send("mark", [(name, value, []) for name, value in task.marks.staged])
         sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
         task.committed(offset)
         events, rejections = task.take_counts()
@@ -205,6 +208,17 @@ class ProcessorTestDriver:
         return self._task.state
 
     @property
+    def marks(self) -> Marks:
+        """What the processor sees of its marks.
+
+        Raises:
+            LookupError: it declares no output for them.
+        """
+        if self._task.marks is None:
+            raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'mark'")
+        return self._task.marks
+
+    @property
     def committed_offset(self) -> int:
         """The input offset at which a successor would begin."""
         return self._task.committed_offset
@@ -225,7 +239,17 @@ class ProcessorTestDriver:
                 assert record.key is not None, "a SOW record has a key"
                 changes[record.key] = stored_from(record)
         state.restore(changes, sow.end, self.now_ms)
+        if (marks := self._task.marks) is not None:
+            log = self._logs["mark"]
+            news = [(record.key or b"", record.value) for record in log.committed if record.offset >= marks.position]
+            marks.restore(news, log.end)
         self._task.start(offset)
+        self._look_for_more()
+
+    def _look_for_more(self) -> None:
+        """Tell the end of the input where it is reached, as Kafka does."""
+        if self._task.next_offset >= len(self.input):
+            self._task.reached_end()
 
     def _roll_back(self) -> None:
         self._finish_aborted()
@@ -240,12 +264,14 @@ class ProcessorTestDriver:
     def _emit(self) -> None:
         """Send what the processor forwarded, in the open transaction."""
         for role, outgoing in self._task.take_outputs().items():
-            log = self._logs[role]
-            for key, value, headers in outgoing:
-                log.send(key, value, headers, self.now_ms)
-            if role == "sow":
-                self._task.await_delivery()
-                self._task.delivered(log.end - 1)
+            self._send(role, outgoing)
+
+    def _send(self, role: Role, outgoing: Sequence[Outgoing]) -> None:
+        log = self._logs[role]
+        for key, value, headers in outgoing:
+            log.send(key, value, headers, self.now_ms)
+        if outgoing and role in {"sow", "mark"}:
+            self._task.await_delivery(role)(log.end - 1)
 
     def _append(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
         self.input.append(Record(key, value, headers or None, len(self.input), self.now_ms))

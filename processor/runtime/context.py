@@ -1,4 +1,4 @@
-"""What a processor sees of the runtime: its state, its outputs, the clock; and what it asked for."""
+"""What a processor sees of the runtime: its state and marks, its outputs, the clock; and what it asked for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from processor.record import Name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from processor.api import Codec, State
+    from processor.api import Codec, Marks, State
     from processor.config import TopicConfig
     from processor.record import Headers, Outgoing, Record, RejectReason
     from processor.runtime.pipeline import Pipeline
+    from processor.state.marks import TransactionalMarks
     from processor.state.transactional import TransactionalState
     from processor.topics import Role
 
@@ -31,6 +32,7 @@ class TaskContext:
         partition: int,
         codec: Codec,
         state: TransactionalState,
+        marks: TransactionalMarks | None = None,
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
     ) -> None:
         self.name = pipeline.name
@@ -38,13 +40,16 @@ class TaskContext:
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
         self.state: State = state
+        self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0
+        self.stream_time_ms = 0
         self.held_offset: int | None = None
         self.events: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self._on_reject = on_reject
         self._source = pipeline.source
-        self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles}
+        # Marks go out through `marks` alone, or nobody would know which ones are committed.
+        self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
 
     def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send one record to an output."""
@@ -55,7 +60,8 @@ class TaskContext:
         try:
             self._outputs[output].extend(records)
         except KeyError:
-            raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which its `outputs` do not declare") from None
+            why = "is written through `marks` alone" if output == "mark" else "its `outputs` do not declare"
+            raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which {why}") from None
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
         """Send an input record to the dead-letter topic, whole, with the reason."""
@@ -85,6 +91,26 @@ class TaskContext:
         for role in taken:
             self._outputs[role] = []
         return taken
+
+
+class _NoMarks:
+    """The marks of a processor that declares no output for them."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+
+    def get(self, name: bytes) -> bytes | None:
+        """There is none, and there cannot be one."""
+        raise self._error(name)
+
+    def put(self, name: bytes, value: bytes) -> None:  # noqa: ARG002
+        """It would be lost."""
+        raise self._error(name)
+
+    def _error(self, name: bytes) -> UndeclaredOutput:
+        return UndeclaredOutput(
+            f"{self._processor} uses the mark {name!r}, and its `outputs` declare no output of role 'mark'"
+        )
 
 
 def _cut(detail: str) -> bytes:

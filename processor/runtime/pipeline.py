@@ -70,6 +70,11 @@ class Pipeline(NamedTuple):
             repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
         )
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether the plug-in keeps marks."""
+        return "mark" in self.roles
+
     def output(self, role: Role) -> str:
         """The Kafka topic behind an output."""
         return topic_name(self.name, role)

@@ -13,7 +13,7 @@ def stored_from(record: Record) -> Stored | None:
     """
     if record.value is None:
         return None
-    version, expires_at_ms, source_offset = 0, 0, -1
+    version, expires_at_ms, source_offset, correlation_id = 0, 0, -1, b""
     for name, text in record.headers or ():
         if name == Name.VERSION:
             version = int(text or b"")
@@ -21,4 +21,6 @@ def stored_from(record: Record) -> Stored | None:
             expires_at_ms = int(text or b"")
         elif name == Name.SOURCE:
             source_offset = int((text or b"").rpartition(b"/")[2])
-    return Stored(version, record.value, expires_at_ms, source_offset)
+        elif name == Name.CORRELATION_ID:
+            correlation_id = text or b""
+    return Stored(version, record.value, expires_at_ms, source_offset, correlation_id)

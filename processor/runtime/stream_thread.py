@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
     from processor.kafka.message import Message
     from processor.kafka.transactional_producer import TransactionalProducer
+    from processor.record import Outgoing
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
@@ -164,8 +165,7 @@ class StreamThread:
         for role, outgoing in task.take_outputs().items():
             topic = self._pipeline.output(role)
             if role == "sow":
-                task.await_delivery()
-                size = self._producer.send_marked(topic, task.partition, outgoing, task.delivered)
+                size = self._producer.send_marked(topic, task.partition, outgoing, task.await_delivery(role))
             else:
                 chosen = None if role in self._pipeline.repartitioned else task.partition
                 size = self._producer.send(topic, chosen, outgoing)
@@ -173,8 +173,16 @@ class StreamThread:
             count += len(outgoing)
         return count
 
+    def _emit_marks(self, task: Task) -> None:
+        """Hand the changed marks to the transaction: the last value of each."""
+        if task.marks is not None and task.marks.has_staged:
+            records: list[Outgoing] = [(name, value, []) for name, value in task.marks.staged]
+            topic = self._pipeline.output("mark")
+            size = self._producer.send_marked(topic, task.partition, records, task.await_delivery("mark"))
+            self._metrics.emitted("mark", len(records), size)
+
     def _uncommitted(self) -> bool:
-        return any(task.committable_offset > task.committed_offset for task in self._running())
+        return any(task.has_uncommitted for task in self._running())
 
     def _commit(self) -> None:
         """Commit outputs and input offsets in one transaction, then let the states follow."""
@@ -183,6 +191,8 @@ class StreamThread:
             # All positions, also those that did not move: they carry the proof that we are still a member.
             offsets = {task.partition: max(task.committable_offset, task.committed_offset) for task in tasks}
             began_s = time.monotonic()
+            for task in tasks:
+                self._emit_marks(task)
             self._producer.commit(self._pipeline.source, offsets, self._consumer.group_metadata())
             self._metrics.committed(time.monotonic() - began_s)
             for task in tasks:

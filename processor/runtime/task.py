@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -11,6 +12,7 @@ import structlog
 from processor.errors import ProcessorFailed, SowstreamError, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
 from processor.runtime.reject_limit import RejectLimit
+from processor.state.marks import TransactionalMarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,13 +64,14 @@ class Task:
         self.partition = partition
         self.task_state = TaskState.CREATED
         self.state: TransactionalState
+        self.marks = TransactionalMarks() if pipeline.has_marks else None
+        """What lasts besides the records; None for a processor that declares no output for it."""
         self.next_offset = -1
         """The input offset after the last record given to the processor."""
         self.committed_offset = -1
         """The input position that Kafka has for us."""
-        self.sow_offset: int | None = None
-        """The SOW offset of the last record delivered in the open transaction."""
-        self._awaited = False
+        self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
+        self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
         self._codec = codec
         self._clock_ms = clock_ms or _wall_clock_ms
         self._processor: Processor
@@ -88,8 +91,11 @@ class Task:
         """The state is complete: begin processing at an input offset."""
         self._move("start")
         self.next_offset = self.committed_offset = offset
+        self._is_at_end = False
         self._limit.rewound()
-        self._context = TaskContext(self.pipeline, self.partition, self._codec, self.state, self._limit.rejected)
+        self._context = TaskContext(
+            self.pipeline, self.partition, self._codec, self.state, self.marks, self._limit.rejected
+        )
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
         self._processor.init(self._context, self.pipeline.settings)
@@ -102,6 +108,7 @@ class Task:
             Stop: too many records in a row were rejected.
         """
         self._context.now_ms = self._clock_ms()
+        self._is_at_end = False
         if records[0].offset <= self._careful_until:
             for record in records:
                 if (detail := self._failures.get(record.offset)) is None:
@@ -117,6 +124,8 @@ class Task:
     def punctuate(self) -> None:
         """Let the processor do what is due by the clock."""
         now_ms = self._context.now_ms = self._clock_ms()
+        if self._is_at_end:
+            self._context.stream_time_ms = now_ms
         try:
             self._processor.punctuate(now_ms)
         except SowstreamError:
@@ -125,17 +134,25 @@ class Task:
             # No record is at fault, so none can be put aside: to go on would be to do it again.
             raise Stop(f"{self.pipeline.name} partition {self.partition}: punctuate raised {error!r}") from error
 
+    def reached_end(self) -> None:
+        """The input has no more records for now than those given."""
+        self._is_at_end = True
+        self._context.stream_time_ms = self._context.now_ms
+
     def take_outputs(self) -> dict[Role, list[Outgoing]]:
         """What the processor forwarded since the last time."""
         return self._context.take_outputs()
 
-    def await_delivery(self) -> None:
-        """A SOW record was sent; `delivered` will say where it went."""
-        self._awaited, self.sow_offset = True, None
+    def await_delivery(self, role: Role) -> Callable[[int], None]:
+        """A record of a topic that is read back was sent; what is to be called with its offset."""
+        self._delivered[role] = None
+        return partial(self._delivered.__setitem__, role)
 
-    def delivered(self, offset: int) -> None:
-        """The last SOW record sent so far stands at this offset."""
-        self.sow_offset = offset
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether a transaction is needed, even if nothing was forwarded."""
+        is_marked = self.marks is not None and self.marks.has_staged
+        return is_marked or self.committable_offset > self.committed_offset
 
     @property
     def committable_offset(self) -> int:
@@ -147,13 +164,16 @@ class Task:
         """Kafka has committed the transaction; only now the state may follow.
 
         Raises:
-            TransactionAborted: nobody said where the SOW records went; the state must ask.
+            TransactionAborted: nobody said where the records went; the state must ask.
         """
-        if self._awaited and self.sow_offset is None:
+        after = {role: None if sent is None else sent + 1 for role, sent in self._delivered.items()}
+        if None in after.values():
             raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
-        self.state.commit(None if self.sow_offset is None else self.sow_offset + 1)
+        self.state.commit(after.get("sow"))
+        if self.marks is not None:
+            self.marks.commit(after.get("mark"))
         self.committed_offset = offset
-        self._awaited, self.sow_offset = False, None
+        self._delivered = {}
         for passed in [failed for failed in self._failures if failed < offset]:
             del self._failures[passed]
 
@@ -168,7 +188,9 @@ class Task:
         """Forget what is not committed; a new processor will begin from there."""
         self._move("rewind")
         self.state.rollback()
-        self._awaited, self.sow_offset = False, None
+        if self.marks is not None:
+            self.marks.rollback()
+        self._delivered = {}
         self._close_processor()
 
     def close(self) -> None:
@@ -184,6 +206,8 @@ class Task:
                 self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
 
     def _call(self, records: Sequence[Record]) -> None:
+        # No future time either: the input between now and then is not known.
+        self._context.stream_time_ms = max(0, min(records[-1].timestamp_ms, self._context.now_ms))
         try:
             self._processor.process(records)
         except (Stop, StateDamaged):

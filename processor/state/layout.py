@@ -6,6 +6,7 @@ A partition's directory holds `lock` (held by the process that uses it) and `roc
     m format           the number below, ASCII decimal
     m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition`
     m progress         position, applied_at_ms                          two little-endian int64
+    e <time> <key>     nothing: the record of the key expires then              big-endian uint64, milliseconds; the key
     r <record key>     version, expires_at_ms, source_offset            three little-endian int64
                        length of correlation_id, correlation_id, value  little-endian uint16, then the bytes of both
 
@@ -19,12 +20,14 @@ from typing import Final
 
 from processor.errors import StateDamaged
 from processor.record import Stored
-from processor.state.store import Progress
+from processor.state.store import Expiring, Progress
 
 FORMAT: Final = b"2"
 FORMAT_KEY: Final = b"mformat"
 IDENTITY_KEY: Final = b"midentity"
 PROGRESS_KEY: Final = b"mprogress"
+EXPIRY_PREFIX: Final = b"e"
+AFTER_EXPIRIES: Final = b"f"
 RECORD_PREFIX: Final = b"r"
 AFTER_RECORDS: Final = b"s"
 
@@ -32,6 +35,7 @@ LOCK_FILE: Final = "lock"
 ROCKSDB_DIRECTORY: Final = "rocksdb"
 
 _RECORD_HEAD = struct.Struct("<qqqH")
+_EXPIRY_HEAD = struct.Struct(">cQ")
 _PROGRESS = struct.Struct("<qq")
 
 
@@ -55,6 +59,36 @@ def decode_record(data: bytes) -> Stored:
     if begin > len(data):
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its correlation id")
     return Stored(version, data[begin:], expires_at_ms, source_offset, data[_RECORD_HEAD.size : begin])
+
+
+def expires_at_ms(data: bytes) -> int:
+    """When a record from disk expires; 0 is never.
+
+    Raises:
+        StateDamaged: it is too short to be one.
+    """
+    try:
+        return int(_RECORD_HEAD.unpack_from(data)[1])
+    except struct.error as error:
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
+
+
+def expiry_row(expiring: Expiring) -> bytes:
+    """The key under which the index has a record that expires: rows stand in order of time."""
+    time_ms, key = expiring
+    return _EXPIRY_HEAD.pack(EXPIRY_PREFIX, time_ms) + key
+
+
+def expiring_of(row: bytes) -> Expiring:
+    """What a row of the index says.
+
+    Raises:
+        StateDamaged: it is too short to be one.
+    """
+    try:
+        return _EXPIRY_HEAD.unpack_from(row)[1], row[_EXPIRY_HEAD.size :]
+    except struct.error as error:
+        raise StateDamaged(f"an index row of {len(row)} bytes is shorter than its time") from error
 
 
 def encode_progress(progress: Progress) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
 from processor.state.store import Progress
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from processor.record import Stored
+    from processor.state.store import Expiring
 
 
 class MemoryStore:
@@ -17,6 +19,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._records: dict[bytes, Stored] = {}
+        self._expiring: list[Expiring] = []
         self._progress = Progress(0, 0)
 
     def progress(self) -> Progress:
@@ -30,6 +33,11 @@ class MemoryStore:
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
         """Write records and the progress they stand for."""
         for key, stored in changes.items():
+            old = self._records.get(key)
+            if old is not None and old.expires_at_ms > 0:
+                del self._expiring[bisect_left(self._expiring, (old.expires_at_ms, key))]
+            if stored is not None and stored.expires_at_ms > 0:
+                insort(self._expiring, (stored.expires_at_ms, key))
             if stored is None:
                 self._records.pop(key, None)
             else:
@@ -40,9 +48,15 @@ class MemoryStore:
         """Every key and record, in key order."""
         return iter(sorted(self._records.items()))
 
+    def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
+        """The records that expire, in order of time and key."""
+        begin = 0 if after is None else bisect_right(self._expiring, after)
+        return self._expiring[begin : begin + rows_max]
+
     def wipe(self) -> None:
         """Forget everything."""
         self._records.clear()
+        self._expiring.clear()
         self._progress = Progress(0, 0)
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from processor.record import Stored
+    from processor.state.store import Expiring
 
 _BLOOM_BITS_PER_KEY = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
 _BLOCK_BYTES = 16 * 1024
@@ -98,6 +99,9 @@ class RocksStore:
         # A store that is dropped without close must not keep the directory from its successor in this process.
         self._release = weakref.finalize(self, self._lock.close)
         self._unlogged = WriteOptions()
+        # A time before which no record expires; None: none does, and the index costs nothing. Kept, because what
+        # expired leaves rows behind that RocksDB would have to step over at every look, until it compacts.
+        self._expiring_from_ms: int | None = 0
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
         try:
             self._db = self._open()
@@ -130,6 +134,7 @@ class RocksStore:
         the SOW topic the rest.
         """
         batch = WriteBatch(raw_mode=True)
+        self._index(batch, changes)
         prefix, encode = layout.RECORD_PREFIX, layout.encode_record
         for key, stored in changes.items():
             if stored is None:
@@ -153,11 +158,33 @@ class RocksStore:
             # Damage ends an iteration like the last record does; only this tells one from the other.
             rows.status()
 
+    def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
+        """The records that expire, in order of time and key."""
+        if self._expiring_from_ms is None:
+            return []
+        begin = layout.expiry_row((self._expiring_from_ms, b"") if after is None else after)
+        options = ReadOptions()
+        options.set_iterate_upper_bound(layout.AFTER_EXPIRIES)
+        found: list[Expiring] = []
+        with _damage(f"reading {self._directory}"):
+            rows = self._db.iter(options)
+            rows.seek(begin)
+            if after is not None and rows.valid() and rows.key() == begin:
+                rows.next()
+            while len(found) < rows_max and rows.valid():
+                found.append(layout.expiring_of(rows.key()))
+                rows.next()
+            rows.status()
+        if after is None and rows_max > 0:
+            self._expiring_from_ms = found[0][0] if found else None
+        return found
+
     def wipe(self) -> None:
         """Forget everything: a new, empty database."""
         self._abandon()
         self.destroy(self._directory)
         self._db = self._open()
+        self._expiring_from_ms = None
         self._claim()
 
     def close(self) -> None:
@@ -167,6 +194,29 @@ class RocksStore:
                 self._db.close()  # Flushes, and closes even if it cannot.
         finally:
             self._release()
+
+    def _index(self, batch: WriteBatch, changes: Mapping[bytes, Stored | None]) -> None:
+        """Bring the index of expiring records up to date with the records of a batch."""
+        old: dict[bytes, int] = {}
+        if self._expiring_from_ms is not None:
+            with _damage(f"reading {self._directory}"):
+                rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in changes]))
+            old = {
+                key: expires_at_ms
+                for key, data in zip(changes, rows, strict=True)
+                if data is not None and (expires_at_ms := layout.expires_at_ms(data)) > 0
+            }
+        new = {key: stored[2] for key, stored in changes.items() if stored is not None and stored[2] > 0}
+        for key, expires_at_ms in old.items():
+            if new.get(key) != expires_at_ms:
+                batch.delete(layout.expiry_row((expires_at_ms, key)))
+        for key, expires_at_ms in new.items():
+            if old.get(key) != expires_at_ms:
+                batch[layout.expiry_row((expires_at_ms, key))] = b""
+        if new:
+            first_ms = min(new.values())
+            known_ms = self._expiring_from_ms
+            self._expiring_from_ms = first_ms if known_ms is None else min(known_ms, first_ms)
 
     def _open(self) -> Rdict:
         options = self._memory.options()
@@ -180,6 +230,7 @@ class RocksStore:
         """Wipe what is not ours."""
         try:
             belongs = self._belongs()
+            self.expiring(None, 1)
         except BaseException:
             # RocksDB lets nobody open the directory again, wiped or not, before this handle is closed.
             self._abandon()

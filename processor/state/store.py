@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from processor.record import Stored
+
+Expiring: TypeAlias = tuple[int, bytes]
+"""When a record expires, milliseconds since the epoch, and its key."""
 
 
 class Progress(NamedTuple):
@@ -47,6 +50,17 @@ class Store(Protocol):
 
     def scan(self) -> Iterator[tuple[bytes, Stored]]:
         """Every key and record, in key order."""
+
+    def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
+        """The records that expire, in order of time and key: the first, or those after one already seen.
+
+        Args:
+            after: the last one seen; None to begin.
+            rows_max: how many at most; fewer come only at the end.
+
+        Raises:
+            StateDamaged: what is there cannot be read.
+        """
 
     def wipe(self) -> None:
         """Forget everything."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from typing import TYPE_CHECKING, Final, cast
 
+from processor.errors import StateDamaged
+from processor.state.expiry import Expiry
 from processor.state.store import Progress
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ class TransactionalState:
         self._unwritten: dict[bytes, Stored | None] = {}
         self._clean_bytes = 0
         self._staged_bytes = 0
+        self._expiry: Expiry | None = None  # Only for processors that ask.
         self._written = store.progress()
         self._position = self._written.position
         self.unwritten_bytes = 0
@@ -73,6 +77,29 @@ class TransactionalState:
         self._known.update(changes)
         # Now, while they are at hand: at the commit each would be fetched from far memory again.
         self._staged_bytes += _size(changes)
+        if self._expiry is not None:
+            self._expiry.put(changes)
+
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states that expire until then, in order of time, at most so many; due until they are put again.
+
+        Raises:
+            StateDamaged: the store's index and its records do not agree.
+        """
+        if self._expiry is None:
+            self._expiry = Expiry(self.store)
+            self._expiry.restart([self._unwritten, self._staged], same=False)
+        found = self._expiry.due(ChainMap(self._staged, self._unwritten), until_ms, keys_max)
+        if not found:
+            return []
+        states = self.get_many([key for _, key in found])
+        due = []
+        for expires_at_ms, key in found:
+            stored = states[key]
+            if stored is None or stored.expires_at_ms != expires_at_ms:
+                raise StateDamaged(f"the index says that {key!r} expires at {expires_at_ms}; its record is {stored}")
+            due.append((key, stored))
+        return due
 
     def rollback(self) -> None:
         """Drop what is staged."""
@@ -81,7 +108,9 @@ class TransactionalState:
                 self._known[key] = self._unwritten[key]
             else:
                 del self._known[key]
-        self._staged, self._staged_bytes = {}, 0
+        if self._staged:
+            self._staged, self._staged_bytes = {}, 0
+            self._restart_expiry(same=False)
 
     def commit(self, position: int | None) -> None:
         """What is staged is committed.
@@ -112,6 +141,7 @@ class TransactionalState:
             self.write(as_of_ms)
         else:
             self._apply(changes, as_of_ms)
+        self._restart_expiry(same=not changes)
 
     def write(self, now_ms: int) -> None:
         """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
@@ -127,6 +157,7 @@ class TransactionalState:
         self._forget_clean()
         self._remember(written)
         self._known.update(self._staged)
+        self._restart_expiry(same=True)
 
     def wipe(self) -> None:
         """Forget everything, the store included."""
@@ -134,6 +165,7 @@ class TransactionalState:
         self._known, self._staged, self._unwritten = {}, {}, {}
         self._clean_bytes = self._staged_bytes = self.unwritten_bytes = self._position = 0
         self._written = Progress(0, 0)
+        self._restart_expiry(same=False)
 
     def close(self, now_ms: int) -> None:
         """Drop what is staged, write the rest, as `write` does, and let go of the store."""
@@ -147,6 +179,10 @@ class TransactionalState:
         progress = Progress(self._position, max(as_of_ms, self._written.applied_at_ms))
         self.store.apply(changes, progress)
         self._written = progress
+
+    def _restart_expiry(self, *, same: bool) -> None:
+        if self._expiry is not None:
+            self._expiry.restart([self._unwritten, self._staged], same=same)
 
     def _remember(self, read: Mapping[bytes, Stored | None]) -> None:
         """Keep what the store holds, within the bound."""

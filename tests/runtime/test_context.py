@@ -2,24 +2,46 @@
 
 import pytest
 
-from processor.api import Context
+from processor.api import Context, Input, Output, Processor, RecordProcessor
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import UndeclaredOutput
-from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.runtime.context import TaskContext
 from processor.runtime.pipeline import Pipeline
+from processor.state.marks import TransactionalMarks
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 
 
+class Marking(RecordProcessor):
+    """Declares a few outputs, marks among them."""
+
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"), Output("publish", repartition=True), Output("mark"))
+
+    def process_record(self, record):
+        """Do nothing."""
+
+
+class Markless(Marking):
+    """Declares no marks."""
+
+    outputs = (Output("sow"),)
+
+
+def a_context(processor_type: type[Processor]) -> TaskContext:
+    """Partition 2 of a processor of `orders`."""
+    topic = TopicConfig()
+    pipeline = Pipeline.of(processor_type, topic, name="orders", topic=topic)
+    marks = TransactionalMarks() if pipeline.has_marks else None
+    return TaskContext(pipeline, 2, load_codec("json"), TransactionalState(MemoryStore(), cache_bytes=0), marks)
+
+
 @pytest.fixture
 def context() -> TaskContext:
-    """Partition 2 of the delta merge of `orders`."""
-    topic = TopicConfig()
-    pipeline = Pipeline.of(DeltaMerge, topic, name="orders", topic=topic)
-    return TaskContext(pipeline, 2, load_codec("json"), TransactionalState(MemoryStore(), cache_bytes=0))
+    """Of one that declares marks."""
+    return a_context(Marking)
 
 
 def test_it_says_where_the_processor_runs(context):
@@ -52,6 +74,29 @@ def test_an_output_that_is_not_declared_is_an_error(context):
     """It names the processor and the output."""
     with pytest.raises(UndeclaredOutput, match="orders forwards to 'ack', which its `outputs` do not declare"):
         context.forward("ack", b"a", b"1", [])
+
+
+def test_marks_are_not_forwarded(context):
+    """Nobody could tell which of them are committed; the message names the way."""
+    with pytest.raises(UndeclaredOutput, match="orders forwards to 'mark', which is written through `marks` alone"):
+        context.forward("mark", b"a", b"1", [])
+
+
+def test_marks_that_are_not_declared_are_an_error_when_they_are_used():
+    """Not before: a processor may look at its context without a thought of them."""
+    context = a_context(Markless)
+    said = r"orders uses the mark b'a', and its `outputs` declare no output of role 'mark'"
+    with pytest.raises(UndeclaredOutput, match=said):
+        context.marks.get(b"a")
+    with pytest.raises(UndeclaredOutput, match=said):
+        context.marks.put(b"a", b"1")
+
+
+def test_declared_marks_are_seen_at_once(context):
+    """The last value put."""
+    context.marks.put(b"a", b"1")
+    context.marks.put(b"a", b"2")
+    assert (context.marks.get(b"a"), context.marks.get(b"b")) == (b"2", None)
 
 
 @pytest.mark.parametrize("headers", [None, [], [("command", b"x"), ("dlq_reason", b"of an earlier life"), ("n", None)]])

@@ -28,7 +28,7 @@ def test_a_topic_is_a_delta_merge(config):
     assert pipeline.processor_type is DeltaMerge
     assert pipeline.settings == pipeline.topic == config.topics["orders"]
     assert pipeline.source == "orders.publish"
-    assert pipeline.roles == ("publish", "sow", "delta", "dlq")
+    assert pipeline.roles == ("publish", "sow", "delta", "ack", "mark", "dlq")
     assert pipeline.repartitioned == {"publish"}
     assert pipeline.output("delta") == "orders.delta"
 
@@ -60,7 +60,7 @@ def test_a_family_has_one_number_of_partitions_and_its_topics_settings(config):
     """A copy's too: outputs go to the input's partition number."""
     wanted = {spec.name: spec for spec in specs(config, ["orders", "orders_1m"])}
     assert list(wanted) == [
-        *("orders.publish", "orders.sow", "orders.delta", "orders.dlq"),
+        *("orders.publish", "orders.sow", "orders.delta", "orders.ack", "orders.mark", "orders.dlq"),
         *("orders_1m.sow", "orders_1m.delta", "orders_1m.dlq"),
     ]
     assert {spec.partitions for spec in wanted.values()} == {3}

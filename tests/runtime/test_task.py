@@ -225,8 +225,7 @@ class TestCommit:
         task.start(10)
         task.process([a_record(10), a_record(11)])
         assert [len(records) for records in task.take_outputs().values()] == [2]
-        task.await_delivery()
-        task.delivered(41)
+        task.await_delivery("sow")(41)
         task.committed(task.committable_offset)
         assert (task.state.position, task.committed_offset, task.next_offset) == (42, 12, 12)
 
@@ -235,7 +234,7 @@ class TestCommit:
         task = a_task()
         task.start(0)
         task.process([a_record(0)])
-        task.await_delivery()
+        task.await_delivery("sow")
         with pytest.raises(TransactionAborted, match="partition 3: committed without a delivery report"):
             task.committed(1)
         assert task.state.position == 0
@@ -260,7 +259,7 @@ class TestCommit:
         task = a_task()
         task.start(5)
         task.process([a_record(5)])
-        task.await_delivery()
+        task.await_delivery("sow")
         closed = Scripted.closed
         task.rewind()
         assert Scripted.closed == closed + 1

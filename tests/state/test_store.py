@@ -5,7 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processor.record import Stored
-from processor.state.layout import decode_progress, decode_record, encode_progress, encode_record
+from processor.state.layout import (
+    decode_progress,
+    decode_record,
+    encode_progress,
+    encode_record,
+    expiring_of,
+    expiry_row,
+)
 from processor.state.store import Progress
 
 # Keys that a careless prefix or upper bound would lose or mix up.
@@ -93,17 +100,30 @@ class TestStore:
 
 
 @settings(max_examples=200, deadline=None, print_blob=True)
-@given(st.builds(Stored, I64, st.binary(max_size=40), I64, I64), st.builds(Progress, I64, I64))
+@given(st.builds(Stored, I64, st.binary(max_size=40), I64, I64, st.binary(max_size=9)), st.builds(Progress, I64, I64))
 def test_what_is_written_to_disk_is_read_back(stored, progress):
     """Any record and any progress, to the byte."""
     assert decode_record(encode_record(stored)) == stored
     assert decode_progress(encode_progress(progress)) == progress
 
 
+@settings(max_examples=200, deadline=None, print_blob=True)
+@given(st.lists(st.tuples(st.integers(1, 2**63 - 1), st.binary(max_size=9))))
+def test_rows_of_the_index_stand_in_order_of_time(expiring):
+    """Their bytes compare as times and then keys do, and say both."""
+    assert sorted(expiry_row(entry) for entry in expiring) == [expiry_row(entry) for entry in sorted(expiring)]
+    assert [expiring_of(expiry_row(entry)) for entry in expiring] == expiring
+
+
 @pytest.mark.parametrize(
     ("written", "on_disk"),
     [
-        (encode_record(Stored(1, b"{}", 2, -1)), b"\1" + b"\0" * 7 + b"\2" + b"\0" * 7 + b"\xff" * 8 + b"{}"),
+        (encode_record(Stored(1, b"{}", 2, -1)), b"\1" + b"\0" * 7 + b"\2" + b"\0" * 7 + b"\xff" * 8 + b"\0\0{}"),
+        (
+            encode_record(Stored(1, b"{}", 0, 0, b"abc")),
+            b"\1" + b"\0" * 7 + b"\0" * 8 + b"\0" * 8 + b"\3\0" + b"abc{}",
+        ),
+        (expiry_row((258, b"k")), b"e" + b"\0" * 6 + b"\1\2k"),
         (encode_progress(Progress(258, 3)), b"\2\1" + b"\0" * 6 + b"\3" + b"\0" * 7),
     ],
 )

@@ -1,0 +1,97 @@
+"""A partition's marks: small values that last besides its records, committed and restored like them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+log = structlog.stdlib.get_logger("sowstream.marks")
+
+NAMES_MAX: Final = 100_000
+"""Marks kept for each partition; beyond them the one not changed for longest is forgotten."""
+
+
+class TransactionalMarks:
+    """One partition's marks: committed ones, and those changed in the open transaction.
+
+    They are all in memory, so that a look-up costs one; the topic of role `mark` has the committed ones.
+    """
+
+    def __init__(self, *, names_max: int = NAMES_MAX) -> None:
+        self._names_max = names_max
+        self._committed: dict[bytes, bytes] = {}  # In the order of their last change.
+        self._staged: dict[bytes, bytes] = {}
+        self.position = 0
+        """The next offset of the mark topic after what is committed here."""
+        self.forgotten = 0
+        """How many marks had to make room."""
+
+    def get(self, name: bytes) -> bytes | None:
+        """The value of a mark, staged or committed; None if there is none."""
+        value = self._staged.get(name)
+        return self._committed.get(name) if value is None else value
+
+    def put(self, name: bytes, value: bytes) -> None:
+        """Stage a mark."""
+        self._staged[name] = value
+
+    @property
+    def has_staged(self) -> bool:
+        """Whether anything is to be sent."""
+        return bool(self._staged)
+
+    @property
+    def staged(self) -> list[tuple[bytes, bytes]]:
+        """What is to be sent with the transaction: the last value of each mark put."""
+        return list(self._staged.items())
+
+    def rollback(self) -> None:
+        """Drop what is staged."""
+        self._staged = {}
+
+    def commit(self, position: int | None) -> None:
+        """What is staged is committed.
+
+        Args:
+            position: the offset after the last mark sent; None if none was.
+        """
+        if position is not None:
+            self.position = position
+        if self._staged:
+            staged, self._staged = self._staged, {}
+            self._take(staged.items())
+
+    def restore(self, changes: Iterable[tuple[bytes, bytes | None]], position: int) -> None:
+        """Take over marks read back from their topic, in its order; nothing may be staged.
+
+        Args:
+            changes: names and values; None removes.
+            position: the offset after them.
+        """
+        assert not self._staged
+        self.position = position
+        self._take(changes)
+
+    def wipe(self) -> None:
+        """Forget everything."""
+        self._committed, self._staged, self.position = {}, {}, 0
+
+    def _take(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        committed = self._committed
+        for name, value in changes:
+            committed.pop(name, None)  # What changes becomes the newest.
+            if value is not None:
+                committed[name] = value
+        excess = len(committed) - self._names_max
+        if excess <= 0:
+            return
+        if not self.forgotten:
+            log.warning("too many marks; those not changed for longest are forgotten", names_max=self._names_max)
+        self.forgotten += excess
+        for name in list(islice(committed, excess)):
+            del committed[name]
