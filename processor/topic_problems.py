@@ -82,6 +82,8 @@ def _cleanup(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
                 _alter(spec.name, "cleanup.policy=compact"),
             )
         ]
+    if spec.role == "mark":
+        return [] if "compact" in policy else _marks(spec, policy)
     if "compact" not in policy:
         return []
     if spec.role == "publish":
@@ -100,6 +102,17 @@ def _cleanup(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
             spec.name,
             f"cleanup.policy is {_said(policy)}: compaction keeps a key's last record only",
             _alter(spec.name, "cleanup.policy=delete"),
+        )
+    ]
+
+
+def _marks(spec: TopicSpec, policy: set[str]) -> list[Problem]:
+    """Marks are read whole by every start: only the last value of each may stay."""
+    return [
+        Problem(
+            spec.name,
+            f"cleanup.policy is {_said(policy)}: it grows with every commit, and each start of a worker reads it whole",
+            _alter(spec.name, "cleanup.policy=[compact,delete]"),
         )
     ]
 

@@ -3,7 +3,7 @@ import pytest
 from processor.topic_problems import COMPACTION_LAG_MS, FoundTopic, Problem, problems
 from processor.topics import Role, TopicSpec, family_specs
 
-FAMILY = family_specs("orders", ("publish", "sow", "delta", "dlq"), partitions=4)
+FAMILY = family_specs("orders", ("publish", "sow", "delta", "ack", "mark", "dlq"), partitions=4)
 AS_IT_SHOULD_BE = {spec.name: FoundTopic(4, spec.config) for spec in FAMILY}
 
 
@@ -44,8 +44,8 @@ def test_a_compacted_input_loses_deltas(policy: str):
     assert with_setting("publish", cleanup_policy=policy, min_compaction_lag_ms=str(COMPACTION_LAG_MS)) == []
 
 
-@pytest.mark.parametrize("role", ["delta", "dlq"])
-def test_deltas_and_dead_letters_are_never_compacted(role: Role):
+@pytest.mark.parametrize("role", ["delta", "ack", "dlq"])
+def test_deltas_acks_and_dead_letters_are_never_compacted(role: Role):
     """However late: a key's last delta is not its state."""
     (problem,) = with_setting(role, cleanup_policy="compact", min_compaction_lag_ms=str(COMPACTION_LAG_MS))
     assert (problem.topic, "cleanup.policy=delete" in problem.to_do) == (f"orders.{role}", True)
@@ -56,6 +56,13 @@ def test_the_sow_topic_is_compacted_only(policy: str):
     """Retention would take records that are still the state of the world."""
     (problem,) = with_setting("sow", cleanup_policy=policy)
     assert (problem.topic, "cleanup.policy=compact" in problem.to_do) == ("orders.sow", True)
+
+
+def test_the_mark_topic_is_compacted():
+    """Else every start of a worker would read each mark as often as it changed; whether old marks go is the user's."""
+    (problem,) = with_setting("mark", cleanup_policy="delete")
+    assert (problem.topic, "cleanup.policy=[compact,delete]" in problem.to_do) == ("orders.mark", True)
+    assert with_setting("mark", cleanup_policy="compact") == []
 
 
 def test_large_records_fit_everywhere():
