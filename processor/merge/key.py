@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from uuid import UUID
 
 from processor.errors import ConfigurationError, RecordRejected
-from processor.merge.apply import apply_delta, remove
+from processor.merge.apply import apply_delta
 from processor.merge.pointer import names
 from processor.merge.same import MISSING
 from processor.record import Value
@@ -17,7 +18,8 @@ class KeyFields:
     """The key fields of a topic.
 
     The key of a record is a text: of one field its value as text (a string as it is, an integer in decimal, true or
-    false), of several the compact JSON array of those texts. The Kafka record key is that text in UTF-8.
+    false, a UUID in its usual form), of several the compact JSON array of those texts. The Kafka record key is that
+    text in UTF-8.
     """
 
     __slots__ = ("_names", "_only_name", "pointers", "text")
@@ -73,19 +75,30 @@ class KeyFields:
             return apply_delta(self.only(record), delta)
         return {name: record[name], **delta} if name in record else dict(delta)
 
-    def protect(self, record: Value, delta: Value) -> None:
-        """Take out of a delta, in place, the key fields that the record has: they never change through a delta.
+    def protect(self, record: Value, delta: Value, *, nulls_missing: bool = True) -> None:
+        """Keep the key fields that the record has from changing through a delta, which is changed in place.
 
-        `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7).
+        `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7), and a
+        nested one from going with its object: an object that replaces, below `merge_depth`, gets the record's key
+        fields; one that something else would replace cannot have them.
+
+        Args:
+            record: the record before the merge.
+            delta: what is to be merged into it.
+            nulls_missing: a null counts as left out, as under the null policy `ignore`.
+
+        Raises:
+            RecordRejected: `key_mismatch`: the delta replaces an object that a key field is in.
         """
         name = self._only_name
         if name is not None:
             if name in record:
                 delta.pop(name, None)
             return
-        for path in self._names:
-            if _find(record, path) is not MISSING:
-                remove(delta, path)
+        for pointer, path in zip(self.pointers, self._names, strict=True):
+            value = _find(record, path)
+            if value is not MISSING:
+                _keep(delta, path, value, pointer, nulls_missing=nulls_missing)
 
     def check(self, key: bytes, body: Value, *, nulls_missing: bool = False) -> None:
         """Make sure that the key fields in a body, as far as they are there, agree with the record's key.
@@ -167,6 +180,27 @@ def _find(record: Value, path: tuple[str, ...]) -> Value:
     return record
 
 
+def _keep(delta: Value, path: tuple[str, ...], value: Value, pointer: str, *, nulls_missing: bool) -> None:
+    """Make a delta say of a key field, if of the object it is in, what the record says."""
+    *parents, last = path
+    if not parents:
+        delta.pop(last, None)
+        return
+    for name in parents:
+        inner = delta.get(name, MISSING)
+        if inner is MISSING:
+            return
+        if inner is None and nulls_missing:
+            del delta[name]
+            return
+        if type(inner) is not dict:
+            raise RecordRejected(
+                "key_mismatch", f"{name} is {_kind(inner)}; the key field {pointer} is inside it and would be lost"
+            )
+        delta = inner
+    delta[last] = value
+
+
 def _scalar_text(value: Value, pointer: str) -> str:
     """A key field's value as text."""
     kind = type(value)
@@ -175,18 +209,29 @@ def _scalar_text(value: Value, pointer: str) -> str:
     if kind is bool:
         return "true" if value else "false"
     # A Decimal without exponent is an integer too long for 64 bits.
-    if kind is int or (kind is Decimal and value.as_tuple().exponent == 0):
+    if kind is int or (kind is Decimal and value.as_tuple().exponent == 0) or kind is UUID:
         return str(value)
+    if isinstance(value, int):
+        return str(int(value))  # Such as BSON's Int64.
+    raise RecordRejected(
+        "missing_key", f"{pointer} is {_kind(value)}; a key is a string, an integer, a boolean or a UUID"
+    )
+
+
+def _kind(value: Value) -> str:
+    """A value's kind as a person says it."""
+    kind = type(value)
     words = {
         type(None): "null",
         float: "a decimal number",
         Decimal: "a decimal number",
         dict: "an object",
         list: "an array",
+        str: "a string",
+        int: "an integer",
+        bool: "a boolean",
     }
-    raise RecordRejected(
-        "missing_key", f"{pointer} is {words.get(kind, kind.__name__)}; a key is a string, an integer or a boolean"
-    )
+    return words.get(kind, kind.__name__)
 
 
 def _texts_of_key(key: bytes, count: int) -> list[str] | None:

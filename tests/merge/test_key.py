@@ -1,11 +1,14 @@
 """The key of a record: its text, and bodies that disagree with it."""
 
+import json
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
+from bson import Int64
 
 from processor.errors import ConfigurationError, RecordRejected
-from processor.merge import KeyFields
+from processor.merge import KeyFields, MergePolicy, merge
 
 ONE = KeyFields(("/id",))
 NESTED = KeyFields(("/order/a~1b",))
@@ -24,12 +27,20 @@ SEVERAL = KeyFields(("/id", "/order/line"))
         (False, "false"),
         (2**63, "9223372036854775808"),
         (Decimal(2**64), "18446744073709551616"),
+        (UUID("12345678-1234-5678-1234-56781234567A"), "12345678-1234-5678-1234-56781234567a"),
+        (Int64(7), "7"),
+        (Int64(-(2**63)), "-9223372036854775808"),
     ],
 )
 def test_a_scalar_is_its_text(value, text):
-    """A string is itself, an integer its digits, a boolean its JSON word; also below the top."""
+    """A string is itself, an integer of any type its digits, a boolean its JSON word; nested, and in a check too."""
     assert ONE.text({"x": 0, "id": value}) == text
     assert NESTED.text({"order": {"a/b": value}}) == text
+    assert SEVERAL.text({"id": value, "order": {"line": 1}}) == json.dumps([text, "1"], ensure_ascii=False).replace(
+        ", ", ","
+    )
+    ONE.check(text.encode(), {"id": value})
+    NESTED.check(text.encode(), {"order": {"a/b": value}})
 
 
 @pytest.mark.parametrize("keys", [ONE, NESTED, SEVERAL], ids=lambda keys: str(keys.pointers))
@@ -121,8 +132,64 @@ def test_a_null_key_field_counts_as_left_out_only_where_nulls_do():
         ONE.check(b"7", {"id": None})
 
 
-@pytest.mark.parametrize("pointers", [(), ("",), ("id",), ("/id", "/~")], ids=str)
+@pytest.mark.parametrize("pointers", [("",), ("id",), ("/id", "/~")], ids=str)
 def test_a_key_that_is_no_list_of_pointers_is_a_configuration_error(pointers):
     """Found before anything is started."""
     with pytest.raises(ConfigurationError):
         KeyFields(pointers)
+
+
+def test_without_key_fields_a_body_says_nothing_about_its_key():
+    """Where the key is explicit there is no text, nothing disagrees, and nothing is kept or taken out."""
+    keys, record, delta = KeyFields(()), {"id": 7}, {"id": 8}
+    assert keys.text(record) is None
+    keys.check(b"x", record)
+    keys.protect(record, delta)
+    assert (keys.only(record), keys.with_delta(record, delta), delta) == ({}, {"id": 8}, {"id": 8})
+
+
+def test_a_key_field_at_the_top_never_changes_through_a_delta():
+    """What a delta says of it is taken out, even if only the type is another one."""
+    for keys in (ONE, KeyFields(("/id", "/b"))):
+        delta = {"id": "7", "x": 1}
+        keys.protect({"id": 7}, delta)
+        assert delta == {"x": 1}
+
+
+@pytest.mark.parametrize("policy", [MergePolicy(nulls, depth) for nulls in ("ignore", "set") for depth in (None, 1, 2)])
+@pytest.mark.parametrize("order", [{"x": 3}, {"line": 1, "x": 3}, {"line": "1", "x": 3}, {}], ids=str)
+def test_a_nested_key_field_stays_when_its_object_merges_or_is_replaced(policy, order):
+    """Whatever the policy, with or without it in the delta: the record's own value, and no change of it."""
+    record, delta = {"id": 7, "order": {"line": 1, "y": 2}}, {"order": dict(order)}
+    SEVERAL.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    change = merge(record, delta, policy)
+    assert (change.record["id"], change.record["order"]["line"]) == (7, 1)
+    assert type(change.record["order"]["line"]) is int
+    assert "line" not in change.delta.get("order", {})
+    assert "/order/line" not in change.removed
+
+
+@pytest.mark.parametrize("value", [5, "s", [1], False, None], ids=repr)
+@pytest.mark.parametrize(
+    "keys", [NESTED, SEVERAL, KeyFields(("/deep/order/line",))], ids=lambda keys: str(keys.pointers)
+)
+def test_a_delta_that_would_take_a_nested_key_field_away_is_rejected(keys, value):
+    """`key_mismatch`, naming the key field: something else in place of its object, or a null that removes or is set."""
+    record = {"id": 7, "order": {"a/b": 1, "line": 1}, "deep": {"order": {"line": 1}}}
+    with pytest.raises(RecordRejected, match=f"key_mismatch: .*{keys.pointers[-1]}") as caught:
+        keys.protect(record, {"order": value, "deep": {"order": value}}, nulls_missing=False)
+    assert caught.value.reason == "key_mismatch"
+
+
+def test_a_null_over_the_object_of_a_key_field_is_left_out_where_nulls_are():
+    """Under `ignore` it is as if missing; nothing is rejected."""
+    delta = {"order": None, "x": 1}
+    SEVERAL.protect({"id": 7, "order": {"line": 1}}, delta, nulls_missing=True)
+    assert delta == {"x": 1}
+
+
+def test_a_delta_may_replace_an_object_that_holds_no_key_field_yet():
+    """A record keyed by Kafka only has nothing to lose."""
+    delta = {"order": 5}
+    SEVERAL.protect({"id": 7, "order": {"x": 1}}, delta, nulls_missing=False)
+    assert delta == {"order": 5}
