@@ -13,7 +13,8 @@ records and its state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -41,6 +42,7 @@ __all__ = [
     "Change",
     "Codec",
     "Context",
+    "Enrich",
     "Header",
     "Headers",
     "Input",
@@ -49,6 +51,7 @@ __all__ = [
     "Name",
     "Outgoing",
     "Output",
+    "Preprocess",
     "Processor",
     "Record",
     "RecordProcessor",
@@ -59,6 +62,22 @@ __all__ = [
     "Stored",
     "Value",
 ]
+
+
+Preprocess: TypeAlias = Callable[[Value], Value]
+"""Changes a message before its key is made: it takes the object, which is its own, and returns the one to go on with.
+
+An entry point of the group `sowstream.preprocessors` takes its settings by keyword and returns such a function; each
+partition has its own. Raising rejects the record: as `plugin_failed`, or as the RecordRejected says. A record without
+a Kafka key passes twice, on its own partition the second time, so it must return the same for the same message.
+"""
+
+Enrich: TypeAlias = Callable[[Value, Value | None], Value]
+"""Changes a message before it is merged: it takes the object and a copy of the record it meets, None if there is none.
+
+The message is what was published: a whole record, or a delta, and what is returned is merged in its place. Found in
+the group `sowstream.enrichers`, as a `Preprocess`. Key fields it must leave alone.
+"""
 
 
 class Settings(BaseModel):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from processor.cli.output import table
 
-GROUPS = ("sowstream.processors", "sowstream.codecs", "sowstream.merge_rules", "sowstream.functions")
+GROUPS = (
+    "sowstream.processors",
+    "sowstream.codecs",
+    "sowstream.preprocessors",
+    "sowstream.enrichers",
+    "sowstream.merge_rules",
+    "sowstream.functions",
+)
 
 
 def plugins() -> None:

@@ -36,6 +36,8 @@ class Codec(ABC):
     """False for types that carry full messages only: then a delta publish replaces, and a delta is the message."""
     uses_headers: ClassVar[bool] = False
     """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
+    header_names: ClassVar[frozenset[str]] = frozenset()
+    """Those headers, as far as they are not in `record.Name`: they do not travel on by themselves."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Value:

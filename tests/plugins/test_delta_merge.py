@@ -162,8 +162,10 @@ class TestHeaders:
 
     def test_our_headers_do_not_travel_on(self, driver):
         """What a publisher sends under our names is not taken for what we say."""
-        ours = [(name, b"1") for name in sorted(OUR_HEADERS - {"command", "remove"})]
-        driver.pipe_input("7", {"a": 2}, [*ours, ("mine", b"1"), ("command", b"delta_publish"), ("remove", b"[]")])
+        asked = {"command": b"delta_publish", "remove": b"[]", "allow-merge": b"true", "expiration": b"0",
+                 "sow_key": b"7", "ack_type": b"none"}  # fmt: skip
+        ours = [(name, asked.get(name, b"1")) for name in sorted(OUR_HEADERS - {"correlation_id"})]
+        driver.pipe_input("7", {"a": 2}, [*ours, ("mine", b"1")])
         [sow], [delta] = news(driver)
         assert sow.headers == delta.headers == [("version", b"2"), ("mine", b"1")]
 

@@ -1,0 +1,99 @@
+"""Acknowledgements: what a publisher asked to be told of its commands, committed together with their effects."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from processor.api import Name, RecordRejected
+from processor.plugins.request import ACK_TYPES, SEQUENCE_MAX, ack_types
+
+if TYPE_CHECKING:
+    from processor.api import Outgoing, Record
+    from processor.plugins.request import Request
+
+REASON_CHARACTERS_MAX: Final = 1000
+"""Longest reason: the dead letter has the rest."""
+
+
+class Acks:
+    """The acknowledgements of a batch.
+
+    They become visible with the commit of what they tell. Successes of `persisted` are conflated: of the records of a
+    client that have a sequence, the highest one's stands for all, after everything else of the batch.
+    """
+
+    def __init__(self) -> None:
+        self._acks: list[Outgoing] = []
+        self._persisted: dict[bytes, int] = {}
+
+    def succeeded(self, request: Request, key: bytes, reason: str | None = None) -> None:
+        """A command was carried out; with a reason: it had been before."""
+        client, sequence = request.client, request.sequence
+        for ack_type in request.acks:
+            if ack_type == "persisted" and sequence >= 0 and reason is None:
+                if sequence > self._persisted.get(client, -1):
+                    self._persisted[client] = sequence
+                continue
+            status, why = "success", None if ack_type == "received" else reason
+            if ack_type == "stats":
+                status, why = "failure", "not supported"
+            self._add(ack_type, client, request.command_id, sequence, key, status, why)
+
+    def failed(self, record: Record, error: RecordRejected) -> None:
+        """A command was rejected. Its headers may be the reason: what can be read of them is told."""
+        given: dict[str, bytes] = {name: value or b"" for name, value in record.headers or ()}
+        if Name.ACK_TYPE not in given:
+            return
+        client, command_id = given.get(Name.CLIENT, b""), given.get(Name.COMMAND_ID, b"")
+        text = given.get(Name.SEQUENCE, b"")
+        sequence = int(text) if text.isdigit() and len(text) <= 19 and int(text) <= SEQUENCE_MAX else -1
+        why = f"{error.reason}: {error.detail}"[:REASON_CHARACTERS_MAX]
+        for ack_type in _known_types(given[Name.ACK_TYPE]):
+            if ack_type == "received":
+                self._add(ack_type, client, command_id, sequence, record.key, "success", None)
+            else:
+                reason = "not supported" if ack_type == "stats" else why
+                self._add(ack_type, client, command_id, sequence, record.key, "failure", reason)
+
+    def take(self) -> list[Outgoing]:
+        """The acknowledgements since the last time, in the order in which they are to be sent."""
+        for client, sequence in self._persisted.items():
+            self._add("persisted", client, b"", sequence, None, "success", None)
+        acks, self._acks = self._acks, []
+        self._persisted.clear()
+        return acks
+
+    def _add(
+        self,
+        ack_type: str,
+        client: bytes,
+        command_id: bytes,
+        sequence: int,
+        sow_key: bytes | None,
+        status: str,
+        reason: str | None,
+    ) -> None:
+        """One more; a field with nothing to say is left out."""
+        ack: dict[str, Any] = {"ack_type": ack_type}
+        if command_id:
+            ack["command_id"] = command_id.decode(errors="replace")
+        if client:
+            ack["client"] = client.decode(errors="replace")
+        if sequence >= 0:
+            ack["sequence"] = sequence
+        if sow_key is not None:
+            ack["sow_key"] = sow_key.decode(errors="replace")
+        ack["status"] = status
+        if reason is not None:
+            ack["reason"] = reason
+        self._acks.append((client, json.dumps(ack, ensure_ascii=False).encode(errors="replace"), []))
+
+
+def _known_types(value: bytes) -> tuple[str, ...]:
+    """The acknowledgements that a header lists, whatever else it lists."""
+    try:
+        return ack_types(value)
+    except RecordRejected:
+        words = {word.strip() for word in value.decode(errors="replace").split(",")}
+        return tuple(word for word in ACK_TYPES if word in words)

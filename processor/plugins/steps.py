@@ -1,0 +1,103 @@
+"""Preprocessing and enrichment: a third party's functions between the message and the merge."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from processor.api import Enrich, Preprocess, RecordRejected, Value
+from processor.config import unknown_name
+from processor.errors import ConfigurationError, Stop
+from processor.plugins.request import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.config import StepConfig
+
+PREPROCESSORS: Final = "sowstream.preprocessors"
+"""The entry-point group: the object is a function that takes the settings by keyword and returns a `Preprocess`."""
+
+ENRICHERS: Final = "sowstream.enrichers"
+"""The same for an `Enrich`."""
+
+
+class Step(NamedTuple):
+    """One plug-in of a topic."""
+
+    name: str
+    """Its name in the entry-point group."""
+    function: Callable[..., Value]
+    """What it made of its settings: a `Preprocess` or an `Enrich`."""
+
+
+def preprocessing(configs: Sequence[StepConfig], topic: str) -> Preprocess:
+    """The preprocessors of a topic as one function, which rejects the message that one of them fails on.
+
+    Raises:
+        ConfigurationError: one is not installed, or does not take its settings.
+    """
+    steps = _load(PREPROCESSORS, "preprocessor", configs, topic)
+
+    def preprocess(message: Value) -> Value:
+        for step in steps:
+            message = _run(step, message)
+        return message
+
+    return preprocess
+
+
+def enriching(configs: Sequence[StepConfig], topic: str) -> Enrich:
+    """The same for the enrichers of a topic.
+
+    Raises:
+        ConfigurationError: as `preprocessing`.
+    """
+    steps = _load(ENRICHERS, "enricher", configs, topic)
+
+    def enrich(message: Value, previous: Value | None) -> Value:
+        for step in steps:
+            # Each its own: what one does to it is not the record for the next.
+            message = _run(step, message, previous if step is steps[-1] else copy.deepcopy(previous))
+        return message
+
+    return enrich
+
+
+def _run(step: Step, *arguments: Value) -> Value:
+    try:
+        message = step.function(*arguments)
+    except (RecordRejected, Stop):
+        raise
+    except Exception as error:
+        raise RecordRejected("plugin_failed", f"{step.name} raised {type(error).__name__}: {error}") from error
+    if type(message) is not dict:
+        raise RecordRejected("plugin_failed", f"{step.name} returned {kind_of(message)}; a message is an object")
+    return message
+
+
+def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Step]:
+    return [Step(config.use, _make(group, noun, config.use, config.settings, topic)) for config in configs]
+
+
+def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
+    for point in entry_points(group=group, name=name):
+        try:
+            factory = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{topic}: {noun} {name!r}: {point.value} cannot be loaded: {error}; install what it needs"
+            ) from error
+        try:
+            function = factory(**settings)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"{topic}: {noun} {name!r} does not take its settings: {error}") from error
+        if not callable(function):
+            raise ConfigurationError(f"{topic}: {noun} {name!r} ({point.value}) made no function of its settings")
+        return function  # type: ignore[no-any-return]
+    known = sorted({point.name for point in entry_points(group=group)})
+    raise ConfigurationError(f"{topic}: {unknown_name(noun, name, known)}; is its package installed?")
