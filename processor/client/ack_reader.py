@@ -98,13 +98,14 @@ class AckReader:
         if asked:
             reader.add(asked)
         # A read for many would wait until it has as many.
-        for message in reader.read(1, _WAIT_S).messages + reader.read(_READ_MAX, 0).messages:
-            if message.key() in self._clients:
-                self._take(message)
+        messages = reader.read(1, _WAIT_S).messages + reader.read(_READ_MAX, 0).messages
         try:
             self._serve()
         except Exception:
             log.exception("on_delivery raised")
+        for message in messages:
+            if message.key() in self._clients:
+                self._take(message)
 
     def _take(self, message: Message) -> None:
         kafka_topic, partition = message.topic() or "", message.partition()

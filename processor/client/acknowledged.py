@@ -32,6 +32,8 @@ OUTSTANDING_MAX: Final = 100_000
 STALL_S: Final = 60.0
 """No ack for so long, and who waits is told that no worker may be running."""
 
+_NAME_BYTES_MAX: Final = 1000
+
 
 class Asked(NamedTuple):
     """What a publisher wants to be told of one command, and how he numbers it."""
@@ -80,13 +82,18 @@ class Acknowledged:
         """Send one command; the future of its last ack, if any was asked for.
 
         Raises:
-            ConfigurationError: the topic has no acks; a sequence that is no positive number.
+            ConfigurationError: the topic has no acks; a name or a sequence that cannot be one.
             RecordRejected: Kafka would not take it.
             AcksMissing: too many are outstanding, and none is acknowledged.
             Stop: the producer cannot go on, or acks cannot be read.
         """
-        if asked.sequence is not None and (type(asked.sequence) is not int or not 0 < asked.sequence < 2**63):
-            raise ConfigurationError(f"sequence is {asked.sequence!r}; it counts from 1")
+        if asked.sequence is not None and not 0 <= asked.sequence < 2**63:
+            raise ConfigurationError(f"sequence is {asked.sequence!r}; it is an integer from 0 to 2**63 - 1")
+        if not 0 < len(self._name.encode()) <= _NAME_BYTES_MAX:
+            raise ConfigurationError(
+                f"the client's name is {len(self._name.encode())} bytes long; for commands with ack or sequence it is "
+                f"1 to {_NAME_BYTES_MAX}"
+            )
         partitions = self._lookup.partitions(kafka_topic)
         if asked.types:
             self._watch(topic)
@@ -150,7 +157,9 @@ class Acknowledged:
         """What Kafka did not take gets no ack: its future fails with what went wrong."""
 
         def told(error: Stop | None) -> None:
-            if error is not None:
+            if error is None:
+                self._outstanding.delivered(lane, pending)
+            else:
                 self._outstanding.withdraw(lane, pending, error)
             if also is not None:
                 also(error)

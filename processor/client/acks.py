@@ -28,7 +28,7 @@ class Ack(NamedTuple):
     """The SOW topic."""
     sow_key: str | None
     """The record's key."""
-    client: str
+    client: str | None
     """The publisher's name as it stands in header `client`."""
     sequence: int | None
     """The command's number."""
@@ -52,7 +52,7 @@ def ack_types(text: str | None) -> tuple[AckType, ...]:
 
 
 def read_ack(topic: str, value: bytes) -> Ack:
-    """Parse a record of an ack topic.
+    """Parse a record of an ack topic; a field that is not there is None.
 
     Raises:
         ValueError: it is not one.
@@ -61,7 +61,7 @@ def read_ack(topic: str, value: bytes) -> Ack:
     try:
         if said["ack_type"] not in ACK_TYPES or said["status"] not in ("success", "failure"):
             raise ValueError(f"neither type nor status of an ack: {said!r:.200}")
-        sequence = said["sequence"]
+        sequence = said.get("sequence")
         if sequence is not None and type(sequence) is not int:
             raise ValueError(f"no sequence: {sequence!r:.100}")
         return Ack(
@@ -70,9 +70,9 @@ def read_ack(topic: str, value: bytes) -> Ack:
             cast("AckType", said["ack_type"]),
             topic,
             said.get("sow_key"),
-            said["client"],
+            said.get("client"),
             sequence,
             said.get("command_id"),
         )
-    except (KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         raise ValueError(f"not an ack: {said!r:.200}") from None

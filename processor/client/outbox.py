@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -27,9 +26,11 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 _ALLOWED: Final = frozenset((Name.REMOVE, Name.EXPIRATION, Name.CORRELATION_ID, Name.FIELDS, Name.ALLOW_MERGE))
 """Headers of ours that a publisher may give by name."""
 
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/=_-]*")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/=]{1,1024}")
 
-_COMMAND_ID_MAX: Final = 1024
+_COMMAND_ID_BYTES_MAX: Final = 1024
+
+_EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
 
 
 class Outbox:
@@ -125,22 +126,27 @@ def _given(headers: Mapping[str, str | bytes]) -> Headers:
 
 
 def _seconds(expiration: float) -> bytes:
-    """Seconds to a thousandth; a time that is not 0 does not become 0."""
-    if not 0 <= expiration < math.inf:
-        raise RecordRejected("bad_header", f"expiration is {expiration!r}; it is seconds to live, or 0 for never")
+    """Seconds as a decimal number; a time that is not 0 does not become 0."""
+    if not 0 <= expiration <= _EXPIRATION_S_MAX:
+        raise RecordRejected(
+            "bad_header", f"expiration is {expiration!r}; it is seconds to live up to a hundred years, or 0 for never"
+        )
     if expiration == int(expiration):
         return b"%d" % int(expiration)
-    return f"{max(expiration, 0.001):.3f}".encode()
+    return f"{max(expiration, 1e-9):.9f}".encode()
 
 
 def _base64(correlation_id: str) -> bytes:
     if _BASE64.fullmatch(correlation_id) is None:
-        raise RecordRejected("bad_header", f"correlation_id {correlation_id!r:.100} has other than base64 characters")
+        raise RecordRejected(
+            "bad_header",
+            f"correlation_id is {correlation_id!r:.100}; it is 1 to 1024 characters of Base64: letters, digits, + / =",
+        )
     return correlation_id.encode()
 
 
 def _named(command_id: str) -> bytes:
     named = command_id.encode()
-    if not 0 < len(named) <= _COMMAND_ID_MAX:
-        raise RecordRejected("bad_header", f"command_id has {len(named)} bytes; 1 to {_COMMAND_ID_MAX} are allowed")
+    if not 0 < len(named) <= _COMMAND_ID_BYTES_MAX:
+        raise RecordRejected("bad_header", f"command_id is {len(named)} bytes long; it is 1 to {_COMMAND_ID_BYTES_MAX}")
     return named

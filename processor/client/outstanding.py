@@ -1,8 +1,9 @@
 """The commands whose acks have not come yet, and what each ack that comes settles. No Kafka in here.
 
 Acks of one partition come in the order of its commands. All types are told of each command, save the success
-`persisted`: one of sequence 7 settles every command of that client on that partition up to 7, and the failures among
-them have been told before.
+`persisted`: one of sequence 7 settles every command of that client on that partition up to 7, and the failures and
+duplicates among them have been told before. It says nothing of a command that never arrived, so it counts only once
+Kafka has the command.
 """
 
 from __future__ import annotations
@@ -42,7 +43,18 @@ class Lane(NamedTuple):
 class Pending:
     """One command that waits for acks."""
 
-    __slots__ = ("awaited", "command_id", "future", "is_settled", "last", "on_ack", "sequence", "sow_key")
+    __slots__ = (
+        "awaited",
+        "command_id",
+        "future",
+        "is_delivered",
+        "is_settled",
+        "last",
+        "on_ack",
+        "sequence",
+        "sow_key",
+        "surmised",
+    )
 
     def __init__(
         self,
@@ -60,6 +72,9 @@ class Pending:
         self.sow_key = sow_key
         self.command_id = command_id
         self.on_ack = on_ack
+        self.is_delivered = False
+        self.surmised: Ack | None = None
+        """A success that means this command too, if it has been delivered."""
         self.is_settled = False
         self.future: Future[Ack] = Future()
         # A record that was sent cannot be called back.
@@ -102,6 +117,15 @@ class Outstanding:
             self._lanes.setdefault(lane, {}).setdefault(pending.sequence, []).append(pending)
             self._count += 1
 
+    def delivered(self, lane: Lane, pending: Pending) -> None:
+        """Kafka has a command."""
+        with self._changed:
+            pending.is_delivered = True
+            ack = pending.surmised
+            heard = [] if ack is None else [(pending, self._note(lane, pending, ack))]
+        if ack is not None:
+            self._tell(heard, ack)
+
     def withdraw(self, lane: Lane, pending: Pending, error: SowstreamError | None = None) -> None:
         """Wait no more for a command that was not sent, or, with an error, that Kafka did not take."""
         with self._changed:
@@ -114,13 +138,10 @@ class Outstanding:
 
     def hear(self, partition: int, ack: Ack) -> None:
         """Take an ack that came from a partition; one that nobody here waits for is passed over."""
-        lane = Lane(ack.topic, partition, ack.client)
+        lane = Lane(ack.topic, partition, ack.client or "")
         with self._changed:
             heard = [(pending, self._note(lane, pending, ack)) for pending in self._meant(lane, ack)]
-        for pending, news in heard:
-            if news != "none":
-                _tell(pending, ack, settles=news == "settled")
-        self._settled(sum(news == "settled" for _, news in heard))
+        self._tell(heard, ack)
 
     def fail(self, error: SowstreamError) -> None:
         """Give up: no ack can come any more, what is outstanding fails with this error, and so does what is added."""
@@ -185,10 +206,13 @@ class Outstanding:
         commands = self._lanes.get(lane, {})
         if ack.sequence is None:
             asked = [one for one in _all(commands) if ack.command_id is not None and one.command_id == ack.command_id]
-        elif ack.ack_type == "persisted" and ack.status == "success":
+        elif ack.ack_type == "persisted" and ack.status == "success" and ack.reason is None:
             # All of them: sequences that the caller gave himself may come in any order.
             upto = ack.sequence
-            return [one for at, same in commands.items() if at <= upto for one in same if "persisted" in one.awaited]
+            meant = [one for at, same in commands.items() if at <= upto for one in same if "persisted" in one.awaited]
+            for one in meant:
+                one.surmised = ack
+            return [one for one in meant if one.is_delivered]
         else:
             asked = commands.get(ack.sequence, [])
         return [one for one in asked if ack.ack_type in one.awaited][:1]
@@ -218,6 +242,12 @@ class Outstanding:
             del self._lanes[lane]
         return True
 
+    def _tell(self, heard: list[tuple[Pending, _News]], ack: Ack) -> None:
+        for pending, news in heard:
+            if news != "none":
+                _tell(pending, ack, settles=news == "settled")
+        self._settled(sum(news == "settled" for _, news in heard))
+
     def _settled(self, count: int) -> None:
         """After the callbacks: who waits for a command finds its future done."""
         if count:
@@ -237,8 +267,6 @@ def _tell(pending: Pending, ack: Ack, *, settles: bool) -> None:
         sow_key=pending.sow_key or ack.sow_key,
         sequence=pending.sequence,
         command_id=pending.command_id,
-        # The reason of a success that tells of several commands is that of the last of them.
-        reason=ack.reason if ack.status == "failure" or ack.sequence in (None, pending.sequence) else None,
     )
     if pending.on_ack is not None:
         try:

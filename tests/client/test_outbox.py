@@ -1,14 +1,22 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from processor.client.outbox import Outbox
 from processor.client.publishing import publishable
 from processor.codec import load_codec
+from processor.codec.json import JsonCodec
 from processor.config import Config
 from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Headers, Value
 
 CONFIG = Config.model_validate(
     {
-        "topics": {"orders": {"key": ["/id"]}, "full": {"key": ["/a", "/b/c"], "default_command": "publish"}},
+        "topics": {
+            "orders": {"key": ["/id"]},
+            "full": {"key": ["/a", "/b/c"], "default_command": "publish"},
+            "keyed": {"key": "explicit"},
+        },
         "conflated": {"slow": {"underlying": "orders"}},
     }
 )
@@ -50,9 +58,103 @@ def test_headers_of_the_publisher_go_along():
         ("trace", "é".encode()),
         ("remove", b'["/x"]'),
     ]
-    for name in ("version", "command", "dlq_reason"):
-        with pytest.raises(ConfigurationError, match=name):
+    for name in ("version", "kind", "dlq_reason"):
+        with pytest.raises(ConfigurationError, match=f"'{name}' is Sowstream's own"):
             outbox().record("delta_publish", {"id": 1}, None, {name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("command", "call publish"),
+        ("sow_key", "key="),
+        ("client", "sequence="),
+        ("sequence", "sequence="),
+        ("ack_type", "ack="),
+        ("command_id", "command_id="),
+    ],
+)
+def test_what_has_an_argument_is_not_given_by_name(name: str, way: str):
+    """A header that means more than itself, such as a number that must match a future, has its own argument."""
+    with pytest.raises(ConfigurationError, match=f"{name!r} is not given by name; .*{way}"):
+        outbox().record("delta_publish", {"id": 1}, None, {name: "1"})
+
+
+def test_headers_may_be_bytes():
+    """A header of another system, such as the id of a schema, need not be text."""
+    assert outbox().record("delta_publish", {"id": 1}, None, {"x": b"\xff"})[2] == [("x", b"\xff")]
+
+
+def test_arguments_become_headers():
+    """Expiration, correlation id and command id cost a header where they are given, and none where not."""
+    headers = outbox().record(
+        "publish", {"id": 1}, None, {"trace": "t"}, expiration=0, correlation_id="YWJj", command_id="c1"
+    )[2]
+    assert headers == [
+        ("trace", b"t"),
+        ("expiration", b"0"),
+        ("correlation_id", b"YWJj"),
+        ("command_id", b"c1"),
+        ("command", b"publish"),
+    ]
+
+
+@given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
+def test_an_expiration_is_what_a_worker_reads(seconds: float):
+    """Any number of seconds is read by the worker as the same time, to the next millisecond; only 0 is never."""
+    from processor.plugins.request import RequestReader
+
+    ((_, text),) = outbox().record("delta_publish", {"id": 1}, None, None, expiration=seconds)[2]
+    ttl_ms = RequestReader("delta_publish", 7).read([("expiration", text)]).ttl_ms
+    assert abs(ttl_ms - seconds * 1000) <= 1
+    assert (ttl_ms == 0) == (seconds == 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        *(("expiration", value) for value in (-1, float("nan"), float("inf"), 1e12)),
+        *(("correlation_id", value) for value in ("", "a b", "é", "x" * 1025)),
+        *(("command_id", value) for value in ("", "x" * 1025)),
+    ],
+)
+def test_an_argument_without_meaning_is_rejected_here(argument: str, value: object):
+    """What a worker would send to the dead letters as `bad_header` is not sent at all."""
+    with pytest.raises(RecordRejected, match=f"bad_header: {argument}"):
+        outbox().record("delta_publish", {"id": 1}, None, None, **{argument: value})
+
+
+def test_an_explicit_key_is_the_publishers_to_give():
+    """Where the topic says so, the body says nothing about the key, and a message without one is not sent."""
+    assert outbox("keyed").record("delta_publish", {"id": 1}, "k", None)[0] == b"k"
+    for data in ({"id": 1}, b'{"id":1}'):
+        with pytest.raises(RecordRejected, match=r"missing_key: .*explicit.* key="):
+            outbox("keyed").record("delta_publish", data, None, None)
+
+
+class Framed(JsonCodec):
+    """A message type whose deltas say their fields in a header, as Avro's do."""
+
+    uses_headers = True
+
+    def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
+        """The values, and apart from them the names."""
+        return self.encode(list(delta.values())), [("fields", self.encode(list(delta)))]
+
+    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
+        """Names from the header, if it is a delta."""
+        value = self.decode(data)
+        return dict(zip(self.decode(dict(headers)["fields"]), value, strict=True)) if is_delta else value
+
+
+def test_a_message_type_with_headers_is_written_as_the_worker_reads_it():
+    """A delta brings the headers of its codec; a whole record needs none; a message in bytes is read with its own."""
+    framed = Outbox("orders", CONFIG.topic("orders"), Framed())
+    whole = framed.record("publish", {"id": 1, "n": None}, None, None)
+    assert whole == (b"1", b'{"id":1,"n":null}', [("command", b"publish")])
+    delta = framed.record("delta_publish", {"id": 1, "n": 2}, None, {"trace": "t"})
+    assert delta == (b"1", b"[1,2]", [("trace", b"t"), ("fields", b'["id","n"]')])
+    assert framed.record("delta_publish", b"[1,2]", None, {"fields": '["id","n"]'})[0] == b"1"
 
 
 @pytest.mark.parametrize(
