@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -42,6 +42,8 @@ class GroupConsumer:
         listener: AssignmentListener,
     ) -> None:
         self.topic = topic
+        self.ended: set[int] = set()
+        """Partitions of which Kafka has told, for now, of no record after the last one returned."""
         self._listener = listener
         self._consumer = Consumer(properties.group_member(kafka, group=group, session_timeout_s=session_timeout_s))
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
@@ -59,6 +61,8 @@ class GroupConsumer:
         for message in messages:
             if message.error() is not None:
                 return self._without_events(messages)
+        if self.ended:
+            self.ended.difference_update([message.partition() for message in messages])
         return messages
 
     def begin(self, partition: int, offset: int) -> None:
@@ -67,6 +71,7 @@ class GroupConsumer:
         Raises:
             TransactionAborted: the partition is not ready for it, or not ours any more; it is to be tried again.
         """
+        self.ended.discard(partition)
         position = TopicPartition(self.topic, partition, offset)
         try:
             self._consumer.seek(position)
@@ -77,6 +82,7 @@ class GroupConsumer:
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""
+        self.ended.discard(partition)
         self._consumer.pause([TopicPartition(self.topic, partition)])
 
     def lag(self, partition: int, offset: int) -> int:
@@ -93,12 +99,15 @@ class GroupConsumer:
         self._consumer.close()
 
     def _without_events(self, messages: list[Message]) -> list[Message]:
-        """The records among them; an event that ends the reading is raised."""
+        """The records among them; ends are noted, and an event that ends the reading is raised."""
         records = []
         for message in messages:
-            error = message.error()
+            error, partition = message.error(), cast("int", message.partition())
             if error is None:
                 records.append(message)
+                self.ended.discard(partition)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.ended.add(partition)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise Stop(
                     f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
@@ -139,6 +148,7 @@ class GroupConsumer:
         self._give_up(consumer, partitions)
 
     def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.ended.difference_update([partition.partition for partition in partitions])
         try:
             consumer.incremental_unassign(partitions)
         except KafkaException as error:

@@ -53,6 +53,7 @@ def group_member(kafka: Mapping[str, str], *, group: str, session_timeout_s: flo
         "heartbeat.interval.ms": str(int(session_timeout_s * 1000 / 4)),
         **consumer(kafka, group=group),
         "partition.assignment.strategy": "cooperative-sticky",
+        "enable.partition.eof": "true",
     }
 
 

@@ -1,19 +1,18 @@
-"""Brings back the state of partitions from the SOW topic, on a consumer of its own, a batch at a time."""
+"""Brings back partitions, their states and marks, from Kafka: on a consumer of its own, a batch at a time."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from processor.errors import BrokerUnavailable, ConfigurationError, RestoreStalled, StateDamaged, StateLocked, Stop
+from processor.errors import BrokerUnavailable, RestoreStalled, StateDamaged, StateLocked, Stop
 from processor.kafka.log_reader import LogReader, Position
-from processor.kafka.message import Message, by_partition, records
-from processor.record import Stored
-from processor.runtime.sow_record import stored_from
+from processor.kafka.message import Message, records
+from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ class _Job:
 
     task: Task
     began_s: float
-    start_offset: int | None = None  # Where the input goes on; asked for before the target, see `_aim`.
-    target: int | None = None  # The SOW offset at which the state is complete.
+    start_offset: int | None = None  # Where the input goes on; asked for before the targets, see `_aim`.
+    logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; empty until their targets are known.
     read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
     moved_s: float = field(default=0.0)
@@ -50,20 +49,30 @@ class _Job:
 class Restorer:
     """Restores partitions while the ones that are ready go on. One thread only.
 
-    A partition is ready when the end-of-partition event reaches the SOW topic's true end, taken after the group's
-    committed input offset was known: the offset and the records it stands for were committed in one transaction.
+    A partition is ready when the end-of-partition events of its SOW topic, and of its mark topic if it has marks, reach
+    the true ends, taken after the group's committed input offset was known: the offset, the records and the marks it
+    stands for were committed in one transaction.
     """
 
     def __init__(
-        self, *, reader: LogReader, admin: Admin, source: str, sow: str, open_state: Open, stall_timeout_s: float
+        self,
+        *,
+        reader: LogReader,
+        admin: Admin,
+        source: str,
+        sow: str,
+        mark: str | None,
+        open_state: Open,
+        stall_timeout_s: float,
     ) -> None:
         """Make a restorer.
 
         Args:
             reader: a reader that knows the input's consumer group; owned by the restorer.
-            admin: tells the SOW topic's end.
+            admin: tells where the topics end.
             source: the input topic.
-            sow: the topic to restore from.
+            sow: the topic to restore states from.
+            mark: the topic to restore marks from; None if the processor has none.
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
         """
@@ -71,6 +80,7 @@ class Restorer:
         self._admin = admin
         self._source = source
         self._sow = sow
+        self._mark = mark
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
         self._jobs: dict[int, _Job] = {}
@@ -84,8 +94,9 @@ class Restorer:
     def remove(self, partition: int) -> None:
         """Stop restoring a partition, if it was being restored."""
         job = self._jobs.pop(partition, None)
-        if job is not None and job.target is not None:
-            self._reader.remove(self._sow, partition)
+        for log_read in job.logs.values() if job is not None else ():
+            if not log_read.is_complete:
+                self._reader.remove(log_read.topic, partition)
 
     @property
     def is_busy(self) -> bool:
@@ -96,9 +107,9 @@ class Restorer:
     def remaining(self) -> dict[int, int]:
         """Offsets still to go for each partition being restored."""
         return {
-            partition: max(0, job.target - job.task.state.position)
+            partition: sum(max(0, part.target - part.position) for part in job.logs.values())
             for partition, job in self._jobs.items()
-            if job.target is not None
+            if job.logs
         }
 
     def advance(self, timeout_s: float) -> list[tuple[Task, int]]:
@@ -108,23 +119,25 @@ class Restorer:
             RestoreStalled: nothing came for too long.
             Stop: a partition cannot be restored.
         """
-        waiting = [job for job in self._jobs.values() if job.target is None]
+        waiting = [job for job in self._jobs.values() if not job.logs]
         if waiting:
             self._aim(waiting)
-        if all(job.target is None for job in self._jobs.values()):
+        if not any(job.logs for job in self._jobs.values()):
             self._watch(time.monotonic())
             time.sleep(timeout_s)  # There is nothing to read: the directories are locked, or Kafka did not answer.
             return []
         read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
         now_s = time.monotonic()
-        for partition, messages in by_partition(read.messages).items():
-            if (job := self._jobs.get(partition)) is not None:
-                self._healing(job, partial(self._take, job, messages, now_s))
+        for (topic, partition), messages in _by_log(read.messages).items():
+            job = self._jobs.get(partition)
+            if job is not None and topic in job.logs:
+                self._healing(job, partial(self._take, job, job.logs[topic], messages, now_s))
         ready: list[tuple[Task, int]] = []
-        for end in read.ends:
-            job = self._jobs.get(end.partition)
-            if job is not None and job.target is not None and end.offset >= job.target:
-                self._healing(job, partial(self._finish, job, end.offset, now_s, ready))
+        for topic, partition, end in read.ends:
+            job = self._jobs.get(partition)
+            part = None if job is None else job.logs.get(topic)
+            if job is not None and part is not None and not part.is_complete and end >= part.target:
+                self._healing(job, partial(self._finish, job, part, end, now_s, ready))
         self._watch(now_s)
         return ready
 
@@ -135,7 +148,7 @@ class Restorer:
 
     def _aim(self, waiting: Iterable[_Job]) -> None:
         """Find out from where and to where each partition is to be restored, and start reading."""
-        aimed = []
+        aimed: list[_Job] = []
         try:
             for job in waiting:
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
@@ -143,21 +156,39 @@ class Restorer:
                 if job.start_offset is None:
                     job.start_offset = self._start_offset(job.task.partition)
                 aimed.append(job)
+            logs = [part for job in aimed for part in self._logs_of(job.task)]
             # librdkafka takes half a second to find a beginning by itself.
-            oldest = {job: self._reader.bounds(self._sow, job.task.partition, _ASK_TIMEOUT_S)[0] for job in aimed}
+            oldest = {part: self._reader.bounds(part.topic, part.partition, _ASK_TIMEOUT_S)[0] for part in logs}
             # Only now, when the input offsets are settled: see the class.
-            targets = self._admin.end_offsets(self._sow, [job.task.partition for job in aimed], _ASK_TIMEOUT_S * 4)
+            self._set_targets(logs)
             horizon_ms = self._delete_retention_ms()
         except (TimeoutError, BrokerUnavailable):
             return  # Asked again at the next turn; `_watch` knows for how long.
-        for job in aimed:
-            partition, state = job.task.partition, job.task.state
-            job.target = targets[partition]
-            self._distrust(job, state, horizon_ms)
-            if state.position < job.target:
-                log.info("restoring", topic=self._sow, partition=partition, position=state.position, end=job.target)
-            # The reader tells the end of a partition also where there is nothing to read.
-            self._reader.add([Position(self._sow, partition, max(state.position, oldest[job]))])
+        for part in logs:
+            if (why := part.distrust(horizon_ms)) is not None:
+                log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
+            if part.position < part.target:
+                _tell("restoring", part)
+            self._jobs[part.partition].logs[part.topic] = part
+        # The reader tells the end of a partition also where there is nothing to read.
+        self._reader.add([Position(part.topic, part.partition, max(part.position, oldest[part])) for part in logs])
+
+    def _logs_of(self, task: Task) -> list[RestoredLog]:
+        """What a task's partition is restored from."""
+        logs: list[RestoredLog] = [SowLog(self._sow, task.partition, task.state)]
+        if self._mark is not None and task.marks is not None:
+            logs.append(MarkLog(self._mark, task.partition, task.marks))
+        return logs
+
+    def _set_targets(self, logs: Iterable[RestoredLog]) -> None:
+        """Ask for the true ends, of all partitions of a topic at once."""
+        by_topic: dict[str, list[RestoredLog]] = {}
+        for part in logs:
+            by_topic.setdefault(part.topic, []).append(part)
+        for topic, parts in by_topic.items():
+            ends = self._admin.end_offsets(topic, [part.partition for part in parts], _ASK_TIMEOUT_S * 4)
+            for part in parts:
+                part.target = ends[part.partition]
 
     def _open(self, job: _Job) -> bool:
         """Open the state's directory; False while its last user still holds it."""
@@ -200,51 +231,29 @@ class Restorer:
             )
         return committed
 
-    def _distrust(self, job: _Job, state: TransactionalState, horizon_ms: float) -> None:
-        """Wipe a state that cannot be a cache of this SOW topic, or that is too old to have seen its deletes."""
-        assert job.target is not None
-        progress = state.store.progress()
-        why = None
-        if state.position > job.target:
-            why = "it is ahead of the SOW topic, which must have been made anew"
-        elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > horizon_ms:
-            why = "it is older than the topic's delete.retention.ms: deletes may be missing"
-        if why is not None:
-            log.warning("local state wiped", topic=self._sow, partition=job.task.partition, why=why)
-            state.wipe()
-
     def _delete_retention_ms(self) -> float:
         if self._horizon_ms is None:
             settings = self._admin.topic_config([self._sow]).get(self._sow, {})
             self._horizon_ms = float(settings.get("delete.retention.ms", "86400000"))
         return self._horizon_ms
 
-    def _take(self, job: _Job, messages: list[Message], now_s: float) -> None:
-        """Apply a batch of one partition: the last record of each key counts."""
-        changes: dict[bytes, Stored | None] = {}
-        for record in records(messages):
-            try:
-                if record.key is None:
-                    raise ValueError("it has no key")
-                changes[record.key] = stored_from(record)
-            except ValueError as error:
-                raise ConfigurationError(
-                    f"{self._sow} partition {job.task.partition} offset {record.offset} is not a SOW record: {error}. "
-                    "Only workers may write to a SOW topic"
-                ) from error
-        # As of its last record, not of now: a delete behind it may be as old, and gone before we come back.
-        job.task.state.restore(changes, record.offset + 1, record.timestamp_ms)
+    def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:
+        """Apply a batch of one log."""
+        part.take(records(messages))
         job.read += len(messages)
         job.moved_s = now_s
         if now_s - job.logged_s > _LOG_INTERVAL_S:
             job.logged_s = now_s
-            partition, position = job.task.partition, job.task.state.position
-            log.info("restoring", topic=self._sow, partition=partition, position=position, end=job.target)
+            _tell("restoring", part)
 
-    def _finish(self, job: _Job, end: int, now_s: float, ready: list[tuple[Task, int]]) -> None:
-        """The state is complete: the task is ready."""
+    def _finish(self, job: _Job, part: RestoredLog, end: int, now_s: float, ready: list[tuple[Task, int]]) -> None:
+        """A log is complete; with the last one the task is ready."""
+        part.finish(end)
+        self._reader.remove(part.topic, part.partition)
+        job.moved_s = now_s
+        if not all(other.is_complete for other in job.logs.values()):
+            return
         task = job.task
-        task.state.restore({}, max(end, task.state.position), int(time.time() * 1000))
         self.remove(task.partition)
         seconds = round(now_s - job.began_s, 3)
         log.info("restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds)
@@ -253,11 +262,30 @@ class Restorer:
 
     def _watch(self, now_s: float) -> None:
         """A restore that brings nothing for too long is an error, not a wait."""
-        for job in self._jobs.values():
-            if now_s - job.moved_s > self._stall_timeout_s:
-                reached = "its beginning" if job.target is None else f"offset {job.task.state.position} of {job.target}"
-                raise RestoreStalled(
-                    f"restoring {self._sow} partition {job.task.partition}: nothing for {self._stall_timeout_s:g} s at "
-                    f"{reached}. A transaction of a dead worker may be open "
-                    "(transaction.timeout.ms ends it), or the brokers do not answer; `sowstream doctor` looks closer"
-                )
+        for partition, job in self._jobs.items():
+            if now_s - job.moved_s <= self._stall_timeout_s:
+                continue
+            part = next((part for part in job.logs.values() if not part.is_complete), None)
+            topic = self._sow if part is None else part.topic
+            reached = "its beginning" if part is None else f"offset {part.position} of {part.target}"
+            raise RestoreStalled(
+                f"restoring {topic} partition {partition}: nothing for {self._stall_timeout_s:g} s at {reached}. "
+                "A transaction of a dead worker may be open "
+                "(transaction.timeout.ms ends it), or the brokers do not answer; `sowstream doctor` looks closer"
+            )
+
+
+def _by_log(messages: Iterable[Message]) -> dict[tuple[str, int], list[Message]]:
+    """The messages of each partition of each topic, in order."""
+    parted: dict[tuple[str, int], list[Message]] = {}
+    for message in messages:
+        place = cast("tuple[str, int]", (message.topic(), message.partition()))
+        if place in parted:
+            parted[place].append(message)
+        else:
+            parted[place] = [message]
+    return parted
+
+
+def _tell(what: str, part: RestoredLog) -> None:
+    log.info(what, topic=part.topic, partition=part.partition, position=part.position, end=part.target)

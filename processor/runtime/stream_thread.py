@@ -138,6 +138,10 @@ class StreamThread:
             task = self._tasks.get(partition)
             if task is not None and task.task_state is TaskState.RUNNING:
                 self._process(task, parted)
+        for partition in self._consumer.ended:
+            task = self._tasks.get(partition)
+            if task is not None and task.task_state is TaskState.RUNNING:
+                task.reached_end()
         emitted = 0
         for task in self._running():
             self._healing(task, task.punctuate)

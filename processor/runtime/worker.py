@@ -190,6 +190,7 @@ class _Worker:
             admin=Admin(config.kafka),
             source=pipeline.source,
             sow=pipeline.output("sow"),
+            mark=pipeline.output("mark") if pipeline.has_marks else None,
             open_state=lambda partition: self._open_state(pipeline, partition),
             stall_timeout_s=runtime.restore_stall_timeout_s,
         )

@@ -1,0 +1,142 @@
+"""What a restore reads back of one partition: its part of the SOW topic, and of the mark topic if it has marks."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from processor.errors import ConfigurationError
+from processor.runtime.sow_record import stored_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.record import Record, Stored
+    from processor.state.marks import TransactionalMarks
+    from processor.state.transactional import TransactionalState
+
+
+class RestoredLog(ABC):
+    """One partition of a topic on its way into memory or the store."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.target = 0
+        """The offset at which it is complete."""
+        self.is_complete = False
+        """Whether it has come there."""
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """The next offset to take."""
+
+    @abstractmethod
+    def take(self, records: Sequence[Record]) -> None:
+        """The next records.
+
+        Raises:
+            ConfigurationError: one of them was not written by a worker.
+            StateDamaged: the store cannot take them.
+        """
+
+    @abstractmethod
+    def finish(self, end: int) -> None:
+        """There is nothing before this offset that was not taken.
+
+        Raises:
+            StateDamaged: the store cannot take it.
+        """
+
+    @abstractmethod
+    def distrust(self, horizon_ms: float) -> str | None:
+        """Wipe what cannot come of this log, as it ends at `target`; why, or None if it can.
+
+        Args:
+            horizon_ms: how long deletes stay in the topic.
+        """
+
+    def _refuse(self, record: Record, why: str, kind: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.topic} partition {self.partition} offset {record.offset} is not a {kind}: {why}. "
+            f"Only workers may write to a {kind.split(maxsplit=1)[0]} topic"
+        )
+
+
+class SowLog(RestoredLog):
+    """The SOW topic, into the state."""
+
+    def __init__(self, topic: str, partition: int, state: TransactionalState) -> None:
+        super().__init__(topic, partition)
+        self._state = state
+
+    @property
+    def position(self) -> int:
+        """The next offset to take."""
+        return self._state.position
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Apply a batch: the last record of each key counts."""
+        changes: dict[bytes, Stored | None] = {}
+        for record in records:
+            try:
+                if record.key is None:
+                    raise ValueError("it has no key")
+                changes[record.key] = stored_from(record)
+            except ValueError as error:
+                raise self._refuse(record, str(error), "SOW record") from error
+        # As of its last record, not of now: a delete behind it may be as old, and gone before we come back.
+        self._state.restore(changes, records[-1].offset + 1, records[-1].timestamp_ms)
+
+    def finish(self, end: int) -> None:
+        """The state is complete, as of now."""
+        self._state.restore({}, max(end, self.position), int(time.time() * 1000))
+        self.is_complete = True
+
+    def distrust(self, horizon_ms: float) -> str | None:
+        """Wipe a state that cannot be a cache of this topic, or that is too old to have seen its deletes."""
+        progress = self._state.store.progress()
+        if self.position > self.target:
+            why = "it is ahead of the SOW topic, which must have been made anew"
+        elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > horizon_ms:
+            why = "it is older than the topic's delete.retention.ms: deletes may be missing"
+        else:
+            return None
+        self._state.wipe()
+        return why
+
+
+class MarkLog(RestoredLog):
+    """The mark topic, into memory."""
+
+    def __init__(self, topic: str, partition: int, marks: TransactionalMarks) -> None:
+        super().__init__(topic, partition)
+        self._marks = marks
+
+    @property
+    def position(self) -> int:
+        """The next offset to take."""
+        return self._marks.position
+
+    def take(self, records: Sequence[Record]) -> None:
+        """The marks in their order: the bound needs to know which ones are oldest."""
+        changes = []
+        for record in records:
+            if record.key is None:
+                raise self._refuse(record, "it has no key", "mark")
+            changes.append((record.key, record.value))
+        self._marks.restore(changes, records[-1].offset + 1)
+
+    def finish(self, end: int) -> None:
+        """The marks are complete."""
+        self._marks.restore((), max(end, self.position))
+        self.is_complete = True
+
+    def distrust(self, horizon_ms: float) -> str | None:  # noqa: ARG002
+        """Wipe marks that are ahead of their topic; none is older than the process."""
+        if self.position <= self.target:
+            return None
+        self._marks.wipe()
+        return "they are ahead of the mark topic, which must have been made anew"
