@@ -22,6 +22,7 @@ from processor.api import (
 )
 from processor.config import ConflatedConfig
 from processor.merge import KeyFields, Touched, conflated_delta, diff, touch
+from processor.plugins.key_alone import key_alone
 from processor.record import OUR_HEADERS
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class _Pending:
     version: int = 0
     """The version it carries."""
     body: Value = None
-    """Its parsed record, None after a delete."""
+    """Its record, parsed if its message type can do deltas; None after a delete."""
+    expires_at_ms: int = 0
+    """When the record of the latest update expires; 0 is never."""
     count: int = 0
     """How many updates were folded."""
     touched: Touched = field(default_factory=dict)
@@ -69,6 +72,7 @@ class Conflate(Processor):
         self._interval_ms = int(settings.interval * 1000)
         self._source = f"{settings.underlying}.sow/{context.partition}/".encode()
         self._key = KeyFields(context.topic.key_fields)
+        self._can_delta = context.codec.can_delta
         # In order of arrival, and so, all intervals being equally long, in order of their ends.
         self._pending: OrderedDict[bytes, _Pending] = OrderedDict()
 
@@ -110,19 +114,24 @@ class Conflate(Processor):
     def _fold(self, key: bytes, record: Record, old: Stored | None) -> None:
         """One more update of a key: the first begins its interval, and none of the later ones restarts it."""
         version = _version(record)
-        body = None if record.value is None else self._context.codec.decode_own(record.value)
-        if body is not None and type(body) is not dict:
+        body = self._body(record.value)
+        if body is not None and self._can_delta and type(body) is not dict:
             raise RecordRejected("not_an_object", "a SOW record is an object")
+        expires_at_ms = _expires_at_ms(record)
         pending = self._pending.get(key)
         if pending is None:
             pending = self._pending[key] = _Pending(record, self._context.now_ms + self._interval_ms, record)
-            before = None if old is None else self._context.codec.decode_own(old.value)
+            before = None if old is None else self._body(old.value)
         else:
             before = pending.body
-        if body is not None and before is not None:
+        if body is not None and before is not None and self._can_delta:
             touch(pending.touched, diff(before, body))
-        pending.last, pending.version, pending.body = record, version, body
+        pending.last, pending.version, pending.body, pending.expires_at_ms = record, version, body, expires_at_ms
         pending.count += 1
+
+    def _body(self, value: bytes | None) -> Value:
+        """A record, parsed where its parts matter."""
+        return value if value is None or not self._can_delta else self._context.codec.decode_own(value)
 
     def _deliver(self, due: Iterable[tuple[bytes, _Pending]]) -> None:
         """Send each key's last state and what moved."""
@@ -138,38 +147,54 @@ class Conflate(Processor):
                 continue
             headers = self._headers(pending, old)
             delta_headers = headers + _base(old, pending)
-            before = None if old is None else context.codec.decode_own(old.value)
-            if pending.body is None:
-                data, changed = None, self._key.only(before)
+            data = pending.last.value
+            if data is None:
+                assert old is not None
+                told, more = key_alone(context.codec, self._key, old)
                 changes[key] = None
             else:
-                data = pending.last.value
-                assert data is not None
-                moved, removed = conflated_delta(before, pending.body, pending.touched)
-                changed = self._key.with_delta(pending.body, moved)
-                if removed:
-                    delta_headers.append((Name.REMOVED, json.dumps(removed).encode()))
-                elif not moved:
-                    delta_headers.append((Name.EMPTY, b"true"))
-                changes[key] = Stored(pending.version, data, 0, pending.last.offset)
+                told, more = self._told(pending, old, data)
+                correlation_id = dict(pending.last.headers or ()).get(Name.CORRELATION_ID) or b""
+                expires_at_ms = pending.expires_at_ms
+                changes[key] = Stored(pending.version, data, expires_at_ms, pending.last.offset, correlation_id)
+                if expires_at_ms:
+                    headers = [*headers, (Name.EXPIRES_AT, b"%d" % expires_at_ms)]
             sow.append((key, data, headers))
-            delta.append((key, context.codec.encode(changed), delta_headers))
+            delta.append((key, told, delta_headers + more))
             context.count("folded", pending.count)
         context.state.put_many(changes)
         context.forward_many("sow", sow)
         context.forward_many("delta", delta)
 
+    def _told(self, pending: _Pending, old: Stored | None, data: bytes) -> tuple[bytes, Headers]:
+        """What a delivery tells on the delta topic, and the headers that go with it."""
+        if not self._can_delta:
+            return data, []
+        codec = self._context.codec
+        before = None if old is None else codec.decode_own(old.value)
+        moved, removed = conflated_delta(before, pending.body, pending.touched)
+        delta = self._key.with_delta(pending.body, moved)
+        told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+        if removed:
+            headers.append((Name.REMOVED, json.dumps(removed).encode()))
+        elif not moved:
+            headers.append((Name.EMPTY, b"true"))
+        return told, headers
+
     def _headers(self, pending: _Pending, old: Stored | None) -> Headers:
         """What both outputs say of a delivery."""
         headers: Headers = [(Name.VERSION, b"%d" % pending.version)]
+        last = dict(pending.last.headers or ())
         if pending.body is None:
-            headers.append((Name.KIND, b"delete"))
+            headers.append((Name.KIND, b"expire" if last.get(Name.KIND) == b"expire" else b"delete"))
         elif old is None:
             headers.append((Name.KIND, b"insert"))
         if pending.count > 1:
             headers.append((Name.CONFLATED, b"%d" % pending.count))
         headers.append((Name.FIRST_TIMESTAMP, b"%d" % pending.first.timestamp_ms))
         headers.append((Name.SOURCE, self._source + b"%d" % pending.last.offset))
+        if correlation_id := last.get(Name.CORRELATION_ID):
+            headers.append((Name.CORRELATION_ID, correlation_id))
         headers += [header for header in pending.last.headers or () if header[0] not in OUR_HEADERS]
         return headers
 
@@ -190,4 +215,12 @@ def _version(record: Record) -> int:
     text = dict(record.headers or ()).get(Name.VERSION)
     if text is None or not text.isdigit():
         raise RecordRejected("bad_header", f"a SOW record carries its version; this one says {text!r}")
+    return int(text)
+
+
+def _expires_at_ms(record: Record) -> int:
+    """When the record that a SOW record carries expires; 0 is never."""
+    text = dict(record.headers or ()).get(Name.EXPIRES_AT) or b"0"
+    if not text.isdigit():
+        raise RecordRejected("bad_header", f"header {Name.EXPIRES_AT} of a SOW record is {text!r:.100}, no time")
     return int(text)

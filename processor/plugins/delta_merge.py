@@ -30,6 +30,7 @@ from processor.errors import ConfigurationError
 from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules, diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
+from processor.plugins.key_alone import key_alone
 from processor.plugins.request import RequestReader, kind_of
 from processor.plugins.sequences import Sequences
 from processor.plugins.steps import enriching, preprocessing
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.plugins.request import Request
+    from processor.plugins.key_alone import key_alone
+from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
 _INSERT: Header = (Name.KIND, b"insert")
@@ -283,21 +285,11 @@ class DeltaMerge(Processor):
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
         """A tombstone, and the key fields on the delta topic."""
         headers: Headers = [(Name.VERSION, b"%d" % (old.version + 1)), (Name.KIND, kind.encode()), *more]
-        told, delta_headers = self._key_alone(old)
+        told, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, told, headers + delta_headers))
         self._stored[key] = None
         self._changed.add(key)
-
-    def _key_alone(self, old: Stored) -> tuple[bytes, Headers]:
-        """A message with a record's key fields and no others."""
-        if not (self._can_delta or self._key.pointers):
-            return b"", []
-        try:
-            fields = self._key.only(self._decode_own(old.value))
-        except RecordRejected:
-            fields = {}  # A record that its message type cannot read any more must not outlive its end.
-        return self._codec.encode_delta(fields) if self._uses_headers else (self._encode(fields), [])
 
     def _more(self, record: Record, request: Request, correlation_id: bytes) -> Headers:
         """What both outputs say besides the version."""
