@@ -22,7 +22,6 @@ NOT_YET = {
     Name.SEQUENCE,
     Name.CORRELATION_ID,
     Name.SOW_KEY,
-    Name.REPLAY_OF,
 }
 """Headers whose meaning the README says is not there yet."""
 

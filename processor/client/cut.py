@@ -41,7 +41,8 @@ class Cut:
             BrokerUnavailable: no answer in time.
         """
         self.topic = topic
-        self._ends = admin.end_offsets(topic, partitions)
+        self.ends = admin.end_offsets(topic, partitions)
+        """The end of each partition, as it was then."""
         self._reader = LogReader(kafka, group=group)
 
     def before(self) -> Iterator[list[Record]]:
@@ -53,8 +54,24 @@ class Cut:
         Raises:
             Stop: a partition cannot be read, or there is no progress for a minute.
         """
-        todo = {partition: end for partition, end in self._ends.items() if end > 0}
-        self._reader.add([Position(self.topic, partition, self._beginning(partition)) for partition in todo])
+        for _, batch in self.between({}, self.ends):
+            yield batch
+
+    def between(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[tuple[int, list[Record]]]:
+        """The committed records of some partitions from one offset up to another, with the number of their partition.
+
+        Args:
+            begins: the first offset of each partition; without one, the oldest kept.
+            ends: the offset after the last one, of each partition to be read; none behind the cut.
+
+        Raises:
+            Stop: as `before`.
+        """
+        todo = {partition: end for partition, end in ends.items() if end > begins.get(partition, 0)}
+        self._reader.add(
+            Position(self.topic, partition, max(begins.get(partition, 0), self._beginning(partition)))
+            for partition in todo
+        )
         moved_s = time.monotonic()
         while todo:
             read = self._read(_WAIT_S)
@@ -70,7 +87,7 @@ class Cut:
                 end = todo.get(partition, 0)
                 if batch[-1].offset >= end:
                     batch = [record for record in batch if record.offset < end]
-                yield batch
+                yield partition, batch
             for partition, offset in reached.items():
                 if partition in todo and offset >= todo[partition]:
                     del todo[partition]
@@ -78,7 +95,7 @@ class Cut:
 
     def follow(self) -> None:
         """Begin to read behind the cut; after `before` has come to its end, or instead of it."""
-        self._reader.add(Position(self.topic, partition, end) for partition, end in self._ends.items())
+        self._reader.add(Position(self.topic, partition, end) for partition, end in self.ends.items())
 
     def after(self, timeout_s: float = _WAIT_S) -> list[Record]:
         """The next committed records behind the cut, in order per partition; empty if none came in time.

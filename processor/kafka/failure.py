@@ -23,6 +23,7 @@ _MOVED = frozenset(
     )
 )
 """Somebody asked a partition's former leader, as after a restart of the broker."""
+_FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
 _REFUSED = frozenset(
     (
         KafkaError._AUTHENTICATION,
@@ -85,6 +86,12 @@ def passes(error: KafkaError) -> bool:
 def is_moved(error: KafkaException | KafkaError) -> bool:
     """Whether what the client knows of a partition's leader is out of date: it is to look anew and ask again."""
     return of(error).code() in _MOVED
+
+
+def is_fenced(error: BaseException) -> bool:
+    """Whether a transaction failed because somebody else has begun with the same transactional id."""
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return isinstance(cause, KafkaException) and of(cause).code() in _FENCED
 
 
 def stop(error: KafkaException | KafkaError, doing: str) -> Stop:

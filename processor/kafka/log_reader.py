@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -47,7 +47,7 @@ class LogReader:
 
         Args:
             kafka: librdkafka properties.
-            group: the consumer group whose committed offsets `committed` tells; it is never joined.
+            group: the consumer group that `committed` and `group_metadata` tell of; it is never joined.
         """
         self._consumer = Consumer(properties.log_reader(kafka, group=group))
 
@@ -102,6 +102,10 @@ class LogReader:
                 raise TimeoutError
             raise failure.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
         return found.offset if found.offset >= 0 else None
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to commit offsets of the group, which nobody may be a member of."""
+        return self._consumer.consumer_group_metadata()
 
     def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
         """The oldest offset kept, and the end that committed readers see.
