@@ -36,6 +36,8 @@ class Codec(ABC):
     """False for types that carry full messages only: then a delta publish replaces, and a delta is the message."""
     uses_headers: ClassVar[bool] = False
     """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
+    completes: ClassVar[bool] = False
+    """True if a record of this type has all its fields, always; then `complete` differs from doing nothing."""
     header_names: ClassVar[frozenset[str]] = frozenset()
     """Those headers, as far as they are not in `record.Name`: they do not travel on by themselves."""
 
@@ -61,6 +63,13 @@ class Codec(ABC):
 
         Raises:
             TypeError: the message type has no way to write this value; the message says which part of it.
+        """
+
+    def complete(self, record: Value) -> None:  # noqa: B027
+        """Set in place what a whole record of this type cannot leave out and has a default for.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: something is missing that has none.
         """
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002

@@ -94,6 +94,7 @@ class DeltaMerge(Processor):
         self._preprocess = preprocessing(settings.preprocess, name) if settings.preprocess else None
         self._enrich = enriching(settings.enrich, name) if settings.enrich else None
         self._can_delta, self._uses_headers = codec.can_delta, codec.uses_headers
+        self._completes = codec.completes
         self._is_plain = not codec.uses_headers and self._preprocess is None
         own_topic = topic_name(name, "publish")
         self._source = f"{own_topic}/{context.partition}/".encode()
@@ -214,6 +215,8 @@ class DeltaMerge(Processor):
         try:
             if self._can_delta:
                 change = self._change(old, command, body, request.remove)
+                if self._completes:
+                    change = self._completed(old, change)
                 data = self._encode(change.record)
                 delta = self._key.with_delta(change.record, change.delta)
                 if self._uses_headers:
@@ -255,6 +258,14 @@ class DeltaMerge(Processor):
             return change
         # The removal comes after the merge and may undo parts of it: what changed in all is the difference.
         remove_paths(change.record, remove, self._key.pointers)
+        return diff(None if old is None else self._decode_own(old.value), change.record)
+
+    def _completed(self, old: Stored | None, change: Change) -> Change:
+        """The same where the message type fills in what a record lacks; what is new in it is new in the delta too."""
+        self._codec.complete(change.record)
+        if not change.removed:
+            return change
+        # What was removed may be back, as a default.
         return diff(None if old is None else self._decode_own(old.value), change.record)
 
     def _apply_rules(self, record: Value | None, delta: Value) -> None:

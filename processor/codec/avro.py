@@ -1,0 +1,259 @@
+"""Avro, by fastavro: records of one reader schema, whatever schema their publishers write.
+
+With a schema registry a message says its writer's schema: by Confluent's frame (a zero byte and the id, or a one byte
+and the GUID), or by header `__value_schema_id`, which holds those same bytes. Without one, messages have no frame and
+are of the topic's schema, and a delta with header `fields` is of the schema derived from it.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from processor.errors import ConfigurationError, RecordRejected
+
+try:
+    import fastavro  # noqa: F401 - first, so that one sentence says what is missing
+except ImportError as error:
+    raise ConfigurationError(
+        f"message type avro needs a package that is not installed ({error.name}): pip install 'sowstream[avro]'"
+    ) from None
+from processor.codec.avro_default import compile_complete
+from processor.codec.avro_delta_schema import delta_schema_text
+from processor.codec.avro_fields import fields_header, pick, read_fields
+from processor.codec.avro_resolve import Resolver
+from processor.codec.avro_scalar import Convert, Mismatch
+from processor.codec.avro_schema import BadSchema, Schema
+from processor.codec.avro_wire import Wire
+from processor.codec.avro_write import Prepare, compile_prepare
+from processor.codec.contract import Codec, CodecOptions
+from processor.codec.schemas import Found, Registry
+from processor.record import Headers, Name, Value
+
+SCHEMA_ID_HEADER: Final = "__value_schema_id"
+"""Where Confluent's clients put the schema of a value that has no frame (`header_schema_id_serializer`)."""
+
+_ID_BYTES: Final = 5
+_GUID_BYTES: Final = 17
+_RECORD_SUBJECT: Final = "sow-value"
+_DELTA_SUBJECT: Final = "delta-value"
+
+
+class _Reading:
+    """How messages of one writer's schema are read: by fastavro, then to values of the topic's schema."""
+
+    __slots__ = ("partial", "whole", "wire")
+
+    def __init__(self, writer: Schema, reader: Schema, max_depth: int) -> None:
+        self.wire = Wire(writer, max_depth)
+        resolver = Resolver(writer, reader, self.wire.branch_names)
+        try:
+            self.whole: Convert = resolver.compile(partial=False)
+        except Mismatch as error:
+            self.whole = _refusing(str(error))
+        try:
+            self.partial: Convert = resolver.compile(partial=True)
+        except Mismatch as error:
+            self.partial = _refusing(str(error))
+
+
+class _Writing:
+    """How messages of one schema are written."""
+
+    __slots__ = ("_prefix", "_prepare", "_wire")
+
+    def __init__(self, schema: Schema, max_depth: int, schema_id: int | None) -> None:
+        self._wire = Wire(schema, max_depth)
+        self._prepare: Prepare = compile_prepare(schema, self._wire.branch_names)
+        self._prefix = b"" if schema_id is None else _framed(schema_id)
+
+    def write(self, value: Value) -> bytes:
+        try:
+            return self._wire.write(self._prepare(value), self._prefix)
+        except TypeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - fastavro answers a value that does not fit with any error
+            raise TypeError(f"not a value of the schema: {type(error).__name__}: {error!s:.200}") from None
+
+
+class AvroCodec(Codec):
+    """The message type `avro`.
+
+    Logical types are Python's: Decimal, UUID, date, time, datetime. Records and maps are objects and merge; a value of
+    a union that Python's type does not tell apart knows its branch (`avro_branch`).
+    """
+
+    uses_headers: ClassVar[bool] = True
+    completes: ClassVar[bool] = True
+    header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
+
+    def __init__(self, options: CodecOptions | None = None) -> None:
+        """Find the schema of the records; with a registry, have it registered with that of the deltas.
+
+        Raises:
+            ConfigurationError: there is no schema, or one that cannot be used.
+            Stop: the registry does not answer.
+        """
+        options = options or CodecOptions()
+        self._max_depth = options.max_depth
+        self._registry = Registry(options.registry) if options.registry else None
+        found, where = _find(options, self._registry)
+        try:
+            self._schema = Schema(found.text, found.references)
+            delta = Schema(text := delta_schema_text(self._schema))
+            self._complete = compile_complete(self._schema)
+        except BadSchema as error:
+            raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
+        schema_id, delta_id = found.schema_id, None
+        if self._registry is not None:
+            if schema_id is None:
+                schema_id = self._registry.register(f"{options.topic}.{_RECORD_SUBJECT}", found.text)
+            delta_id = self._registry.register(f"{options.topic}.{_DELTA_SUBJECT}", text)
+        self._own = _Reading(self._schema, self._schema, self._max_depth)
+        self._own_delta = _Reading(delta, self._schema, self._max_depth)
+        self._records = _Writing(self._schema, self._max_depth, schema_id)
+        self._deltas = _Writing(delta, self._max_depth, delta_id)
+        self._own_prefix = b"" if schema_id is None else _framed(schema_id)
+        self._readings: dict[bytes, _Reading] = {}
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a whole message: fields that its writer's schema lacks have their defaults.
+
+        Raises:
+            RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`.
+            Stop: the registry does not answer.
+        """
+        reading, start = self._framed(data)
+        return reading.whole(reading.wire.read(data, start))
+
+    def decode_own(self, data: bytes) -> Value:
+        """Parse a stored record, of the topic's schema or of an earlier one."""
+        prefix = self._own_prefix
+        if prefix and not data.startswith(prefix):
+            return self.decode(data)
+        return self._own.whole(self._own.wire.read(data, len(prefix)))
+
+    def encode(self, value: Value) -> bytes:
+        """Write a whole record; what it lacks and has a default for is filled in.
+
+        Raises:
+            TypeError: a field is missing, unknown, or of another type; the message says which.
+        """
+        return self._records.write(value)
+
+    def complete(self, record: Value) -> None:
+        """Set in place the fields that a record of the topic's schema lacks and has a default for.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: one needs a value.
+        """
+        self._complete(record)
+
+    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
+        """Parse a message by its headers `__value_schema_id` and `fields`.
+
+        Raises:
+            RecordRejected: as `decode`; `bad_header`.
+            Stop: the registry does not answer.
+        """
+        given: bytes | None = None
+        fields: bytes | None = None
+        has_fields = False
+        for name, value in headers:
+            if name == SCHEMA_ID_HEADER:
+                given = value
+            elif name == Name.FIELDS:
+                fields, has_fields = value, True
+        if given is not None and self._registry is not None:
+            reading, start = self._by_header(given), 0
+        elif is_delta and has_fields and self._registry is None:
+            reading, start = self._own_delta, 0
+        else:
+            reading, start = self._framed(data)
+        raw = reading.wire.read(data, start)
+        if not is_delta:
+            return reading.whole(raw)
+        if has_fields and (tree := read_fields(fields)) is not None:
+            raw = pick(raw, tree)
+        return reading.partial(raw)
+
+    def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
+        """Write a part of a record, by the schema of deltas, and what is in it as header `fields`.
+
+        Raises:
+            TypeError: as `encode`.
+        """
+        return self._deltas.write(delta), [(Name.FIELDS, fields_header(delta))]
+
+    def _framed(self, data: bytes) -> tuple[_Reading, int]:
+        """How to read a message, and where its frame ends."""
+        if self._registry is None:
+            return self._own, 0
+        size = _ID_BYTES if data[:1] == b"\0" else _GUID_BYTES if data[:1] == b"\1" else 0
+        if size == 0 or len(data) < size:
+            raise RecordRejected(
+                "undecodable",
+                f"no schema: {data[:1].hex() or 'nothing'} where Confluent's frame has 00, and no {SCHEMA_ID_HEADER}"
+                if size == 0
+                else f"{len(data)} bytes end within the frame",
+            )
+        return self._reading(data[:size]), size
+
+    def _by_header(self, given: bytes) -> _Reading:
+        if (given[:1], len(given)) not in {(b"\0", _ID_BYTES), (b"\1", _GUID_BYTES)}:
+            raise RecordRejected(
+                "bad_header", f"header {SCHEMA_ID_HEADER}: {given[:20].hex()} is neither 00 and an id nor 01 and a GUID"
+            )
+        return self._reading(given)
+
+    def _reading(self, frame: bytes) -> _Reading:
+        """How to read messages of the schema that a frame names."""
+        reading = self._readings.get(frame)
+        if reading is not None:
+            return reading
+        assert self._registry is not None, "frames are for a registry"
+        schema_id: int | str
+        if frame[0] == 0:
+            (schema_id,) = struct.unpack(">I", frame[1:])
+        else:
+            schema_id = str(uuid.UUID(bytes=frame[1:]))
+        found = self._registry.schema(schema_id)
+        try:
+            reading = _Reading(Schema(found.text, found.references), self._schema, self._max_depth)
+        except BadSchema as error:
+            raise RecordRejected("schema_mismatch", f"schema {schema_id}: {error}") from None
+        self._readings[frame] = reading
+        return reading
+
+
+def _framed(schema_id: int) -> bytes:
+    return struct.pack(">bI", 0, schema_id)
+
+
+def _refusing(problem: str) -> Callable[[Value], Value]:
+    def convert(_raw: Value) -> Value:
+        raise RecordRejected("schema_mismatch", f"the writer's schema does not fit the topic's: {problem}")
+
+    return convert
+
+
+def _find(options: CodecOptions, registry: Registry | None) -> tuple[Found, str]:
+    """The schema that records are kept in, and where it comes from."""
+    given = options.schema
+    if given is not None and given.file is not None:
+        try:
+            return Found(given.file.read_text(encoding="utf-8"), ()), str(given.file)
+        except (OSError, UnicodeDecodeError) as error:
+            said = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigurationError(
+                f"topic {options.topic!r}: the schema {given.file} cannot be read: {said}; name an Avro schema (.avsc)"
+            ) from None
+    if registry is None:
+        raise ConfigurationError(
+            f"topic {options.topic!r} is of message type avro and has no schema; name a file, schema: FILE.avsc, or a "
+            "registry, schema_registry: {url: http://HOST:8081}"
+        )
+    subject = (given.subject if given is not None else None) or f"{options.topic}.publish-value"
+    return registry.latest(subject), f"subject {subject}"

@@ -1,0 +1,159 @@
+"""What a record has where it says nothing: the defaults of a schema's fields."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from processor.codec.avro_branch import classes
+from processor.codec.avro_logical import logical_of
+from processor.codec.avro_schema import BadSchema, Node, Schema
+from processor.errors import RecordRejected
+from processor.record import Value
+
+Complete: TypeAlias = Callable[[Value], None]
+
+_TYPES: Final = {"null": type(None), "boolean": bool, "int": int, "long": int, "string": str, "enum": str}
+_NUMBERS: Final = (int, float)
+
+
+def default_of(schema: Schema, field: Any) -> Callable[[], Value] | None:
+    """A function that makes the default of a field, anew each time; None if the field needs a value.
+
+    Without a default, a field that may be null is null.
+    """
+    if "default" not in field:
+        word, body = schema.shape(field["type"])
+        nullable = word == "null" or (word == "union" and any(schema.shape(branch)[0] == "null" for branch in body))
+        return _null if nullable else None
+    value = _value(schema, field["type"], field["default"])
+    return (lambda: copy.deepcopy(value)) if isinstance(value, dict | list) else lambda: value
+
+
+def compile_complete(schema: Schema) -> Complete:
+    """A function that sets in place what a record of this schema lacks and has a default for, to any depth.
+
+    It raises RecordRejected, `schema_mismatch`, for a field that needs a value.
+    """
+    complete = _Compiler(schema).node(schema.root)
+    assert complete is not None, "a record always can lack something"
+    return complete
+
+
+def _null() -> None:
+    return None
+
+
+def _value(schema: Schema, node: Node, default: Any) -> Value:
+    """The value that a default, written as JSON, stands for.
+
+    Raises:
+        BadSchema: it is none of the type's.
+    """
+    word, body = schema.shape(node)
+    if word == "union":
+        for branch, kind in zip(body, classes(schema, body), strict=True):
+            try:
+                value = _value(schema, branch, default)
+            except BadSchema:
+                continue
+            return value if type(value) is kind else kind(value)
+    elif word == "record" and isinstance(default, dict):
+        record = {}
+        for field in body["fields"]:
+            if field["name"] in default:
+                record[field["name"]] = _value(schema, field["type"], default[field["name"]])
+            elif (make := default_of(schema, field)) is not None:
+                record[field["name"]] = make()
+            else:
+                raise BadSchema(f"a default of {body['name']} lacks {field['name']}")
+        return record
+    elif word == "array" and isinstance(default, list):
+        return [_value(schema, body["items"], item) for item in default]
+    elif word == "map" and isinstance(default, dict):
+        return {name: _value(schema, body["values"], item) for name, item in default.items()}
+    elif word in {"float", "double"} and type(default) in _NUMBERS:
+        return float(default)
+    elif word in {"bytes", "fixed"} and isinstance(default, str):
+        return _logical(word, body, default.encode("latin-1", errors="replace"))
+    elif word in _TYPES and type(default) is _TYPES[word]:
+        return _logical(word, body, default)
+    raise BadSchema(f"{default!r:.100} is no default of the type {word}")
+
+
+def _logical(word: str, body: Any, raw: Any) -> Value:
+    logical = logical_of(word, body)
+    try:
+        return raw if logical is None else logical.read(raw)
+    except (ValueError, OverflowError) as error:
+        raise BadSchema(f"{raw!r:.100} is no default: {error}") from None
+
+
+class _Compiler:
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._records: dict[str, Complete] = {}
+
+    def node(self, node: Node) -> Complete | None:
+        """The completion of a value; None where it never lacks anything. What replaces whole is whole already."""
+        word, body = self._schema.shape(node)
+        if word == "union":
+            branches = self._schema.branches(body)
+            return self._if_dict(self.node(branches[0])) if len(branches) == 1 else self._several(body)
+        if word == "map":
+            return self._each(self.node(body["values"]))
+        return self._record(body) if word == "record" else None
+
+    def _several(self, union: list[Node]) -> Complete | None:
+        """The one branch that merges, if there is one."""
+        for branch, kind in zip(union, classes(self._schema, union), strict=True):
+            if kind is dict:
+                return self._if_dict(self.node(branch))
+        return None
+
+    def _if_dict(self, inner: Complete | None) -> Complete | None:
+        if inner is None:
+            return None
+
+        def complete(value: Value) -> None:
+            if type(value) is dict:
+                inner(value)
+
+        return complete
+
+    def _each(self, inner: Complete | None) -> Complete | None:
+        if inner is None:
+            return None
+
+        def complete(value: Value) -> None:
+            if type(value) is dict:
+                for member in value.values():
+                    inner(member)
+
+        return complete
+
+    def _record(self, body: Any) -> Complete:
+        name = body["name"]
+        if name in self._records:
+            return self._records[name]
+        fields = {field["name"]: default_of(self._schema, field) for field in body["fields"]}
+        names = fields.keys()
+        inner: list[tuple[str, Complete]] = []
+
+        def complete(value: Value) -> None:
+            if type(value) is not dict:
+                return
+            if value.keys() != names:
+                for field, make in fields.items():
+                    if field not in value:
+                        if make is None:
+                            raise RecordRejected("schema_mismatch", f"{field} of {name} is missing and has no default")
+                        value[field] = make()
+            for field, below in inner:
+                below(value[field])
+
+        self._records[name] = complete
+        below_all = ((field["name"], self.node(field["type"])) for field in body["fields"])
+        inner.extend((field, below) for field, below in below_all if below is not None)
+        return complete

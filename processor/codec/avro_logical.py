@@ -1,0 +1,133 @@
+"""Avro's logical types: decimal, UUID, date, time and timestamps, exact both ways.
+
+fastavro's own are switched off: theirs round what the schema does not allow, and take a timestamp for a date.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal, Inexact
+from typing import Any, Final, NamedTuple, TypeAlias
+
+Conversion: TypeAlias = Callable[[Any], Any]
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_LOCAL: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a local time has no zone
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+_MICRO: Final = dt.timedelta(microseconds=1)
+_DAY_MICROS: Final = 86_400_000_000
+
+
+class Logical(NamedTuple):
+    """One logical type."""
+
+    kind: type
+    """Python's type of its values."""
+    read: Conversion
+    """From what is on the wire; ValueError or OverflowError where Python's type does not hold it."""
+    write: Conversion
+    """To what is on the wire; TypeError or ValueError where the value is none, or would lose something."""
+
+
+def logical_of(word: str, body: Mapping[str, Any]) -> Logical | None:
+    """The logical type of a schema; None where it has none, or one that means nothing here."""
+    name = body.get("logicalType")
+    if name == "decimal" and word in {"bytes", "fixed"}:
+        precision, scale = body.get("precision"), body.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= _PRECISION_MAX:
+            return _decimal(precision, scale, body.get("size"))
+        return None
+    if name == "uuid" and word == "fixed" and body["size"] == 16:
+        return Logical(uuid.UUID, lambda raw: uuid.UUID(bytes=raw), lambda value: _is(uuid.UUID, value).bytes)
+    return _PLAIN.get((word, str(name)))
+
+
+_PRECISION_MAX: Final = 10_000
+"""Most digits of a decimal: a schema that says more is not worth the seconds that a value of it takes."""
+
+
+def _decimal(precision: int, scale: int, size: int | None) -> Logical:
+    context = Context(prec=precision, traps=[Inexact])
+    unit = Decimal(1).scaleb(-scale)
+    limit = 10**precision
+    size_max = size or (limit.bit_length() // 8 + 1)
+
+    def read(raw: bytes) -> Decimal:
+        if len(raw) > size_max:
+            raise ValueError(f"a decimal of {len(raw)} bytes; its precision is {precision}")
+        unscaled = int.from_bytes(raw, signed=True)
+        if not -limit < unscaled < limit:
+            raise ValueError(f"a decimal of more than its precision's {precision} digits")
+        return Decimal(unscaled).scaleb(-scale, context)
+
+    def write(value: Any) -> bytes:
+        if not isinstance(value, Decimal):
+            raise TypeError(f"{type(value).__name__} where Decimal is meant")
+        try:
+            unscaled = int(value.quantize(unit, context=context).scaleb(scale, context))
+        except ArithmeticError:
+            raise ValueError(f"{value} is no decimal({precision}, {scale})") from None
+        return unscaled.to_bytes(
+            size or ((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1), signed=True
+        )
+
+    return Logical(Decimal, read, write)
+
+
+def _is(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} where {kind.__name__} is meant")
+    return value
+
+
+def _stamp(epoch: dt.datetime, micros: int) -> Logical:
+    """A timestamp that counts in so many microseconds."""
+    aware = epoch.tzinfo is not None
+
+    def read(raw: int) -> dt.datetime:
+        return epoch + dt.timedelta(microseconds=raw * micros)
+
+    def write(value: dt.datetime) -> int:
+        if (_is(dt.datetime, value).tzinfo is not None) is not aware:
+            raise TypeError("a timestamp has a time zone, a local timestamp has none")
+        return _whole((value - epoch) // _MICRO, micros)
+
+    return Logical(dt.datetime, read, write)
+
+
+def _time(micros: int) -> Logical:
+    def read(raw: int) -> dt.time:
+        if not 0 <= raw * micros < _DAY_MICROS:
+            raise ValueError(f"{raw} is no time of a day")
+        return (_EPOCH_LOCAL + dt.timedelta(microseconds=raw * micros)).time()
+
+    def write(value: dt.time) -> int:
+        since = dt.datetime.combine(_EPOCH_LOCAL, _is(dt.time, value).replace(tzinfo=None)) - _EPOCH_LOCAL
+        return _whole(since // _MICRO, micros)
+
+    return Logical(dt.time, read, write)
+
+
+def _whole(total: int, micros: int) -> int:
+    count, rest = divmod(total, micros)
+    if rest:
+        raise ValueError(f"{rest} µs more than the type's milliseconds hold")
+    return count
+
+
+def _write_date(value: dt.date) -> int:
+    return int(_is(dt.date, value).toordinal()) - _EPOCH_DAY
+
+
+_PLAIN: Final = {
+    ("string", "uuid"): Logical(uuid.UUID, uuid.UUID, lambda value: str(_is(uuid.UUID, value))),
+    ("int", "date"): Logical(dt.date, lambda raw: dt.date.fromordinal(raw + _EPOCH_DAY), _write_date),
+    ("int", "time-millis"): _time(1000),
+    ("long", "time-micros"): _time(1),
+    ("long", "timestamp-millis"): _stamp(_EPOCH, 1000),
+    ("long", "timestamp-micros"): _stamp(_EPOCH, 1),
+    ("long", "local-timestamp-millis"): _stamp(_EPOCH_LOCAL, 1000),
+    ("long", "local-timestamp-micros"): _stamp(_EPOCH_LOCAL, 1),
+}

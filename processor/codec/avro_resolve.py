@@ -1,0 +1,256 @@
+"""From what a writer's schema made of the bytes to values of the reader's schema: Avro's schema resolution.
+
+fastavro's own fills a delta with defaults, leaves defaults as JSON, and hands out the same list twice; so the bytes are
+read by the writer's schema, and functions made here, once for each pair of schemas, do the rest. They work in place.
+Two ways: `partial` gives the fields that are there, for a delta; otherwise defaults are filled in.
+
+Beyond Avro's specification: a record's or an enum's name matters only where it tells the branches of a union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from processor.codec.avro_branch import classes, is_marked
+from processor.codec.avro_default import default_of
+from processor.codec.avro_scalar import Convert, Mismatch, scalar
+from processor.codec.avro_schema import Node, Schema
+from processor.errors import RecordRejected
+from processor.record import Value
+
+_UNREAD: Final = object()
+
+
+class Resolver:
+    """Makes the conversion for one pair of schemas."""
+
+    def __init__(self, writer: Schema, reader: Schema, branch_names: Mapping[int, list[str]]) -> None:
+        """Take the schemas.
+
+        Args:
+            writer: what the bytes were written by.
+            reader: what the values are to be of.
+            branch_names: what the wire calls the branches of the writer's unions.
+        """
+        self._writer = writer
+        self._reader = reader
+        self._branch_names = branch_names
+        self._records: dict[tuple[str, str, bool], Convert] = {}
+        self._path: list[str] = []
+
+    def compile(self, *, partial: bool) -> Convert:
+        """The conversion of a record; it raises RecordRejected for a value that does not fit.
+
+        Raises:
+            Mismatch: no record of the writer's schema can fit; the message says where.
+        """
+        return self._record(self._writer.root, self._reader.root, partial=partial)
+
+    @property
+    def _here(self) -> str:
+        """Where in the writer's record the types are that are looked at."""
+        return "".join(f"/{name}" for name in self._path)
+
+    def _node(self, writer: Node, reader: Node, *, partial: bool) -> Convert | None:
+        """The conversion of a value; None where it is itself."""
+        w_word, w_body = self._writer.shape(writer)
+        r_word, r_body = self._reader.shape(reader)
+        if partial and w_word == "null":
+            # A null of a delta may mean that nothing is said: whether it may be there is the merge's business.
+            return None
+        if w_word == "union":
+            return self._from_union(w_body, reader, partial=partial)
+        if r_word == "union":
+            return self._to_union(writer, r_body, partial=partial)
+        if w_word == r_word == "record":
+            return self._record(w_body, r_body, partial=partial)
+        if w_word == r_word == "array":
+            item = self._node(w_body["items"], r_body["items"], partial=False)
+            return None if item is None else lambda raw: [item(one) for one in raw]
+        if w_word == r_word == "map":
+            member = self._node(w_body["values"], r_body["values"], partial=partial)
+            return None if member is None else lambda raw: {name: member(one) for name, one in raw.items()}
+        if w_word == r_word == "enum":
+            return _enum(w_body, r_body, self._here)
+        return scalar(w_word, w_body, r_word, r_body, self._here)
+
+    def _record(self, writer: Any, reader: Any, *, partial: bool) -> Convert:
+        key = (writer["name"], reader["name"], partial)
+        if key in self._records:
+            return self._records[key]
+        known = set(self._records)
+        try:
+            return self._new_record(key, writer, reader, partial=partial)
+        except Mismatch:
+            # What was made on the way is not whole, and may be asked for again by another branch of a union.
+            self._records = {known_key: self._records[known_key] for known_key in known}
+            raise
+
+    def _new_record(self, key: tuple[str, str, bool], writer: Any, reader: Any, *, partial: bool) -> Convert:
+        fields = {field["name"]: field for field in reader["fields"]}
+        written = {field["name"] for field in writer["fields"]}
+        aliases = {
+            alias: field
+            for field in reader["fields"]
+            if field["name"] not in written
+            for alias in field.get("aliases", ())
+        }
+        steps: list[tuple[str, str, Convert | None]] = []
+        defaults: dict[str, Callable[[], Value]] = {}
+        convert = _partial(steps) if partial else _whole(steps, defaults)
+        self._records[key] = convert
+        found: set[str] = set()
+        for field in writer["fields"]:
+            name = field["name"]
+            target = fields.get(name) or aliases.get(name)
+            if target is None or target["name"] in found:
+                steps.append((name, "", None))
+                continue
+            found.add(target["name"])
+            self._path.append(name)
+            inner = self._node(field["type"], target["type"], partial=partial)
+            self._path.pop()
+            if inner is not None or name != target["name"]:
+                steps.append((name, target["name"], inner))
+        for name, field in fields.items():
+            if name not in found and not partial:
+                default = default_of(self._reader, field)
+                if default is None:
+                    raise Mismatch(f"{self._here}/{name}: the writer's schema lacks it and the reader's has no default")
+                defaults[name] = default
+        return convert
+
+    def _from_union(self, union: list[Node], reader: Node, *, partial: bool) -> Convert | None:
+        several = self._branch_names.get(id(union))
+        depth = len(self._path)
+        converts: list[Convert | None] = []
+        problem: Mismatch | None = None
+        fits = False
+        for branch in union:
+            is_null = self._writer.shape(branch)[0] == "null"
+            try:
+                converts.append(self._node(branch, reader, partial=partial))
+                fits = fits or not is_null or len(union) == 1
+            except Mismatch as error:
+                del self._path[depth:]
+                problem = error
+                converts.append(_refusing(str(error)))
+        if problem is not None and not fits:
+            raise problem
+        if several is None:
+            return self._optional(union, converts)
+        table = dict(zip(several, converts, strict=True))
+
+        def convert(raw: Any) -> Value:
+            name, held = raw
+            inner = table[name]
+            return held["v"] if inner is None else inner(held["v"])
+
+        return convert
+
+    def _optional(self, union: list[Node], converts: list[Convert | None]) -> Convert | None:
+        """Of one type and null, in any order; fastavro says None or the value."""
+        null: Convert | None = None
+        inner: Convert | None = None
+        for branch, convert in zip(union, converts, strict=True):
+            if self._writer.shape(branch)[0] == "null":
+                null = convert
+            else:
+                inner = convert
+        if null is None and inner is None:
+            return None
+
+        def either(raw: Any) -> Value:
+            if raw is None:
+                return None if null is None else null(raw)
+            return raw if inner is None else inner(raw)
+
+        return either
+
+    def _to_union(self, writer: Node, union: list[Node], *, partial: bool) -> Convert | None:
+        """The branch of the same type and name, else the first that takes the writer's type."""
+        depth = len(self._path)
+        word, body = self._writer.shape(writer)
+        kinds = classes(self._reader, union)
+        order = sorted(range(len(union)), key=lambda index: -self._likeness(word, body, union[index]))
+        problems = []
+        for index in order:
+            kind = kinds[index]
+            # What replaces whole is to be whole.
+            whole = is_marked(kind) and issubclass(kind, dict)
+            try:
+                inner = self._node(writer, union[index], partial=partial and not whole)
+            except Mismatch as error:
+                del self._path[depth:]
+                problems.append(str(error))
+                continue
+            return _marking(inner, kind) if is_marked(kind) else inner
+        raise Mismatch(problems[0] if len(problems) == 1 else f"{self._here}: no type of the union takes {word}")
+
+    def _likeness(self, word: str, body: Any, branch: Node) -> int:
+        r_word, r_body = self._reader.shape(branch)
+        if r_word != word:
+            return 0
+        if "name" not in body:
+            return 3
+        names = {r_body["name"], *r_body.get("aliases", ())}
+        if body["name"] in names:
+            return 3
+        return 2 if body["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names} else 1
+
+
+def _whole(steps: list[tuple[str, str, Convert | None]], defaults: Mapping[str, Callable[[], Value]]) -> Convert:
+    def convert(record: Any) -> Value:
+        for name, target, inner in steps:
+            if name == target and inner is not None:
+                record[name] = inner(record[name])
+            else:
+                value = record.pop(name)
+                if target:
+                    record[target] = value if inner is None else inner(value)
+        for name, make in defaults.items():
+            record[name] = make()
+        return record
+
+    return convert
+
+
+def _partial(steps: list[tuple[str, str, Convert | None]]) -> Convert:
+    def convert(record: Any) -> Value:
+        for name, target, inner in steps:
+            value = record.get(name, _UNREAD) if name == target else record.pop(name, _UNREAD)
+            if value is not _UNREAD and target:
+                record[target] = value if inner is None else inner(value)
+        return record
+
+    return convert
+
+
+def _enum(writer: Any, reader: Any, where: str) -> Convert:
+    """The reader's symbol of each number; it has a default for those it does not know, or has not."""
+    known = set(reader["symbols"])
+    symbols = [symbol if symbol in known else reader.get("default") for symbol in writer["symbols"]]
+
+    def convert(raw: int) -> str:
+        if not 0 <= raw < len(symbols):
+            raise RecordRejected("undecodable", f"{where}: {raw} is the number of no symbol of {writer['name']}")
+        symbol: str | None = symbols[raw]
+        if symbol is None:
+            raise RecordRejected(
+                "schema_mismatch", f"{where}: {writer['symbols'][raw]!r} is no symbol of {reader['name']}"
+            )
+        return symbol
+
+    return convert
+
+
+def _marking(inner: Convert | None, kind: type) -> Convert:
+    return kind if inner is None else lambda raw: kind(inner(raw))
+
+
+def _refusing(problem: str) -> Convert:
+    def convert(_raw: Any) -> Value:
+        raise RecordRejected("schema_mismatch", problem)
+
+    return convert

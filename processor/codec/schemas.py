@@ -1,0 +1,245 @@
+"""The schema registry: schemas by id, by GUID and by subject, from Confluent's client.
+
+An id's schema never changes, so what was found is kept. What was not found is asked for again after a few seconds: a
+schema may be registered after the first record of it. A registry that does not answer is no record's fault: it is asked
+again for a while, then the process stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from processor.errors import ConfigurationError, RecordRejected, Stop
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+ANSWER_TIMEOUT_S: Final = 30.0
+"""How long a registry that does not answer is asked again."""
+REQUEST_TIMEOUT_S: Final = 10.0
+"""How long one request may take, where the settings do not say."""
+MISSING_TTL_S: Final = 5.0
+"""How long a schema that was not found is taken for missing."""
+MISSING_MAX: Final = 1000
+"""Most ids that are remembered as missing; a fuzzed topic can name four billion."""
+REFERENCES_MAX: Final = 1000
+"""Most schemas that one may refer to."""
+
+_PAUSE_S, _PAUSE_MAX_S = 0.1, 3.0
+_NUMBERS: Final = frozenset(
+    ("timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms")
+)
+_REFUSED: Final = frozenset((401, 403))
+
+_Answer = TypeVar("_Answer")
+_log = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """A schema of the registry."""
+
+    text: str
+    """The schema itself, JSON."""
+    references: tuple[str, ...]
+    """The schemas it refers to, those first that others need."""
+    schema_id: int | None = None
+    """Its id, where it was asked for by subject."""
+
+
+class NotFound(Exception):
+    """The registry answered that there is no such schema."""
+
+
+class Registry:
+    """One registry."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """Take the settings of Confluent's client; nothing is asked yet.
+
+        Raises:
+            ConfigurationError: a setting is wrong, or the client is not installed.
+        """
+        self._shown = _without_credentials(settings.get("url", ""))
+        self._client = _client(settings, self._shown)
+        self._found: dict[int | str, Found] = {}
+        self._missing: dict[int | str, float] = {}
+
+    def schema(self, schema_id: int | str) -> Found:
+        """The schema of an id, or of a GUID.
+
+        Raises:
+            RecordRejected: `schema_not_found`, or `schema_mismatch` where it is none of Avro.
+            Stop: the registry does not answer.
+        """
+        if (found := self._found.get(schema_id)) is not None:
+            return found
+        if self._missing.get(schema_id, 0.0) > time.monotonic():
+            raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}")
+        try:
+            schema = self._ask(f"asking for schema {schema_id}", lambda: self._by_id(schema_id))
+            found = self._whole(schema)
+        except NotFound:
+            if len(self._missing) >= MISSING_MAX:
+                self._missing.clear()
+            self._missing[schema_id] = time.monotonic() + MISSING_TTL_S
+            raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}") from None
+        self._found[schema_id] = found
+        return found
+
+    def latest(self, subject: str) -> Found:
+        """The latest version of a subject.
+
+        Raises:
+            ConfigurationError: there is none, or it is not of Avro.
+            Stop: the registry does not answer.
+        """
+        try:
+            registered = self._ask(f"asking for subject {subject}", lambda: self._client.get_latest_version(subject))
+            return self._whole(registered.schema)._replace(schema_id=registered.schema_id)
+        except NotFound:
+            raise ConfigurationError(
+                f"the schema registry {self._shown} has no subject {subject}; register the schema of the records "
+                "there, or name another one: schema: {subject: NAME}, or schema: FILE"
+            ) from None
+        except RecordRejected as error:
+            raise ConfigurationError(f"subject {subject}: {error.detail}; name one with an Avro schema") from None
+
+    def register(self, subject: str, text: str) -> int:
+        """The id of a schema under a subject; it is registered there if it is not yet.
+
+        Raises:
+            ConfigurationError: the registry refuses it.
+            Stop: the registry does not answer.
+        """
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - see `_client`
+
+        schema = Schema(text, "AVRO")
+        what = f"registering a schema under {subject}"
+        try:
+            return int(self._ask(what, lambda: self._client.lookup_schema(subject, schema)).schema_id or 0)
+        except NotFound:
+            pass
+        try:
+            return int(self._ask(what, lambda: self._client.register_schema(subject, schema)))
+        except NotFound:
+            raise ConfigurationError(f"{what}: the schema registry {self._shown} has no way to do it") from None
+
+    def _by_id(self, schema_id: int | str) -> Any:
+        if isinstance(schema_id, int):
+            return self._client.get_schema(schema_id)
+        return self._client.get_schema_by_guid(schema_id)
+
+    def _whole(self, schema: Any) -> Found:
+        """A schema with those it refers to."""
+        if schema.schema_type != "AVRO":
+            raise RecordRejected("schema_mismatch", f"the schema is of the type {schema.schema_type}, not AVRO")
+        texts: dict[tuple[str, int], str] = {}
+        self._follow(schema, texts)
+        return Found(schema.schema_str, tuple(texts.values()))
+
+    def _follow(self, schema: Any, texts: dict[tuple[str, int], str]) -> None:
+        for reference in schema.references or ():
+            key = (reference.subject, reference.version)
+            if key in texts:
+                continue
+            if len(texts) >= REFERENCES_MAX:
+                raise RecordRejected("schema_mismatch", f"a schema that refers to more than {REFERENCES_MAX} others")
+            referred = self._ask(
+                f"asking for version {key[1]} of {key[0]}",
+                lambda key=key: self._client.get_version(*key),  # type: ignore[misc]
+            ).schema
+            self._follow(referred, texts)
+            texts[key] = str(referred.schema_str)
+
+    def _ask(self, what: str, call: Callable[[], _Answer]) -> _Answer:
+        """Ask until there is an answer, or time is up."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - see `_client`
+
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                return call()
+            except SchemaRegistryError as error:
+                if error.http_status_code == 404:
+                    raise NotFound from None
+                if error.http_status_code in _REFUSED:
+                    raise ConfigurationError(
+                        f"{what}: the schema registry {self._shown} refuses us (HTTP {error.http_status_code}); check "
+                        "the credentials in schema_registry, such as basic.auth.user.info, and what they may do"
+                    ) from None
+                if 400 <= error.http_status_code < 500 and error.http_status_code not in {408, 429}:
+                    raise ConfigurationError(
+                        f"{what}: the schema registry {self._shown} says no (HTTP {error.http_status_code}): "
+                        f"{error.error_message!s:.500}; where it is about compatibility, give a new field a default"
+                    ) from None
+                problem = f"HTTP {error.http_status_code}"
+            except Exception as error:  # noqa: BLE001 - the client lets any error of its HTTP library through
+                # Only the kind: the text may hold the address with its credentials.
+                problem = type(error).__name__
+            if time.monotonic() + pause_s > deadline:
+                raise Stop(
+                    f"{what}: the schema registry {self._shown} did not answer for {ANSWER_TIMEOUT_S:g} s ({problem}); "
+                    "start it, or correct schema_registry.url, and start this again: nothing is lost"
+                ) from None
+            _log.warning("%s: the schema registry %s does not answer (%s); trying again", what, self._shown, problem)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+
+def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
+    """Imported late: a topic without a registry needs no HTTP client, and it is slow to import."""
+    url = settings.get("url", "").strip()
+    if not url:
+        raise ConfigurationError("schema_registry has no url; write schema_registry: {url: http://HOST:8081}")
+    try:
+        import confluent_kafka.schema_registry  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a schema registry needs a package that is not installed ({error.name}): pip install 'sowstream[avro]'"
+        ) from None
+    try:
+        if url.startswith("mock://"):
+            return _mock(url)
+        return _made({"timeout": REQUEST_TIMEOUT_S, "max.retries": 0} | _typed(settings))
+    except (ValueError, TypeError, OSError) as error:
+        # What the client says of an address holds it, with its credentials.
+        said = f": {error}" if str(error).startswith(("Unrecognized properties", "ssl.", "could not convert")) else ""
+        raise ConfigurationError(f"schema_registry {shown}: its settings cannot be used{said}") from None
+
+
+@cache
+def _mock(url: str) -> SchemaRegistryClient:
+    """Whoever says `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
+    return _made({"url": url})
+
+
+def _made(settings: Mapping[str, Any]) -> SchemaRegistryClient:
+    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - see `_client`
+
+    client: SchemaRegistryClient = SchemaRegistryClient.new_client(dict(settings))
+    return client
+
+
+def _typed(settings: Mapping[str, str]) -> dict[str, str | float]:
+    """The client wants numbers where our settings are texts."""
+    return {name: float(value) if name in _NUMBERS else value for name, value in settings.items()}
+
+
+def _without_credentials(url: str) -> str:
+    """An address, or several, fit for a message."""
+    return ",".join(_plain(part.strip()) for part in url.split(","))
+
+
+def _plain(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(its url is none)"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
