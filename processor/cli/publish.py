@@ -6,19 +6,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from processor.cli.output import tell
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
-    from processor.client import Client
+    from processor.cli.tally import Show
+    from processor.client import Ack
+    from processor.record import Value
 
-_COMPLAINTS_MAX = 20  # Lines told one by one; the summary has the number of all.
 _PROGRESS_LINES = 1000
 
 
@@ -35,71 +39,94 @@ def publish(
     command: Annotated[PublishCommand | None, typer.Option(help="Default: the topic's default_command.")] = None,
     key: Annotated[str | None, typer.Option(help="The SOW key of every line. Default: its key fields.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A header; may be repeated.")] = None,
-    ack: Annotated[str | None, typer.Option(help="Not supported yet.")] = None,
+    ack: Annotated[
+        str, typer.Option(metavar="TYPE", help="Wait for acks: received, processed, completed or persisted.")
+    ] = "none",
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="S", help="Longest wait for acks after the last line.  \\[default: a minute without any]"
+        ),
+    ] = None,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
     """Publish JSON lines. A line that cannot be sent is told and left out; the others are sent; the exit code is 1."""
     from processor.client import Client  # noqa: PLC0415
+    from processor.client.acks import ack_types  # noqa: PLC0415
     from processor.client.publishing import publishable  # noqa: PLC0415
-    from processor.errors import ConfigurationError  # noqa: PLC0415
 
-    if ack is not None:
-        raise ConfigurationError(
-            "--ack is not supported yet; without it, a line counts as sent once Kafka has it on all in-sync replicas"
-        )
-    headers = _headers(header or [])
+    client_name, arguments = _arguments(header or [])
+    wants_acks = bool(ack_types(ack))
     tree = settings(config, bootstrap)
-    chosen = command or PublishCommand(publishable(tree, topic).default_command)
-    with Client("publish", tree) as client, _lines(file) as lines, _progress(file) as advance:
-        sent, refused = _send_all(client, chosen, topic, lines, key, headers, advance)
-        client.flush()
-    tell(f"{sent} records sent to {topic}" + (f", {refused} lines refused." if refused else "."))
-    if refused:
+    topic_settings = publishable(tree, topic)
+    chosen = command or PublishCommand(topic_settings.default_command)
+    parse = _parser(topic_settings.message_type)
+    with Client(client_name, tree) as client, _lines(file) as lines, _progress(file) as show:
+        method = client.publish if chosen is PublishCommand.PUBLISH else client.delta_publish
+        tally = Tally(show, wants_acks=wants_acks)
+        try:
+            _send_all(lambda line: method(topic, parse(line), key, ack=ack, **arguments), lines, tally, show)
+            client.flush(timeout)
+        finally:
+            tell(tally.summary(topic))
+    if tally.is_bad:
         raise typer.Exit(1)
 
 
-def _send_all(
-    client: Client,
-    command: PublishCommand,
-    topic: str,
-    lines: BinaryIO,
-    key: str | None,
-    headers: dict[str, str],
-    advance: Callable[[int], None],
-) -> tuple[int, int]:
-    """Send every line; how many were sent, and how many refused."""
+def _send_all(send: Callable[[bytes], Future[Ack] | None], lines: BinaryIO, tally: Tally, show: Show) -> None:
+    """Send every line."""
     from processor.errors import RecordRejected  # noqa: PLC0415
 
-    send = client.publish if command is PublishCommand.PUBLISH else client.delta_publish
-    sent = refused = size_bytes = 0
+    size_bytes = 0
     for number, line in enumerate(lines, 1):
         size_bytes += len(line)
         if number % _PROGRESS_LINES == 0:
-            advance(size_bytes)
+            show(size_bytes, tally.acknowledged)
             size_bytes = 0
         if not (message := line.strip()):
             continue
         try:
-            send(topic, message, key, headers)
+            future = send(message)
         except RecordRejected as error:
-            refused += 1
-            if refused <= _COMPLAINTS_MAX:
-                tell(f"line {number}: not sent: {error}")
+            tally.refuse(number, error)
         else:
-            sent += 1
-    advance(size_bytes)
-    return sent, refused
+            tally.sent += 1
+            if future is not None:
+                future.add_done_callback(partial(tally.settle, number))
+    show(size_bytes, tally.acknowledged)
 
 
-def _headers(given: list[str]) -> dict[str, str]:
-    headers = {}
+def _parser(message_type: str) -> Callable[[bytes], Value]:
+    """What is published of a line: JSON travels as it is; for any other message type it is a value to be written so."""
+    if message_type == "json":
+        return lambda line: line
+    from processor.codec import load_codec  # noqa: PLC0415
+
+    return load_codec("json").decode
+
+
+def _arguments(given: list[str]) -> tuple[str, dict[str, Any]]:
+    """The client's name, and the arguments of publishing that `--header K=V` stands for."""
+    headers: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{text!r} is not K=V", param_hint="--header")
         headers[name] = value
-    return headers
+    arguments: dict[str, Any] = {"headers": headers}
+    if "client" in headers and "sequence" not in headers:
+        raise typer.BadParameter("client goes with sequence", param_hint="--header")
+    client_name = headers.pop("client", "publish")
+    for name, kind in (("expiration", float), ("sequence", int), ("correlation_id", str), ("command_id", str)):
+        if name in headers:
+            try:
+                arguments[name] = kind(headers.pop(name))
+            except ValueError:
+                raise typer.BadParameter(f"{name} is a number", param_hint="--header") from None
+    if "ack_type" in headers:
+        raise typer.BadParameter("give --ack instead of ack_type", param_hint="--header")
+    return client_name, arguments
 
 
 @contextmanager
@@ -116,18 +143,30 @@ def _lines(file: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _progress(file: str) -> Iterator[Callable[[int], None]]:
+def _progress(file: str) -> Iterator[Show]:
     """A bar for a file, a spinner for a stream; nothing where nobody looks."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _bytes, _acknowledged: None
         return
     from pathlib import Path  # noqa: PLC0415
 
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    words = TextColumn("{task.description}")
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), words)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         total = None if file == "-" else Path(file).stat().st_size
-        task = bar.add_task("publishing", total=total)
-        yield lambda size_bytes: bar.advance(task, size_bytes)
+        task = bar.add_task("", total=total)
+
+        def show(size_bytes: int, acknowledged: int) -> None:
+            bar.update(task, advance=size_bytes, description=f"{acknowledged} acknowledged" if acknowledged else "")
+
+        yield show

@@ -190,15 +190,16 @@ class Outstanding:
                 limit_s = self._stall_s if timeout_s is None else timeout_s
                 since_s = max(began_s, self._moved_s) if timeout_s is None else began_s
                 if now_s - since_s >= limit_s:
-                    raise AcksMissing(self._missing(limit_s))
+                    raise AcksMissing(self._missing(timeout_s))
                 self._changed.wait(min(_SLICE_S, since_s + limit_s - now_s))
 
-    def _missing(self, waited_s: float) -> str:
+    def _missing(self, timeout_s: float | None) -> str:
+        what = f"missing, none came for {self._stall_s:g} s" if timeout_s is None else "missing, and the time is over"
         lanes = sorted(self._lanes)
         topics = " ".join(dict.fromkeys(lane.topic for lane in lanes))
         return (
-            f"{self._count} acks are missing after {waited_s:g} s. Does a worker run? `sowstream worker {topics}` "
-            "starts one. What was published is in Kafka and will be merged: wait on, or leave it at that"
+            f"acks are {what}: {self._count}. Does a worker run? `sowstream worker {topics}` starts one. What was "
+            "published is in Kafka and will be merged: wait on, or leave it at that"
         )
 
     def _meant(self, lane: Lane, ack: Ack) -> list[Pending]:

@@ -1,0 +1,72 @@
+"""What became of the lines of `sowstream publish`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from processor.cli.output import tell
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from processor.client import Ack
+
+Show: TypeAlias = Callable[[int, int], None]
+"""Shows progress: so many bytes more were sent, and so many lines are acknowledged in all."""
+
+_COMPLAINTS_MAX = 20  # Lines told one by one; the summary has the number of all.
+_SHOWN_EVERY = 1000
+
+
+class Tally:
+    """Counts the lines, and tells of the first ones that went wrong. Acks come on the client's thread."""
+
+    def __init__(self, show: Show, *, wants_acks: bool) -> None:
+        self.sent = 0
+        """Lines that were handed over."""
+        self.acknowledged = 0
+        """Lines whose last ack came."""
+        self._refused = self._rejected = 0
+        self._show = show
+        self._wants_acks = wants_acks
+        self._lock = threading.Lock()
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether any line did not get where it should."""
+        return bool(self._refused or self._rejected)
+
+    def refuse(self, number: int, error: Exception) -> None:
+        """A line was not sent."""
+        with self._lock:
+            self._refused += 1
+            self._complain(f"line {number}: not sent: {error}")
+
+    def settle(self, number: int, done: Future[Ack]) -> None:
+        """A line was acknowledged, or rejected, or did not reach Kafka."""
+        from processor.errors import AcksMissing, PublishRejected  # noqa: PLC0415
+
+        error = done.exception()
+        with self._lock:
+            if error is None:
+                self.acknowledged += 1
+                if self.acknowledged % _SHOWN_EVERY == 0:
+                    self._show(0, self.acknowledged)
+            elif not isinstance(error, AcksMissing):  # Those are told all at once, by who waited for them.
+                self._rejected += 1
+                what = "rejected" if isinstance(error, PublishRejected) else "not delivered"
+                self._complain(f"line {number}: {what}: {error}")
+
+    def summary(self, topic: str) -> str:
+        """All of it in one sentence."""
+        with self._lock:
+            acknowledged = f", {self.acknowledged} acknowledged" if self._wants_acks else ""
+            rejected = f", {self._rejected} rejected" if self._rejected else ""
+            refused = f", {self._refused} lines refused" if self._refused else ""
+            return f"{self.sent} records sent to {topic}{acknowledged}{rejected}{refused}."
+
+    def _complain(self, line: str) -> None:
+        if self._refused + self._rejected <= _COMPLAINTS_MAX:
+            tell(line)
