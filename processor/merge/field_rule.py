@@ -67,10 +67,10 @@ class FieldRule:
                 "plugin_failed", f"merge rule {self._name} at {self._pointer}: {type(error).__name__}: {error}"
             ) from error
         if value is old:
-            # The record has it: there is nothing to merge, and a value must not be merged into itself.
+            # The record has it: there is nothing to merge, and an object must not be merged into itself.
             del delta[last]
         else:
-            delta[last] = _own(value) if type(value) is dict else value
+            delta[last] = value if self._trusted else _own(value)
 
 
 def rule_names() -> list[str]:
@@ -98,5 +98,5 @@ def load_rule(name: str) -> Rule:
 
 
 def _own(value: Value) -> Value:
-    """A copy of an object or array: what a plug-in changes must not be the record behind the merge's back."""
+    """A copy of an object or array: what a plug-in holds and what a record holds must not be one thing."""
     return deepcopy(value) if type(value) in (dict, list) else value

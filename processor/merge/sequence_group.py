@@ -34,10 +34,7 @@ class SequenceGroup:
         self.by = by
         self._by = names(by)
         self._nulls_missing = nulls_missing
-        guarded = [names(field) for field in fields]
-        if not any(self._by[: len(path)] == path for path in guarded):
-            guarded.append(self._by)
-        self._guarded = tuple(guarded)
+        self._guarded = (*map(names, fields), self._by)
 
     def take_stale(self, record: Value, delta: Value) -> bool:
         """Take the group's fields out of a delta, in place, that is older than the record; whether it was.

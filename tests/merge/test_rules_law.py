@@ -1,0 +1,146 @@
+"""The law, and what else holds for any sequence of commands, where a topic has sequence groups and merge rules."""
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processor.errors import RecordRejected
+from processor.merge import KeyFields, MergePolicy, apply_delta, compile_rules, diff, insert, merge
+from processor.merge.order import compare
+from tests.merge.test_law import NAMES, POLICIES, PROVED, RECORDS, SCALARS, find, written
+
+NUMBERS = st.sampled_from([0, 1, -1, 0.1, 0.2, -0.0, 2**63, "1", "0.10"])
+VALUES = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(NAMES, SCALARS, max_size=2)
+REPEATABLE = {"/min": "min", "/max": "max", "/set": "union", "/first": "first", "/as": "replace"}
+ADDING = {"/sum": "sum", "/all": "append"}
+GROUPS = [("/ts", ["/a", "/first", "/o/w", "/sum"])]
+
+# Names that rules and groups know, with values that mostly fit them.
+RULED = st.fixed_dictionaries(
+    {},
+    optional={
+        "ts": st.integers(0, 3) | st.none(),
+        "a": VALUES,
+        "o": st.none() | st.integers(0, 1) | st.dictionaries(st.sampled_from("vwx"), NUMBERS | st.none(), max_size=3),
+        "sum": NUMBERS | st.none(),
+        "min": NUMBERS,
+        "max": NUMBERS,
+        "all": VALUES,
+        "set": VALUES,
+        "first": VALUES,
+        "as": VALUES,
+        "free": VALUES,
+    },
+)
+COMMANDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), RULED),
+        *[st.tuples(st.just("delta_publish"), RULED)] * 3,
+        st.tuples(st.just("sow_delete"), st.none()),
+    ),
+    max_size=6,
+)
+
+
+def compiled(rules, policy):
+    """The groups and rules of a topic, less what stands below its `merge_depth`."""
+    if policy.merge_depth == 1:
+        return compile_rules([("/ts", ["/a", "/first", "/sum"])], rules, policy=policy)
+    return compile_rules(GROUPS, {**rules, "/o/v": "max"}, policy=policy)
+
+
+def execute(record, delta, rules, policy):
+    """A delta publish; None if it is rejected."""
+    old, delta = deepcopy(record), deepcopy(delta)
+    try:
+        stale = rules(old, delta)
+    except RecordRejected:
+        stale = None
+    assert written(old) == written(record), "rules change the delta only"
+    if stale is None:
+        return None
+    return insert(delta, policy) if old is None else merge(old, delta, policy)
+
+
+@PROVED
+@given(COMMANDS, POLICIES)
+def test_delta_replay_equals_the_record_whatever_the_rules(commands, policy):
+    """The law holds with groups and every rule: they change the delta, and the merge finds what changed."""
+    rules = compiled(REPEATABLE | ADDING, policy)
+    record = replayed = None
+    for command, body in commands:
+        if command == "sow_delete":
+            record = replayed = None
+            continue
+        change = diff(record, deepcopy(body)) if command == "publish" else execute(record, body, rules, policy)
+        if change is None:
+            continue
+        if record is not None:
+            exact = diff(record, change.record)
+            assert written(change.delta) == written(exact.delta)
+            assert sorted(change.removed) == sorted(exact.removed)
+        record = change.record
+        replayed = apply_delta(replayed, deepcopy(change.delta), change.removed)
+        assert written(replayed) == written(record)
+        record = deepcopy(record)
+
+
+@PROVED
+@given(RULED, RULED, POLICIES)
+def test_a_delta_twice_is_a_delta_once_under_every_rule_but_sum_and_append(record, delta, policy):
+    """`replace`, `min`, `max`, `union`, `first`, a plain field, a sequence group: the second time nothing changes."""
+    rules = compiled(REPEATABLE, policy)
+    once = execute(record, delta, rules, policy)
+    if once is None:
+        return
+    again = execute(once.record, delta, rules, policy)
+    assert written(again.record) == written(once.record)
+    assert (again.delta, again.removed) == ({}, [])
+
+
+@pytest.mark.parametrize(("rule", "old", "new", "twice"), [("sum", 1, 2, 5), ("append", [1], [2], [1, 2, 2])])
+def test_sum_and_append_count_a_delta_that_comes_twice(rule, old, new, twice):
+    """They cannot know: that a redelivered record is not merged again is the worker's promise, not theirs."""
+    rules = compile_rules([], {"/v": rule})
+    record = {"v": old}
+    for _ in range(2):
+        record = execute(record, {"v": new}, rules, MergePolicy()).record
+    assert record == {"v": twice}
+
+
+@PROVED
+@given(RULED, st.lists(RULED, max_size=5), POLICIES)
+def test_a_sequence_never_goes_back_through_deltas(record, deltas, policy):
+    """Once a record has its `by`, no delta lowers it or takes it away, whatever it brings and whatever the nulls do."""
+    rules = compiled({}, policy)
+    for delta in deltas:
+        change = execute(record, delta, rules, policy)
+        assert change is not None
+        if (ts := record.get("ts")) is not None:
+            assert compare(change.record["ts"], ts) >= 0
+            late = delta.get("ts") is None or delta["ts"] < ts
+            for name in ("a", "first", "sum") if late else ():
+                assert written(find(change.record, [name])) == written(find(record, [name]))
+            if late and policy.merge_depth != 1:
+                assert written(find(change.record, ["o", "w"])) == written(find(record, ["o", "w"]))
+        record = change.record
+
+
+@PROVED
+@given(RECORDS, RECORDS, POLICIES, st.lists(st.sampled_from(["/a", "/b", "/a/b", "/a/b/a"]), min_size=1, max_size=2))
+def test_key_fields_that_are_there_stay_whatever_the_delta_says(record, delta, policy, pointers):
+    """Nested or not, of whatever depth objects merge: the same value stays, or the delta is rejected."""
+    keys = KeyFields(tuple(pointers))
+    before = keys.only(record)
+    try:
+        keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    except RecordRejected as error:
+        assert error.reason == "key_mismatch"  # noqa: PT017
+        return
+    change = merge(record, delta, policy)
+    for pointer in pointers:
+        path = pointer[1:].split("/")
+        if old := find(before, path):
+            assert written(find(change.record, path)) == written(old)
