@@ -25,8 +25,8 @@ class Envelope:
     def decode_delta(self, record: Record) -> Value:
         """Parse a delta that a worker wrote; some message types say part of it in the headers."""
         value = record.value or b""
-        if self._codec.uses_headers:
-            return self._codec.decode_command(value, record.headers or [], is_delta=self._codec.can_delta)
+        if self._codec.uses_headers and self._codec.can_delta:
+            return self._codec.decode_command(value, record.headers or [], is_delta=True)
         return self._codec.decode_own(value)
 
     @property

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from processor.client.outbox import Outbox
 from processor.client.publishing import publishable
 from processor.codec import load_codec
-from processor.codec.json import JsonCodec
 from processor.config import Config
 from processor.errors import ConfigurationError, RecordRejected
-from processor.record import Headers, Value
+from tests.client.message_types import Framed
 
 CONFIG = Config.model_validate(
     {
@@ -130,21 +129,6 @@ def test_an_explicit_key_is_the_publishers_to_give():
     for data in ({"id": 1}, b'{"id":1}'):
         with pytest.raises(RecordRejected, match=r"missing_key: .*explicit.* key="):
             outbox("keyed").record("delta_publish", data, None, None)
-
-
-class Framed(JsonCodec):
-    """A message type whose deltas say their fields in a header, as Avro's do."""
-
-    uses_headers = True
-
-    def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
-        """The values, and apart from them the names."""
-        return self.encode(list(delta.values())), [("fields", self.encode(list(delta)))]
-
-    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
-        """Names from the header, if it is a delta."""
-        value = self.decode(data)
-        return dict(zip(self.decode(dict(headers)["fields"]), value, strict=True)) if is_delta else value
 
 
 def test_a_message_type_with_headers_is_written_as_the_worker_reads_it():
