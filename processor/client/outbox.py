@@ -10,7 +10,7 @@ from processor.codec import Codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge import KeyFields
-from processor.record import OUR_HEADERS, Command, Headers, Name, Value
+from processor.record import OUR_HEADERS, Command, Headers, Name, RejectReason, Value
 from processor.topics import topic_name
 
 _ARGUMENTS: Final[Mapping[str, str]] = {
@@ -41,6 +41,8 @@ class Outbox:
         self._default_command = settings.default_command
         self._codec = codec
         self._key_fields = KeyFields(settings.key_fields)
+        has_schema = codec.uses_headers or settings.message_schema is not None
+        self._unwritable: RejectReason = "schema_mismatch" if has_schema else "undecodable"
 
     def record(
         self,
@@ -92,7 +94,7 @@ class Outbox:
                 return self._codec.encode(data)
             value, headers = self._codec.encode_delta(data)
         except TypeError as error:
-            raise RecordRejected("undecodable", str(error)) from None
+            raise RecordRejected(self._unwritable, str(error)) from None
         said += headers
         return value
 

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from processor.config import load
 from processor.kafka.admin import Admin
@@ -77,6 +78,28 @@ def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path
     cut.close()
     headers = [("trace", b"a=b"), ("command", b"publish")]
     assert found == [(b"1", b'{"id":1}', headers), (b"2", b'{"id":2}', headers), (b"k", b'{"n":1}', None)]
+
+
+def test_lines_are_json_on_every_topic(cli: Cli, unique: str):
+    """On a topic of another message type a line is a value in JSON, sent in that type; a header by name is checked."""
+    tree = yaml.safe_load(cli.settings.read_text())
+    tree["topics"][unique]["message_type"] = "msgpack"
+    cli.settings.write_text(yaml.safe_dump(tree))
+    cli("topics", "apply")
+    headers = ("--header", "expiration=5", "--header", "client=feed", "--header", "sequence=3")
+    done = cli("publish", unique, *headers, given='{"id":1,"n":[null,1.5]}\nnot JSON\n')
+    assert done.returncode == 1
+    assert done.stderr.startswith("line 2: not sent: undecodable")
+    config = load(cli.settings)
+    from processor.client.cut import Cut
+    from processor.codec import codec_of
+
+    cut = Cut(config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test")
+    ((found,),) = cut.before()
+    cut.close()
+    assert found.key == b"1"
+    assert codec_of(config, unique).decode(found.value or b"") == {"id": 1, "n": [None, 1.5]}
+    assert found.headers == [("expiration", b"5"), ("client", b"feed"), ("sequence", b"3")]
 
 
 def test_the_state_of_the_world_is_printed(cli: Cli, unique: str):

@@ -1,12 +1,15 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.client.outbox import Outbox
 from processor.client.publishing import publishable
-from processor.codec import load_codec
+from processor.codec import codec_of, load_codec
 from processor.config import Config
 from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Value
 from tests.client.message_types import Framed
 
 CONFIG = Config.model_validate(
@@ -121,6 +124,53 @@ def test_an_argument_without_meaning_is_rejected_here(argument: str, value: obje
     """What a worker would send to the dead letters as `bad_header` is not sent at all."""
     with pytest.raises(RecordRejected, match=f"bad_header: {argument}"):
         outbox().record("delta_publish", {"id": 1}, None, None, **{argument: value})
+
+
+SCHEMA = str(Path(__file__).parents[2] / "schemas" / "order.avsc")
+ORDER = {"id": 7, "customer": "c", "item": "tea", "qty": 1, "state": "new"}
+
+
+@pytest.mark.parametrize("command", ["publish", "delta_publish"])
+@pytest.mark.parametrize(
+    ("message_type", "settings", "data"),
+    [
+        ("msgpack", {}, {"id": "1", "n": {"m": None}}),
+        ("bson", {}, {"id": "1", "n": {"m": None}}),
+        ("nvfix", {}, {"id": "1", "n": "2"}),
+        ("fix", {"key": ["/11"]}, {"11": "1", "55": "x"}),
+        ("xml", {"key": ["/order/id"]}, {"order": {"id": "1"}}),
+        ("composite-local", {"key": ["/0/id"], "parts": ["json", "json"]}, {"0": {"id": "1"}, "1": {"n": 2}}),
+        ("composite-global", {"key": ["/0/id"], "parts": ["json", "json"]}, {"0": {"id": "1"}, "1": {"n": 2}}),
+        ("avro", {"schema": SCHEMA}, ORDER),
+    ],
+)
+def test_a_value_is_written_in_the_topics_message_type(
+    message_type: str, settings: dict[str, Value], data: Value, command: str
+):
+    """What a publisher gives as a value is on the wire what the topic's codec reads as that value, with its key."""
+    config = Config.model_validate({"topics": {"t": {"message_type": message_type, **settings}}})
+    codec = codec_of(config, "t")
+    sender = Outbox("t", config.topic("t"), codec)
+    key, value, headers = sender.record(command, data, None, None)
+    assert value is not None
+    read = codec.decode_command(value, headers or [], is_delta=command == "delta_publish")
+    assert {name: read[name] for name in data} == data
+    assert key == (b"7" if message_type == "avro" else b"1")
+    assert (
+        sender.record(command, value, None, {name: said for name, said in headers or [] if name != "command"})[0] == key
+    )
+
+
+def test_an_avro_delta_has_its_fields_only():
+    """A part of a record is written as such; as a whole record it does not fit the schema, and is not sent."""
+    config = Config.model_validate({"topics": {"t": {"message_type": "avro", "schema": SCHEMA}}})
+    codec = codec_of(config, "t")
+    sender = Outbox("t", config.topic("t"), codec)
+    _, value, headers = sender.record("delta_publish", {"id": 7, "qty": 2}, None, None)
+    assert value is not None
+    assert codec.decode_command(value, headers or [], is_delta=True) == {"id": 7, "qty": 2}
+    with pytest.raises(RecordRejected, match="schema_mismatch"):
+        sender.record("publish", {"id": 7, "qty": 2}, None, None)
 
 
 def test_an_explicit_key_is_the_publishers_to_give():
