@@ -1,4 +1,4 @@
-"""The delta merge under random commands, rollbacks and crashes: three ways to the same state of the world."""
+"""The delta merge under random commands, clocks, rollbacks and crashes: three ways to the same state of the world."""
 
 import copy
 import json
@@ -35,31 +35,99 @@ COMMANDS = st.one_of(
     st.tuples(KEYS, st.just(b"{"), st.just({})),
     st.tuples(KEYS, st.just({"id": "nobody's"}), st.just({})),
 )
+LIVES = st.sampled_from(["0", "0.5", "1", "3"]).map(lambda s: {"expiration": s})
+NUMBERS = st.builds(
+    lambda client, number, more: {"client": client, "sequence": str(number), **more},
+    st.sampled_from(["c", "d"]),
+    st.integers(0, 6),
+    st.sampled_from([{}, {}, {}, {"replay_of": "orders.publish/0/0"}]),
+)
+MORE = st.one_of(
+    st.just({}), st.just({}), LIVES, NUMBERS, st.builds(lambda life, number: life | number, LIVES, NUMBERS)
+)
+GIVEN = st.builds(lambda command, more: (command[0], command[1], command[2] | more), COMMANDS, MORE)
 STEPS = st.lists(
-    st.lists(COMMANDS, min_size=1, max_size=6)
-    | st.sampled_from(["commit", "commit", "write", "abort", "crash", "crash, disk kept"]),
-    max_size=12,
+    st.lists(GIVEN, min_size=1, max_size=6)
+    | st.sampled_from(["commit", "commit", "write", "abort", "crash", "crash, disk kept"])
+    | st.sampled_from([0, 1, 500, 1000, 3000])
+    | st.sampled_from([500, 1000]).map(lambda ms: ("asleep", ms)),
+    max_size=14,
 )
 
 
-def fold(records):
-    """The state of the world after the input: the rules of merge.md once more, slow, and nothing shared."""
-    world = {}
-    for record in records:
+class Life:
+    """What happened to a driver, in order: records, and looks at the clock as None; each with when it was."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        self.committed = []
+        self.open = []
+
+    def take(self, step):
+        """One step of a worker's life."""
+        driver, known = self.driver, len(self.driver.input)
+        if isinstance(step, list):
+            driver.pipe_batch(step)
+            self.given(known)
+        elif isinstance(step, int):
+            driver.advance_time(step)
+            self.open.append((None, driver.now_ms))
+        elif isinstance(step, tuple):
+            driver.now_ms += step[1]
+        elif step == "write":
+            driver.write()
+        elif step == "commit":
+            driver.commit()
+            self.committed, self.open = self.committed + self.open, []
+            self.given(known)
+        else:
+            if step == "abort":
+                driver.abort()
+            else:
+                driver.crash(keep_store=step != "crash")
+            self.open = []
+            self.given(driver.committed_offset)
+
+    def given(self, offset):
+        """The processor has seen the input from there on, now."""
+        self.open += [(record, self.driver.now_ms) for record in self.driver.input[offset:]]
+
+
+def fold(events, topic_ms):
+    """The state of the world after these: the rules of merge.md once more, slow, and nothing shared."""
+    world, ends, highest = {}, {}, {}
+    for record, now_ms in events:
+        if record is None:
+            for key in [key for key, end_ms in ends.items() if end_ms <= now_ms]:
+                del world[key], ends[key]
+            continue
         headers = told(record)
-        if record.key is None or record.value == b"{":
+        if record.key is None:
+            continue
+        who, number = (headers.get("client"), headers.get("source") is not None), int(headers.get("sequence", -1))
+        if number >= 0 and number <= highest.get(who, -1) and "replay_of" not in headers:
             continue
         key = record.key.decode()
+        if ends.get(key, now_ms + 1) <= min(record.timestamp_ms, now_ms):
+            del world[key], ends[key]
         if record.value is None or headers.get("command") == "sow_delete":
             world.pop(key, None)
-            continue
-        body = json.loads(record.value)
-        if body.get("id", key) != key:
-            continue
-        new = body if headers.get("command") == "publish" else merged(world.get(key, {}), body)
-        for pointer in json.loads(headers.get("remove", "[]")):
-            removed(new, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
-        world[key] = new
+            ends.pop(key, None)
+        else:
+            if record.value == b"{":
+                continue
+            body = json.loads(record.value)
+            if body.get("id", key) != key:
+                continue
+            new = body if headers.get("command") == "publish" else merged(world.get(key, {}), body)
+            for pointer in json.loads(headers.get("remove", "[]")):
+                removed(new, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
+            world[key] = new
+            ttl_ms = int(float(headers["expiration"]) * 1000) if "expiration" in headers else topic_ms
+            ends.pop(key, None)
+            if ttl_ms:
+                ends[key] = now_ms + ttl_ms
+        highest[who] = max(number, highest.get(who, -1))
     return world
 
 
@@ -82,31 +150,25 @@ def removed(record, path):
         removed(record[path[0]], path[1:])
 
 
-@settings(max_examples=150, deadline=None, print_blob=True)
-@given(STEPS)
-def test_sow_delta_and_input_tell_the_same_world(steps):
+@settings(max_examples=200, deadline=None, print_blob=True)
+@given(STEPS, st.sampled_from([None, None, 2]))
+def test_sow_delta_and_input_tell_the_same_world(steps, expiration_s):
     """After every commit: SOW, replayed deltas, the fold of the input and the state agree; every input has one end."""
-    topic = TopicConfig()
+    topic = TopicConfig(expiration=expiration_s)
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    life = Life(driver)
     for step in [*steps, "commit", "commit", "crash"]:
-        if isinstance(step, list):
-            driver.pipe_batch(step)
-        elif step == "abort":
-            driver.abort()
-        elif step == "write":
-            driver.write()
-        elif step.startswith("crash"):
-            driver.crash(keep_store=step != "crash")
-        else:
-            driver.commit()
+        life.take(step)
         sow, delta = seen(driver.read_output("sow")), seen(driver.read_output("delta"))
         world = last_per_key(sow)
         assert written(replay(delta)) == written(world)
-        assert written(fold(driver.input[: driver.committed_offset])) == written(world)
+        assert written(fold(life.committed, 1000 * (expiration_s or 0))) == written(world)
         assert [(record.key, record.headers["version"]) for record in sow] == [
             (record.key, record.headers["version"]) for record in delta
         ]
     stored = driver.state.get_many([b"7", b"8", b"a/b", b""])
     assert {key.decode(): json.loads(state.value) for key, state in stored.items() if state is not None} == world
-    ends = len(sow) + sum(driver.rejections.values()) + sum(driver.events.values())
+    expired = driver.events.pop("expired", 0)
+    assert expired == sum(record.headers.get("kind") == "expire" for record in sow)
+    ends = len(sow) - expired + sum(driver.rejections.values()) + sum(driver.events.values())
     assert ends == len(driver.input) == driver.committed_offset
