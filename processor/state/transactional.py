@@ -97,7 +97,8 @@ class TransactionalState:
         for expires_at_ms, key in found:
             stored = states[key]
             if stored is None or stored.expires_at_ms != expires_at_ms:
-                raise StateDamaged(f"the index says that {key!r} expires at {expires_at_ms}; its record is {stored}")
+                says = "is not there" if stored is None else f"says {stored.expires_at_ms}"
+                raise StateDamaged(f"the index says that {key!r} expires at {expires_at_ms}; its record {says}")
             due.append((key, stored))
         return due
 

@@ -1,0 +1,232 @@
+"""Which records are due: the store's index, and the same with uncommitted and unwritten changes before it."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.errors import StateDamaged
+from processor.record import Stored
+from processor.state import layout
+from processor.state.memory import MemoryStore
+from processor.state.rocks import RocksMemory, RocksStore
+from processor.state.store import Progress
+from processor.state.transactional import TransactionalState
+
+KEYS = [b"", b"\0", b"a", b"ab", b"b", b"\xff"]
+TIMES = st.sampled_from([-1, 0, 1, 2, 3, 255, 256, 2**40, 2**63 - 1])
+STORED = st.builds(Stored, st.integers(1, 9), st.sampled_from([b"", b"value"]), TIMES, st.just(-1), st.just(b""))
+CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
+INDEX_STEPS = st.lists(
+    st.tuples(st.sampled_from(["apply", "apply", "apply", "look", "reopen", "wipe"]), CHANGES), max_size=20
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["put", "put", "put", "put and commit", "restore"]), CHANGES),
+        st.tuples(st.sampled_from(["commit", "rollback", "write", "reopen", "wipe"]), st.just({})),
+        st.tuples(st.just("due"), st.tuples(TIMES, st.integers(0, 3))),
+    ),
+    min_size=3,
+    max_size=30,
+)
+EXAMPLES = {"memory": 300, "rocks": 20}  # Making a database takes a while.
+KINDS = pytest.mark.parametrize("kind", ["memory", "rocks"])
+
+
+class Disk:
+    """A store that can be closed and opened again, or die and come back with what it holds."""
+
+    def __init__(self, kind: str, stack: ExitStack) -> None:
+        self._kept = MemoryStore() if kind == "memory" else None
+        self._memory = RocksMemory(1024 * 1024)
+        self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+    def open(self) -> MemoryStore | RocksStore:
+        """The store, as it was left."""
+        return self._kept or RocksStore(self._directory, identity="orders.sow/0", memory=self._memory)
+
+
+def applied(model: dict[bytes, Stored], changes: dict[bytes, Stored | None]) -> dict[bytes, Stored]:
+    """A dict after these changes."""
+    return {key: stored for key, stored in {**model, **changes}.items() if stored is not None}
+
+
+def expiring(model: dict[bytes, Stored]) -> list[tuple[int, bytes]]:
+    """What expires, in order: the naive way."""
+    return sorted((stored.expires_at_ms, key) for key, stored in model.items() if stored.expires_at_ms > 0)
+
+
+@KINDS
+def test_the_index_follows_the_records(kind):
+    """Longer, shorter, no expiry, deletes, a reopening, a wipe: it lists exactly what expires, in order of time.
+
+    Looks in between matter: a store that finds none to expire keeps its index up no more.
+    """
+
+    @settings(max_examples=EXAMPLES[kind], deadline=None, print_blob=True)
+    @given(INDEX_STEPS)
+    def check_all(steps):
+        with ExitStack() as stack:
+            disk = Disk(kind, stack)
+            store = disk.open()
+            model: dict[bytes, Stored] = {}
+            for step, changes in steps:
+                if step == "apply":
+                    store.apply(changes, Progress(1, 1))
+                    model = applied(model, changes)
+                elif step == "look":
+                    assert store.expiring(None, 1) == expiring(model)[:1]
+                elif step == "reopen":
+                    store.close()
+                    store = disk.open()
+                else:
+                    store.wipe()
+                    model = {}
+            listed = expiring(model)
+            assert store.expiring(None, 100) == listed
+            # In parts, each going on behind the last.
+            for size in (1, 2):
+                found, after = [], None
+                while part := store.expiring(after, size):
+                    found += part
+                    after = part[-1]
+                assert found == listed
+            assert store.expiring((2, b"a"), 100) == [entry for entry in listed if entry > (2, b"a")]
+            assert dict(store.scan()) == model, "the index is not among the records"
+            store.close()
+
+    check_all()
+
+
+@KINDS
+def test_what_is_due_is_what_the_processor_sees(kind):
+    """Staged, unwritten, stored, rolled back, restored, in any order: always the first of what expires by then.
+
+    It stays due until it is put again, so every look gives the same, and one in between changes nothing.
+    """
+
+    @settings(max_examples=EXAMPLES[kind], deadline=None, print_blob=True)
+    @given(STEPS, st.sampled_from([0, 1_000_000]), st.booleans())
+    def check_all(steps, cache_bytes, asks_always):
+        with ExitStack() as stack:
+            disk = Disk(kind, stack)
+            state = TransactionalState(disk.open(), cache_bytes=cache_bytes)
+            staged: dict[bytes, Stored] = {}
+            committed: dict[bytes, Stored] = {}
+            position = 0
+
+            def check(until_ms: int, keys_max: int) -> None:
+                due = [(key, staged[key]) for time, key in expiring(staged) if time <= until_ms]
+                assert state.due(until_ms, keys_max) == due[:keys_max]
+
+            for step, given_ in steps:
+                if step in ("put", "put and commit"):
+                    state.put_many(given_)
+                    staged = applied(staged, given_)
+                if step == "due":
+                    check(*given_)
+                elif step in ("commit", "put and commit"):
+                    position += 1
+                    state.commit(position)
+                    committed = staged
+                elif step == "rollback":
+                    state.rollback()
+                    staged = committed
+                elif step == "write":
+                    state.write(position)
+                elif step == "restore":
+                    state.rollback()
+                    position += 10
+                    state.restore(given_, position, position)
+                    staged = committed = applied(committed, given_)
+                elif step == "reopen":
+                    state.close(position)
+                    state = TransactionalState(disk.open(), cache_bytes=cache_bytes)
+                    staged = committed
+                elif step == "wipe":
+                    state.wipe()
+                    staged, committed, position = {}, {}, 0
+                if asks_always:
+                    for until_ms in (0, 2, 300, 2**63 - 1):
+                        check(until_ms, 2)
+            check(2**63 - 1, 100)
+            check(3, 100)
+            state.store.close()
+
+    check_all()
+
+
+class Counted(MemoryStore):
+    """A store that counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.rows = 0
+
+    def expiring(self, after, rows_max):
+        """Count the look and what it brings."""
+        found = super().expiring(after, rows_max)
+        self.asked += 1
+        self.rows += len(found)
+        return found
+
+
+def test_a_look_that_finds_nothing_due_asks_nobody():
+    """Neither where nothing expires, nor before the first time that something does; not after a write either."""
+    store = Counted()
+    state = TransactionalState(store, cache_bytes=0)
+    assert state.due(10**13, 10) == []
+    asked = store.asked
+    for turn in range(100):
+        state.put_many({b"a": Stored(turn + 1, b"x"), b"b": Stored(turn + 1, b"x", 1000 + turn)})
+        state.commit(turn + 1)
+        state.write(turn * 1_000_000)
+        assert state.due(999, 10) == []
+    assert store.asked == asked
+
+
+def test_many_that_are_due_are_each_visited_once():
+    """A thousand at a time, deleted in one open transaction: not from the beginning again at each look."""
+    store = Counted()
+    store.apply({b"%d" % n: Stored(1, b"x", 1 + n) for n in range(20_000)}, Progress(1, 1))
+    state = TransactionalState(store, cache_bytes=10_000_000)
+    seen = 0
+    while due := state.due(15_000, 1000):
+        seen += len(due)
+        state.put_many(dict.fromkeys(key for key, _ in due))
+    assert seen == 15_000
+    assert store.rows < 20_000 + 1000
+
+
+def test_a_key_put_again_and_again_has_one_entry():
+    """Each delta restarts the expiry: a hot key must not fill the memory until the next write to the store."""
+    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    assert state.due(0, 1) == []
+    for turn in range(1000):
+        state.put_many({b"hot": Stored(turn + 1, b"x", 5000 + turn)})
+        state.commit(turn + 1)
+    assert len(state._expiry._heap) == 1
+    assert state.due(5998, 10) == []
+    assert state.due(5999, 10) == [(b"hot", Stored(1000, b"x", 5999))]
+    assert len(state._expiry._heap) == 1
+
+
+def test_an_index_that_disagrees_with_its_record_is_damage():
+    """It is told as such, so that the partition is restored: nothing expires by a row that lies."""
+    store = MemoryStore()
+    store.apply({b"a": Stored(1, b"x", 5)}, Progress(1, 1))
+    store._records[b"a"] = Stored(1, b"x", 7)
+    with pytest.raises(StateDamaged, match=r"the index says that b'a' expires at 5; its record says 7"):
+        TransactionalState(store, cache_bytes=0).due(9, 1)
+
+
+def test_a_row_too_short_to_have_a_time_is_damage():
+    """Not an error of some other kind, which would stop the worker."""
+    with pytest.raises(StateDamaged, match="an index row of 3 bytes is shorter than its time"):
+        layout.expiring_of(b"e\0\0")

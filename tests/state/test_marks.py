@@ -1,0 +1,103 @@
+"""A partition's marks: what is staged, committed, restored, and forgotten when there are too many."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.state.marks import TransactionalMarks
+
+NAMES = [b"", b"a", b"b", b"c"]
+CHANGES = st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=2)), max_size=5)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "put", "commit", "rollback", "restore"]), CHANGES), min_size=3, max_size=20
+)
+
+
+@settings(max_examples=200, deadline=None, print_blob=True)
+@given(STEPS)
+def test_they_look_like_one_dict(steps):
+    """Whatever is put, committed, rolled back or restored; a value may be empty."""
+    marks = TransactionalMarks()
+    staged: dict[bytes, bytes] = {}
+    committed: dict[bytes, bytes] = {}
+    position = 0
+    for step, changes in steps:
+        if step == "put":
+            for name, value in changes:
+                marks.put(name, value)
+            staged |= dict(changes)
+        elif step == "commit":
+            assert dict(marks.staged) == {name: staged[name] for name, _ in marks.staged}
+            assert marks.has_staged == bool(marks.staged)
+            position += 1
+            marks.commit(position)
+            committed = dict(staged)
+        else:
+            marks.rollback()
+            staged = dict(committed)
+            if step == "restore":
+                position += 10
+                marks.restore(changes, position)
+                committed |= dict(changes)
+                staged = dict(committed)
+        assert {name: marks.get(name) for name in NAMES} == {name: staged.get(name) for name in NAMES}
+        assert marks.position == position
+
+
+def test_what_is_sent_is_the_last_value_of_each_mark_that_was_put():
+    """Once; the others stand in the topic already."""
+    marks = TransactionalMarks()
+    marks.put(b"a", b"1")
+    marks.commit(1)
+    marks.put(b"b", b"1")
+    marks.put(b"b", b"2")
+    assert marks.staged == [(b"b", b"2")]
+    marks.commit(2)
+    assert marks.staged == []
+
+
+def test_a_commit_without_marks_keeps_the_position():
+    """It sent none, so the end of the topic is where it was."""
+    marks = TransactionalMarks()
+    marks.restore([(b"a", b"1")], 7)
+    marks.commit(None)
+    assert marks.position == 7
+
+
+def test_a_tombstone_in_the_topic_removes_a_mark():
+    """Somebody's clean-up is obeyed."""
+    marks = TransactionalMarks()
+    marks.restore([(b"a", b"1"), (b"b", b"1"), (b"a", None)], 3)
+    assert (marks.get(b"a"), marks.get(b"b")) == (None, b"1")
+
+
+@pytest.mark.parametrize("way", ["commit", "restore"])
+def test_beyond_the_bound_those_not_changed_for_longest_are_forgotten(way):
+    """However they came, so that a restore ends with the same marks; a change makes a mark the newest."""
+    marks = TransactionalMarks(names_max=3)
+    for position, name in enumerate([b"a", b"b", b"c", b"a", b"d", b"e"]):
+        if way == "commit":
+            marks.put(name, b"%d" % position)
+            marks.commit(position + 1)
+        else:
+            marks.restore([(name, b"%d" % position)], position + 1)
+    assert {name: marks.get(name) for name in (b"a", b"b", b"c", b"d", b"e")} == {
+        b"a": b"3",
+        b"b": None,
+        b"c": None,
+        b"d": b"4",
+        b"e": b"5",
+    }
+    assert marks.forgotten == 2
+
+
+def test_those_of_one_commit_are_cut_to_the_bound_at_once():
+    """Many names in one transaction take no more memory afterwards than those of many transactions."""
+    marks = TransactionalMarks(names_max=10)
+    for number in range(1000):
+        marks.put(b"%d" % number, b"1")
+    marks.commit(1)
+    assert len(marks._committed) == 10
+    assert (marks.get(b"999"), marks.get(b"989"), marks.forgotten) == (b"1", None, 990)
