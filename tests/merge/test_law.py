@@ -23,6 +23,29 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 RECORDS = st.dictionaries(NAMES, VALUES, max_size=4)
+ALIKE = [[True, 1, 1.0, "1", Decimal(1), Decimal("1.0")], [False, 0, 0.0, -0.0, "", None]]
+
+
+def confused(value, random):
+    """A copy in which some scalars are others that Python, or a careless reader, takes for the same."""
+    if type(value) is dict:
+        return {name: confused(member, random) for name, member in value.items()}
+    if type(value) is list:
+        return [confused(member, random) for member in value]
+    for line in ALIKE:
+        if any(written(value) == written(other) for other in line) and random.random() < 0.3:
+            return random.choice(line)
+    return value
+
+
+def written(value):
+    """A value as text that tells 1 from 1.0 from true and 0.0 from -0.0; the order of members is no difference."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+TWO_RECORDS = st.tuples(RECORDS, RECORDS) | st.builds(
+    lambda record, random: (record, confused(record, random)), RECORDS, st.randoms(use_true_random=False)
+)
 POINTERS = st.lists(NAMES, min_size=1, max_size=3).map(
     lambda path: "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
 )
@@ -36,11 +59,6 @@ COMMANDS = st.lists(
     ),
     max_size=8,
 )
-
-
-def written(value):
-    """A value as text that tells 1 from 1.0 from true and 0.0 from -0.0; the order of members is no difference."""
-    return json.dumps(value, sort_keys=True, default=repr)
 
 
 def execute(record, command, body, policy):
@@ -91,9 +109,10 @@ def test_delta_replay_equals_the_record_after_every_command(commands, policy):
 
 
 @PROVED
-@given(RECORDS, RECORDS, POLICIES)
-def test_merging_does_what_the_rules_say(record, delta, policy):
+@given(TWO_RECORDS, POLICIES)
+def test_merging_does_what_the_rules_say(records, policy):
     """The fast merge and the plain reading of the rules agree, in the order of members too."""
+    record, delta = records
     wanted = expected(record, delta, policy.null_policy, policy.merge_depth)
     change = merge(deepcopy(record), deepcopy(delta), policy)
     assert list(change.record) == list(wanted) or policy.merge_depth is not None
@@ -104,9 +123,10 @@ def test_merging_does_what_the_rules_say(record, delta, policy):
 
 
 @PROVED
-@given(RECORDS, RECORDS, POLICIES)
-def test_the_change_of_a_merge_is_the_diff(record, delta, policy):
+@given(TWO_RECORDS, POLICIES)
+def test_the_change_of_a_merge_is_the_diff(records, policy):
     """The change found while merging is the exact difference between the record before and after."""
+    record, delta = records
     change = merge(deepcopy(record), deepcopy(delta), policy)
     exact = diff(record, change.record)
     assert written(change.delta) == written(exact.delta)
@@ -150,9 +170,10 @@ def unnamed(record, delta, depth, path=()):
 
 
 @PROVED
-@given(RECORDS, RECORDS)
-def test_a_publish_after_anything_is_the_published_record(old, new):
+@given(TWO_RECORDS)
+def test_a_publish_after_anything_is_the_published_record(records):
     """A full publish leaves nothing of the record before, and neither record is touched by comparing."""
+    old, new = records
     before = written(old), written(new)
     change = diff(old, new)
     assert change.record is new
@@ -161,9 +182,10 @@ def test_a_publish_after_anything_is_the_published_record(old, new):
 
 
 @PROVED
-@given(RECORDS, RECORDS)
-def test_a_diff_is_empty_only_where_both_would_be_written_alike(old, new):
+@given(TWO_RECORDS)
+def test_a_diff_is_empty_only_where_both_would_be_written_alike(records):
     """1, 1.0, true, "1" and each spelling of a Decimal are different values, wherever they are; so are 0.0 and -0.0."""
+    old, new = records
     change = diff(old, new)
     assert (change.delta == {} and change.removed == []) == (written(old) == written(new)) == same(old, new)
 

@@ -1,0 +1,83 @@
+"""Strict equality, for the values of every message type."""
+
+from copy import deepcopy
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+
+import bson
+import msgpack
+import pytest
+from hypothesis import given
+
+from processor.merge import MergePolicy, apply_delta, diff, insert, merge, same
+from processor.merge.builtin_rules import union
+from tests.merge.test_law import PROVED, VALUES, written
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+# Within a line every value differs from every other, though to Python some are equal.
+FOREIGN = [
+    [b"", b"1", b"\x00", "", "1", bytearray(b"1")],
+    [NOON, NOON.replace(tzinfo=None), NOON.astimezone(timezone(timedelta(hours=2))), NOON + timedelta(microseconds=1)],
+    [date(2024, 5, 1), datetime(2024, 5, 1), datetime(2024, 5, 1, fold=1)],  # noqa: DTZ001
+    [time(12), time(12, tzinfo=UTC), timedelta(hours=12)],
+    [UUID(int=1), UUID(int=2), str(UUID(int=1)), UUID(int=1).bytes],
+    [bson.ObjectId("0" * 24), bson.ObjectId("1" * 24), "0" * 24],
+    [bson.Int64(1), 1, 1.0, True, Decimal(1), "1"],
+    [bson.Binary(b"1", 0), bson.Binary(b"1", 5), b"1"],
+    [bson.Decimal128("1"), bson.Decimal128("1.0"), Decimal(1)],
+    [bson.Timestamp(1, 1), bson.Timestamp(1, 2)],
+    [bson.Regex("a"), bson.Regex("a", "i"), "a"],
+    [msgpack.ExtType(1, b"x"), msgpack.ExtType(2, b"x"), (1, b"x")],
+    [msgpack.Timestamp(1, 0), msgpack.Timestamp(1, 1)],
+    [Decimal("1.0"), Decimal("1.00"), Decimal("0.0"), Decimal("-0.0"), Decimal("Infinity")],
+    [float("inf"), float("-inf"), 0.0, -0.0],
+]
+PAIRS = [(one, other) for line in FOREIGN for one in line for other in line if one is not other]
+EACH = [value for line in FOREIGN for value in line]
+
+
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"p": [v]}], ids=["bare", "array", "object"])
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=repr)
+def test_values_that_are_written_differently_are_different(one, other, wrap):
+    """Whatever Python says: type, time zone, subtype and trailing zeros count, at any depth."""
+    assert not same(wrap(one), wrap(other))
+    change = merge({"a": wrap(one)}, {"a": wrap(other)}, MergePolicy())
+    assert repr(change.delta) == repr({"a": wrap(other)})
+    assert repr(diff({"a": wrap(one)}, {"a": wrap(other)}).delta) == repr({"a": wrap(other)})
+    assert len(union([wrap(one)], [wrap(other)])) == 2
+
+
+@pytest.mark.parametrize("value", EACH, ids=repr)
+def test_a_value_and_its_copy_are_the_same(value):
+    """Storing it again changes nothing, and it comes through merge, diff and replay as it was."""
+    assert same([value], [deepcopy(value)])
+    assert merge({"a": value}, {"a": deepcopy(value)}, MergePolicy()).delta == {}
+    assert diff({"a": value}, {"a": deepcopy(value)}).delta == {}
+    assert union([value], [deepcopy(value)]) == [value]
+    change = insert({"o": {"a": value}}, MergePolicy())
+    [found] = apply_delta(None, change.delta)["o"].values()
+    assert found is value
+
+
+@PROVED
+@given(VALUES, VALUES)
+def test_two_values_are_the_same_exactly_if_they_are_written_alike(one, other):
+    """At any depth, whatever the order of an object's members; and `union` thinks alike."""
+    assert same(one, other) == same(other, one) == (written(one) == written(other))
+    if type(one) is not list:
+        assert (len(union([one], [other, []])) == 2) == (same(one, other) or same(other, []))
+
+
+@pytest.mark.parametrize("nan", [float("nan"), Decimal("NaN")], ids=repr)
+def test_not_a_number_is_told_each_time_it_comes(nan):
+    """No comparison finds it where it was; a reader can bear that, and nothing is lost or raised."""
+    assert list(merge({"a": nan}, {"a": nan + 0}, MergePolicy()).delta) == ["a"]
+    assert list(diff({"a": [nan]}, {"a": [nan + 0]}).delta) == ["a"]
+
+
+def test_comparing_never_raises():
+    """Not even for a signalling NaN, which Python compares with nothing."""
+    assert not same(Decimal("sNaN"), Decimal(1))
+    assert same([Decimal("sNaN")], [Decimal("sNaN")])
