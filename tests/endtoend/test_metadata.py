@@ -1,0 +1,120 @@
+"""Sequences, expiration and acks on a real broker: what was promised outlives the worker that promised it."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.endtoend.oracle import last_per_key, replay
+
+if TYPE_CHECKING:
+    from tests.endtoend.oracle import Seen
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+LIFE_S = 5.0  # Longer than a worker takes from a merge to its kill.
+
+
+def test_marks_and_ends_outlive_a_killed_worker_and_its_disk(world: World) -> None:
+    """A second worker on an empty disk skips what the first one took, and expires in order what was due meanwhile."""
+    rng = random.Random(41)
+    short_lived = {f"e{n}": LIFE_S + rng.randrange(500) / 1000 for n in range(40)}
+    world.publish([*(numbered(n, n) for n in range(1, 51)), bad(51), *mortal(short_lived | {"renewed": LIFE_S})])
+    first = world.start()
+    world.settle()
+    first.kill()
+    world.forget_state()
+
+    before = world.read("sow")
+    ends = {
+        record.key.decode(): int(record.headers["expires_at"]) for record in before if "expires_at" in record.headers
+    }
+    assert not any("kind" in record.headers and record.headers["kind"] == "expire" for record in before), "too slow"
+    check_acks(world, range(1, 51))
+    wait_until(max(ends.values()))
+    # One delta was published before the end of its record, though nobody was there to merge it, and one after it.
+    publish_at(world, "renewed", {"id": "renewed", "b": 1}, ends["renewed"] - 1)
+    publish_at(world, "e0", {"id": "e0", "b": 1}, ends["e0"])
+    world.publish([numbered(n, n if n > 51 else "again") for n in range(40, 61) if n != 51])
+
+    second = world.start()
+    world.settle()
+    world.wait(lambda: len(expired(world.read("sow"))) == len(short_lived), "the end of all that was due")
+    sow, state = world.read("sow"), last_per_key(world.read("sow"))
+    assert {key: body["n"] for key, body in state.items() if key.startswith("n")} == {
+        f"n{n}": n for n in range(1, 61) if n != 51
+    }
+    assert state["renewed"] == {"id": "renewed", "a": 1, "b": 1}
+    assert state["e0"] == {"id": "e0", "b": 1}
+    assert set(short_lived) & set(state) == {"e0"}
+    for partition in range(4):
+        keys = [record.key.decode() for record in expired(sow) if record.partition == partition and record.key != b"e0"]
+        assert keys == sorted(keys, key=lambda key: ends[key])
+    assert replay(world.read("delta")) == state
+    check_acks(world, [n for n in range(1, 61) if n != 51])
+    again = [ack["sequence"] for _, ack in acks(world) if ack.get("reason") == "duplicate"]
+    assert sorted(again) == list(range(40, 51))
+    assert second.stop() == 0, second.log()
+
+
+def numbered(sequence: int, n: Any) -> tuple[bytes, Any, dict[str, str]]:
+    """A record of a client with its number, which wants to know when it is safe."""
+    headers = {"client": "desk", "sequence": str(sequence), "ack_type": "persisted"}
+    return b"n%d" % sequence, {"id": f"n{sequence}", "n": n}, headers
+
+
+def bad(sequence: int) -> tuple[bytes, Any, dict[str, str]]:
+    """One that is rejected."""
+    return numbered(sequence, 0)[0], b"{", numbered(sequence, 0)[2]
+
+
+def mortal(lives_s: dict[str, float]) -> list[tuple[bytes, Any, dict[str, str]]]:
+    """Records that expire."""
+    return [(key.encode(), {"id": key, "a": 1}, {"expiration": str(life_s)}) for key, life_s in lives_s.items()]
+
+
+def wait_until(ms: int) -> None:
+    """Until the wall clock says so: that is the fact."""
+    while time.time() * 1000 <= ms:
+        time.sleep(max(0.0, ms / 1000 - time.time()) + 0.001)
+
+
+def publish_at(world: World, key: str, body: Any, timestamp_ms: int) -> None:
+    """A record with the time of its publishing."""
+    producer = Producer({"bootstrap.servers": world.bootstrap, "partitioner": "murmur2_random"})
+    producer.produce(f"{world.name}.publish", json.dumps(body).encode(), key, timestamp=timestamp_ms)
+    assert producer.flush(30) == 0
+
+
+def expired(sow: list[Seen]) -> list[Seen]:
+    """The tombstones of what expired."""
+    return [record for record in sow if record.headers.get("kind") == "expire"]
+
+
+def acks(world: World) -> list[tuple[int, dict[str, Any]]]:
+    """Every ack with its partition."""
+    return [(record.partition, json.loads(record.value or b"")) for record in world.read("ack")]
+
+
+def check_acks(world: World, taken: Any) -> None:
+    """Every partition told its client of its highest sequence; the rejected one is told alone."""
+    highest: dict[int, int] = defaultdict(int)
+    for record in world.read("publish"):
+        sequence = int(record.headers.get("sequence", 0))
+        if sequence in taken:
+            highest[record.partition] = max(highest[record.partition], sequence)
+    told: dict[int, int] = defaultdict(int)
+    for partition, ack in acks(world):
+        if ack["status"] == "success":
+            told[partition] = max(told[partition], ack["sequence"])
+    assert told == highest
+    [failure] = [ack for _, ack in acks(world) if ack["status"] == "failure"]
+    assert (failure["client"], failure["sequence"], failure["sow_key"]) == ("desk", 51, "n51")
+    assert failure["reason"].startswith("undecodable: ")
