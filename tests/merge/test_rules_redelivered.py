@@ -1,0 +1,102 @@
+"""Merge rules and sequence groups in the worker's processor: a record that comes again does not add twice."""
+
+import pytest
+
+from tests.plugins.merging import merging, rejected
+from tests.plugins.reading import bodies, told
+
+RULES = {"/qty": "sum", "/log": "append", "/low": "min", "/owner": "first"}
+
+
+def orders():
+    """A driver of a topic with rules."""
+    return merging(merge_rules=RULES, sequence_groups=[{"by": "/ts", "fields": ["/price"]}])
+
+
+def state(driver):
+    """The last committed record."""
+    return bodies(driver.read_output("sow"))[-1]
+
+
+def test_deltas_add_and_readers_hear_the_sum():
+    """The delta topic tells the new value, not what was added: replaying it adds nothing twice either."""
+    driver = orders()
+    driver.pipe_batch([("7", {"id": 7, "qty": 0.1, "log": ["a"], "low": 5, "owner": "x"}, None)])
+    driver.pipe_batch([("7", {"qty": 0.2, "log": "b", "low": 6, "owner": "y"}, None)])
+    driver.commit()
+    assert state(driver) == {"id": 7, "qty": 0.3, "log": ["a", "b"], "low": 5, "owner": "x"}
+    assert bodies(driver.read_output("delta"))[-1] == {"id": 7, "qty": 0.3, "log": ["a", "b"]}
+
+
+def test_a_publish_replaces_whatever_the_rules():
+    """Rules are for deltas; the next delta adds to what was published."""
+    driver = orders()
+    driver.pipe_batch([("7", {"id": 7, "qty": 1}, None), ("7", {"id": 7, "qty": 5}, {"command": "publish"})])
+    driver.pipe_input("7", {"qty": 1})
+    assert [body["qty"] for body in bodies(driver.pending_output("sow"))] == [1, 5, 6]
+
+
+@pytest.mark.parametrize("calamity", ["abort", "crash", "crash and keep the disk"])
+def test_a_record_given_again_after_a_calamity_is_added_once(calamity):
+    """A transaction that rolls back takes its sums along; what is committed is not done again."""
+    driver = orders()
+    driver.pipe_input("7", {"id": 7, "qty": 10, "log": [0]})
+    driver.commit()
+    driver.write()
+    for n in range(1, 4):
+        driver.pipe_input("7", {"qty": n, "log": [n]})
+        if calamity == "abort":
+            driver.abort()
+        else:
+            driver.crash(keep_store=calamity != "crash")
+        driver.pipe_input("7", {"qty": n, "log": [n]})
+        driver.commit()
+        driver.crash()
+    assert state(driver) == {"id": 7, "qty": 22, "log": [0, 1, 1, 2, 2, 3, 3]}
+
+
+@pytest.mark.parametrize("between", ["nothing", "commit", "crash"])
+def test_a_sequence_that_is_sent_again_is_added_once(between):
+    """A publisher that repeats itself is heard once, in the same transaction, after it, and by another worker."""
+    driver = orders()
+    for headers in ({"client": "desk", "sequence": "1"}, {"client": "desk", "sequence": "2"}) * 2:
+        driver.pipe_input("7", {"id": 7, "qty": 1, "log": ["x"]}, headers)
+        if between != "nothing":
+            driver.commit()
+        if between == "crash":
+            driver.crash()
+    driver.commit()
+    assert state(driver) == {"id": 7, "qty": 2, "log": ["x", "x"]}
+    assert driver.events["duplicate"] == 2
+
+
+def test_a_late_delta_is_merged_without_its_group_and_counted():
+    """It is an update like any other, of what else it brings."""
+    driver = orders()
+    driver.pipe_batch([("7", {"id": 7, "ts": 2, "price": 1.5}, None), ("7", {"ts": 1, "price": 9, "x": 1}, None)])
+    driver.pipe_input("7", {"ts": 1, "price": 9})
+    driver.commit()
+    assert state(driver) == {"id": 7, "ts": 2, "price": 1.5, "x": 1}
+    assert bodies(driver.read_output("delta"))[1:] == [{"id": 7, "x": 1}, {"id": 7}]
+    assert told(driver.read_output("delta")[-1])["empty"] == "true"
+    assert driver.events["stale_group"] == 2
+
+
+def test_a_value_a_rule_is_not_for_rejects_its_record_only():
+    """The others of the batch are merged; the dead letter says path, rule and value."""
+    driver = orders()
+    driver.pipe_batch([("7", {"id": 7, "qty": 1}, None), ("7", {"qty": "many", "x": 1}, None), ("7", {"qty": 1}, None)])
+    assert rejected(driver) == [("schema_mismatch", "/qty, merge rule sum: 'many' is not a number")]
+    driver.commit()
+    assert state(driver) == {"id": 7, "qty": 2}
+
+
+def test_a_nested_key_field_cannot_be_taken_away():
+    """Rule 7, nested: something else over its object is `key_mismatch`; under `merge_depth` 1 it is carried over."""
+    driver = merging(key=("/order/id",), merge_depth=1, null_policy="remove")
+    driver.pipe_input("7", {"order": {"id": 7, "x": 1}})
+    driver.pipe_batch([("7", {"order": other}, None) for other in (5, None, [1])])
+    assert [reason for reason, _ in rejected(driver)] == ["key_mismatch"] * 3
+    driver.pipe_input("7", {"order": {"y": 2}})
+    assert bodies(driver.pending_output("sow"))[-1] == {"order": {"y": 2, "id": 7}}
+    assert told(driver.pending_output("delta")[-1])["removed"] == '["/order/x"]'
