@@ -82,16 +82,18 @@ def replay(
         _refuse_nothing(topic, choice, found)
         tell(f"{found.chosen} of {found.waiting.total()} waiting dead letters would be sent back to {source}.")
         return
-    with Replay(tree, topic) as running:
-        try:
+    running = None
+    try:
+        with Replay(tree, topic) as running:
             with _progress("looking", None) as seen:
                 found = survey(running.waiting.letters(), choice, seen)
             _refuse_nothing(topic, choice, found)
             with _progress("sending", found.chosen + found.others) as done:
                 running.send(found, choice, done)
-        except KeyboardInterrupt:
-            tell(f"Interrupted: {running.sent} dead letters of {topic} sent back, the rest waits on.")
-            raise
+    except KeyboardInterrupt:
+        sent = 0 if running is None else running.sent
+        tell(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
+        raise
     left = found.waiting.total() - found.chosen
     tell(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
 

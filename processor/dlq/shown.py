@@ -15,7 +15,7 @@ VALUE_BYTES_MAX: Final = 2_000
 
 _CELL_CHARACTERS_MAX: Final = 120
 
-COLUMNS: Final = ("partition", "offset", "rejected", "key", "reason", "detail", "value")
+COLUMNS: Final = ("partition", "offset", "rejected, UTC", "key", "reason", "detail", "value")
 """What `as_row` tells."""
 
 
@@ -61,7 +61,7 @@ def as_row(letter: DeadLetter) -> tuple[str, ...]:
     return (
         str(letter.partition),
         str(record.offset),
-        _time(record.timestamp_ms),
+        _time(record.timestamp_ms)[:19].replace("T", " "),
         _cell(record.key),
         _cell((letter.reason or "").encode()),
         _cell((letter.detail or "").encode()),

@@ -11,48 +11,47 @@ from typing import Any
 
 import pytest
 
+from processor.dlq import Choice, Replay, Waiting, as_json, survey
 from tests.endtoend.oracle import Seen
 from tests.endtoend.world import World
 
 
 class Office:
-    """A world, and the command `sowstream dlq` on it."""
+    """Where dead letters lie, and are sent back from."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.config, self.name = world.config, world.name
         self._written = 0
 
     def write(self, *reasons: str) -> None:
         """Dead letters as a worker would write them, a numbered one of each reason, over all partitions."""
         letters = []
         for reason in reasons:
-            source = f"{self.world.name}.publish/0/{self._written}"
+            source = f"{self.name}.publish/0/{self._written}"
             headers = {"n": str(self._written), "dlq_reason": reason, "dlq_detail": "no", "source": source}
             letters.append((b"key %d" % self._written, b"%d" % self._written, headers))
             self._written += 1
         self.world.publish(letters, "dlq")
 
+    def waiting(self) -> list[dict[str, Any]]:
+        """Those that wait, as `dlq list` tells them."""
+        with Waiting(self.config, self.name) as there:
+            return [json.loads(as_json(letter)) for _, letters in there.letters() for letter in letters]
+
+    def replay(self, choice: Choice = Choice()) -> int:  # noqa: B008 - it cannot change
+        """Send back what is chosen; how many that were."""
+        with Replay(self.config, self.name) as running:
+            running.send(survey(running.waiting.letters(), choice), choice)
+            return running.sent
+
     def run(self, *arguments: str, crash: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
         """`sowstream dlq` to its end; `crash` as `World.start`."""
-        program = (
-            ["processor.cli.main"] if crash is None else ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
-        )
-        words = ["dlq", arguments[0], self.world.name, *arguments[1:], "-c", str(self.world.file)]
+        program = ["processor.cli.main"] if crash is None else ["tests.dlq.crashing_replay", crash[0], str(crash[1])]
+        words = ["dlq", arguments[0], self.name, *arguments[1:], "-c", str(self.world.file)]
         return subprocess.run(
             [sys.executable, "-m", *program, *words], capture_output=True, text=True, timeout=60, check=False
         )
-
-    def list(self, *arguments: str) -> list[dict[str, Any]]:
-        """What `dlq list` prints."""
-        done = self.run("list", *arguments)
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    def replay(self, *arguments: str) -> str:
-        """What `dlq replay` says at its end."""
-        done = self.run("replay", *arguments)
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        return done.stderr.splitlines()[-1]
 
     def sent(self) -> list[Seen]:
         """What was sent back, in order of the numbers in the messages."""

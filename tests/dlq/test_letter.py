@@ -136,7 +136,7 @@ def test_keys_and_headers_that_are_no_text_are_told_too():
 def test_a_row_keeps_the_terminal_as_it_is():
     """No control characters, and no cell of many lines."""
     cells = as_row(a_letter(b"\x1b[2J\n" + b"x" * 10_000, b"\x07"))
-    assert cells[:4] == ("2", "7", "2023-11-14T22:13:20.123Z", "?")
+    assert cells[:4] == ("2", "7", "2023-11-14 22:13:20", "?")
     assert cells[-1].startswith("?[2J?xx")
     assert cells[-1].endswith("x…")
     assert all(cell.isprintable() and len(cell) < 130 for cell in cells)
