@@ -242,6 +242,39 @@ class TestHeaders:
         assert told(delta) == told(sow) | {"delta_base": "1"}
 
 
+class TestMetadata:
+    """What the SOW record says of itself, its copy says too."""
+
+    def test_correlation_and_end_pass_on(self, orders):
+        """The end on SOW only, as on the underlying topic; both are kept with the state."""
+        orders.update("7", {"id": 7}, correlation_id="abc=", expires_at="1234", client="c", sequence="9")
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        ours = {name: told(sow).pop(name) for name in ("correlation_id", "client", "sequence")}
+        assert ours == {"correlation_id": "abc=", "client": "c", "sequence": "9"}
+        assert told(sow) == told(delta) | {"expires_at": "1234"}
+        orders.driver.commit()
+        kept = orders.driver.state.get_many([b"7"])
+        assert kept[b"7"][2:] == (1234, 0, b"abc=")
+        orders.driver.crash()
+        assert orders.driver.state.get_many([b"7"]) == kept
+
+    def test_an_expiry_is_one_in_the_copy_too(self, orders):
+        """Not a delete, and with the key fields only."""
+        settle(orders, "7", {"id": 7, "a": 1})
+        orders.update("7", None, kind="expire")
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert (sow.value, delta.value) == (None, b'{"id":7}')
+        assert told(sow)["kind"] == told(delta)["kind"] == "expire"
+
+    @pytest.mark.parametrize("text", ["x", "-1", "1.5"])
+    def test_an_end_that_is_no_time_is_rejected(self, orders, text):
+        """No worker wrote it."""
+        orders.update("7", {"id": 7}, expires_at=text)
+        assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == ["bad_header"]
+
+
 class TestBadInput:
     """Only workers write to a SOW topic; if somebody else does, the worker goes on."""
 
