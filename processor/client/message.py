@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from processor.codec.json import JsonCodec
+from processor.codec.shown import shown
 from processor.record import Value
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
@@ -12,8 +12,6 @@ MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish"
 
 OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
 """Why a record went out of focus."""
-
-_json = JsonCodec()
 
 
 class Message(NamedTuple):
@@ -41,14 +39,17 @@ class Message(NamedTuple):
     """Of a delta: JSON Pointers of the paths that are gone."""
 
     def to_json(self) -> str:
-        """One line of JSON; what says nothing is left out, `command` and `topic` never are."""
-        shown = {
+        """One line of JSON; what says nothing is left out, `command` and `topic` never are.
+
+        Values that JSON has no type for are texts: bytes are Base64, dates ISO 8601, identifiers as they are written.
+        """
+        said = {
             name: value
             for name, value in zip(self._fields, self, strict=True)
             if value is not None and value is not False and value != ()
         }
-        return _json.encode(shown).decode().rstrip()
+        return shown(said)
 
     def data_json(self) -> str:
         """The record alone, as one line of JSON."""
-        return _json.encode(self.data).decode().rstrip()
+        return shown(self.data)

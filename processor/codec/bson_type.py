@@ -1,0 +1,73 @@
+"""BSON, by the package bson that comes with pymongo."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Final
+
+from processor.codec.contract import Codec, CodecOptions
+from processor.codec.depth import check_depth, depth_limit
+from processor.codec.needs import not_installed
+from processor.errors import RecordRejected
+from processor.record import Value
+
+try:
+    import bson
+    from bson.binary import UuidRepresentation
+    from bson.codec_options import CodecOptions as BsonOptions
+    from bson.codec_options import DatetimeConversion
+    from bson.errors import BSONError
+except ImportError as error:
+    raise not_installed("bson", error) from error
+
+_OPTIONS: Final = BsonOptions(
+    document_class=dict,
+    tz_aware=True,
+    tzinfo=UTC,
+    uuid_representation=UuidRepresentation.STANDARD,
+    # A date outside of Python's years is a DatetimeMS instead of an error.
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+
+
+class BsonCodec(Codec):
+    """The message type `bson`: one document.
+
+    Its types are those of the package bson, written as they came: `ObjectId`, `Int64` beside `int`, `Decimal128`,
+    `Binary`, `Regex`, `Timestamp`, `MinKey`. A date is a `datetime` in UTC, of milliseconds; a binary of subtype 0 is
+    `bytes`, of subtype 4 a `UUID`. The types that BSON itself has given up become their successors: undefined null,
+    symbol text, DBPointer `DBRef`. `_id` is written first.
+    """
+
+    def __init__(self, options: CodecOptions | None = None) -> None:
+        """Make one that refuses documents nested deeper than the option `max_depth`."""
+        self._max_depth = depth_limit((options or CodecOptions()).max_depth, "bson")
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a document. Of a member that occurs twice, the last one counts.
+
+        Raises:
+            RecordRejected: `undecodable`, with what the parser knows of the place, or `too_deep`.
+        """
+        try:
+            value = bson.decode(data, codec_options=_OPTIONS)
+        except RecursionError:
+            raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
+        except (BSONError, ValueError, TypeError, ArithmeticError) as error:
+            raise RecordRejected("undecodable", f"not BSON: {error} (of {len(data)} bytes)") from None
+        if len(data) > 5 * self._max_depth:  # No document is smaller than 5 bytes.
+            check_depth(value, self._max_depth)
+        return value
+
+    def encode(self, value: Value) -> bytes:
+        """Write one document. A date loses what is finer than milliseconds.
+
+        Raises:
+            TypeError: not a document, or a part of it that BSON has no type for, such as an int beyond 64 bits.
+        """
+        if not isinstance(value, dict):
+            raise TypeError(f"a BSON record is a document; this is {type(value).__name__}")
+        try:
+            return bson.encode(value, codec_options=_OPTIONS)
+        except (BSONError, ValueError, OverflowError, RecursionError) as error:
+            raise TypeError(f"BSON cannot write it: {error}") from None

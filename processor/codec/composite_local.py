@@ -1,0 +1,116 @@
+"""composite-local: parts of any types in one message, each after its length in four bytes; deltas part by part."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from processor.codec.contract import Codec, CodecOptions
+from processor.codec.depth import depth_limit
+from processor.codec.registry import load_codec
+from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Value
+
+_LENGTH_BYTES: Final = 4  # big-endian
+_COMPOSITES: Final = ("composite-local", "composite-global")
+
+
+class CompositeLocalCodec(Codec):
+    """The message type `composite-local`: `{"0": …, "1": …}`, each part a value of its own type.
+
+    A part of length zero is absent: unchanged in a delta, not there in a whole message. Missing parts at the end are
+    absent too. A part whose type cannot do deltas is its bytes, and is replaced whole.
+    """
+
+    message_type: ClassVar[str] = "composite-local"
+    has_opaque_parts: ClassVar[bool] = True
+    """Whether parts of types without deltas are kept as their bytes."""
+
+    def __init__(self, options: CodecOptions | None = None) -> None:
+        """Make one with the option `parts`.
+
+        Raises:
+            ConfigurationError: no parts, a composite among them, a type that needs headers for its deltas, or what a
+                part's type refuses.
+        """
+        options = options or CodecOptions()
+        if not options.parts:
+            raise ConfigurationError(f"{self.message_type} needs `parts`, the message types of its parts in order")
+        depth_limit(options.max_depth - 1, f"{self.message_type}, which is a level itself, with 1 less,")
+        self._parts: list[tuple[str, Codec]] = []
+        for index, part in enumerate(options.parts):
+            if part in _COMPOSITES:
+                raise ConfigurationError(f"parts: part {index} is {part}; a composite in a composite is not supported")
+            codec = load_codec(part, _options_of_part(options))
+            if codec.uses_headers and self.can_delta:
+                raise ConfigurationError(
+                    f"parts: part {index} is {part}, whose deltas need headers of their own; use composite-global"
+                )
+            self._parts.append((str(index), codec))
+
+    def decode(self, data: bytes) -> Value:
+        """Parse every part.
+
+        Raises:
+            RecordRejected: `undecodable`, with the byte or the part; what a part's type raises.
+        """
+        record: Value = {}
+        at = 0
+        for name, codec in self._parts:
+            if at == len(data):
+                break
+            begin = at + _LENGTH_BYTES
+            at = begin + int.from_bytes(data[at:begin], "big")
+            if at > len(data) or begin > len(data):
+                raise RecordRejected(
+                    "undecodable", f"part {name} at byte {begin - _LENGTH_BYTES} is longer than the message"
+                )
+            if begin == at:
+                continue
+            part = data[begin:at]
+            try:
+                value = codec.decode(part)
+            except RecordRejected as error:
+                raise RecordRejected(error.reason, f"part {name} at byte {begin}: {error.detail}") from None
+            record[name] = part if self._is_opaque(codec) else value
+        if at < len(data):
+            raise RecordRejected("undecodable", f"{len(data) - at} bytes too many after the last part, at byte {at}")
+        return record
+
+    def encode(self, value: Value) -> bytes:
+        """Write every part, those that are not in the value with length zero.
+
+        Raises:
+            TypeError: not an object of parts; what a part's type cannot write; a part whose message has no bytes.
+        """
+        if type(value) is not dict:
+            raise TypeError(f"a composite record is an object of parts; this is {type(value).__name__}")
+        written = []
+        for name, codec in self._parts:
+            part = self._part(name, codec, value[name]) if name in value else b""
+            written.append(len(part).to_bytes(_LENGTH_BYTES, "big") + part)
+        if unknown := [name for name in value if name not in {known for known, _ in self._parts}]:
+            raise TypeError(f"/{unknown[0]} is no part; there are {len(self._parts)}, from 0")
+        return b"".join(written)
+
+    def _part(self, name: str, codec: Codec, value: Value) -> bytes:
+        try:
+            part = value if self._is_opaque(codec) and isinstance(value, bytes) else codec.encode(value)
+        except TypeError as error:
+            raise TypeError(f"part {name}: {error}") from None
+        if not part:
+            raise TypeError(f"/{name} would be written with no bytes, which means that it is absent; leave it out")
+        return part
+
+    def _is_opaque(self, codec: Codec) -> bool:
+        return self.has_opaque_parts and not codec.can_delta
+
+
+def _options_of_part(options: CodecOptions) -> CodecOptions:
+    """The same for a part, a level below."""
+    return CodecOptions(
+        max_depth=options.max_depth - 1,
+        topic=options.topic,
+        schema=options.schema,
+        registry=options.registry,
+        separator=options.separator,
+    )

@@ -1,0 +1,134 @@
+"""What every installed message type keeps: values come back strictly, bad bytes are refused with a reason."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from processor.codec.registry import codec_names
+from processor.errors import RecordRejected
+from tests.codec.specimens import SPECIMENS, codec_of, strict
+
+QUICK = settings(max_examples=100, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+ALL = pytest.mark.parametrize("name", sorted(SPECIMENS))
+NESTING = {
+    "json": (lambda inner: {"a": inner}, 1, 0),
+    "msgpack": (lambda inner: {"a": [inner]}, 2, 0),
+    "bson": (lambda inner: {"a": inner}, 1, 0),
+    "xml": (lambda inner: {"a": inner}, "", 0),
+    "composite-local": (lambda inner: {"a": inner}, 1, 1),
+    "composite-global": (lambda inner: {"a": inner}, 1, 1),
+    "protobuf": (lambda inner: {"parent": inner}, {}, 2),
+}
+"""How a value of a type is put deeper, what is at the bottom, and how many levels there are before it is."""
+
+ELSEWHERE = {"avro"}
+"""Types that need a schema or a registry to be tried at all, and are tried so in tests of their own."""
+
+
+def test_every_installed_type_is_tried():
+    """Whoever adds a message type adds its specimen."""
+    assert set(codec_names()) - ELSEWHERE == set(SPECIMENS)
+
+
+@ALL
+def test_whether_it_can_do_deltas_is_declared(name):
+    """The types that carry full messages only are those of the specification."""
+    assert codec_of(name).can_delta is (name not in {"composite-global", "protobuf", "binary"})
+    assert codec_of(name).can_delta is (SPECIMENS[name].bodies is not None)
+
+
+@ALL
+def test_what_is_written_is_read_back(name):
+    """Every value comes back with its types, read as anybody's message and as our own."""
+    codec = codec_of(name)
+
+    @QUICK
+    @given(SPECIMENS[name].values)
+    def prove(value):
+        data = codec.encode(value)
+        assert strict(codec.decode_own(data)) == strict(value)
+        if data:
+            assert strict(codec.decode(data)) == strict(value)
+
+    prove()
+
+
+@ALL
+def test_bytes_that_nobody_wrote_are_refused_or_read(name):
+    """Random bytes and damaged messages: rejected for a reason with one sentence; what is read can be written again."""
+    codec = codec_of(name)
+    messages = SPECIMENS[name].values.map(codec.encode)
+
+    @QUICK
+    @given(st.binary(max_size=40) | st.tuples(messages, st.data()).map(_damaged))
+    def prove(data):
+        try:
+            value = codec.decode(data)
+        except RecordRejected as refused:
+            told = refused
+        else:
+            again = codec.decode_own(codec.encode(value))
+            assert strict(again) == strict(value)
+            return
+        assert told.reason in {"undecodable", "too_deep"}
+        assert told.detail
+        assert "\n" not in told.detail
+
+    prove()
+
+
+def _damaged(parts):
+    """A message with a few bytes changed, left out or put in."""
+    message, data = parts
+    damaged = bytearray(message)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(damaged)))
+        damaged[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", sorted(NESTING))
+def test_nesting_is_refused_beyond_max_depth_and_not_before(name):
+    """At the limit a message is read; one level more is `too_deep`."""
+    deeper, bottom, own_levels = NESTING[name]
+    limit = 20
+    roomy, codec = codec_of(name, max_depth=254), codec_of(name, max_depth=limit)
+
+    def message(levels):
+        value = bottom
+        depth = own_levels
+        while depth < levels:
+            value = deeper(value)
+            depth += 2 if name == "msgpack" else 1
+        return roomy.encode({"0": value} if name.startswith("composite") else value)
+
+    assert codec.decode(message(limit)) == roomy.decode(message(limit))
+    for levels in (limit + 1, limit + 2, 90):
+        with pytest.raises(RecordRejected, match="too_deep"):
+            codec.decode(message(levels))
+
+
+ABYSS = {
+    "json": b"[" * 100_000,
+    "msgpack": b"\x91" * 100_000,
+    "bson": b"\x10\x00\x00\x00" + b"\x03a\x00\xf0\x00\x00\x00" * 50_000,
+    "xml": b"<a>" * 100_000,
+    "composite-local": (100_000).to_bytes(4, "big") + b"[" * 100_000,
+    "protobuf": b"\x42\xff\x7f" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", sorted(ABYSS))
+def test_hostile_depth_costs_a_rejection(name):
+    """A hundred thousand levels exhaust neither the stack nor the memory."""
+    with pytest.raises(RecordRejected):
+        codec_of(name).decode(ABYSS[name])
+
+
+@ALL
+def test_a_value_of_no_message_type_is_a_type_error(name):
+    """A plug-in that makes such a value is told so, and what was wrong."""
+    codec = codec_of(name)
+    for value in (object(), {"id": object()}, {"0": object()}, {7: "x"}, {"a": {1, 2}}, {"a": {7: "x"}}):
+        with pytest.raises(TypeError, match=r"\w"):
+            codec.encode(value)

@@ -1,0 +1,151 @@
+"""Every message type that can do deltas through the delta merge: what is stored, what is told, and that both agree."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from processor.codec.registry import codec_names
+from processor.merge import apply_delta
+from processor.plugins.delta_merge import DeltaMerge
+from processor.testing import ProcessorTestDriver
+from tests.codec.specimens import SPECIMENS, codec_of, strict, topic_of
+from tests.plugins.reading import told
+
+DELTAS = sorted(name for name, specimen in SPECIMENS.items() if specimen.bodies is not None)
+WHOLE = sorted(set(SPECIMENS) - set(DELTAS))
+
+
+def merging(name: str, **more) -> ProcessorTestDriver:
+    """A driver of a topic of a message type."""
+    topic = topic_of(name, **more)
+    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+
+
+def at(name: str, key: str, body: dict) -> dict:
+    """A body with its key in it."""
+    path = SPECIMENS[name].key.split("/")[1:]
+    keyed = dict(body)
+    node = keyed
+    for step in path[:-1]:
+        inner = node.get(step)
+        node[step] = dict(inner) if isinstance(inner, dict) else {}
+        node = node[step]
+    node[path[-1]] = key
+    return keyed
+
+
+STORIES = {
+    "nvfix": (b"id=7\x01a=1\x01a=2\x01b=\x01", b"b=x\x01", b"id=7\x01a=1\x01a=2\x01b=x\x01", b"id=7\x01b=x\x01"),
+    "fix": (b"11=7\x0155=IBM\x0154=1\x01", b"54=2\x01", b"11=7\x0155=IBM\x0154=2\x01", b"11=7\x0154=2\x01"),
+    "xml": (
+        b'<?xml version="1.0"?>\n<order id="7">\n  <leg>a</leg><leg>b</leg>\n  <px ccy="EUR">1</px>\n</order>',
+        b'<order><px ccy="EUR">2</px></order>',
+        b'<order id="7"><leg>a</leg><leg>b</leg><px ccy="EUR">2</px></order>',
+        b'<order id="7"><px><?sowstream object?>2</px></order>',
+    ),
+    "composite-local": (
+        b'\0\0\0\x10{"id":"7","a":1}\0\0\0\x04b=1\x01\0\0\0\x02\xff\0',
+        b"\0\0\0\0\0\0\0\x04b=2\x01",
+        b'\0\0\0\x10{"id":"7","a":1}\0\0\0\x04b=2\x01\0\0\0\x02\xff\0',
+        b'\0\0\0\x0a{"id":"7"}\0\0\0\x04b=2\x01\0\0\0\0',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_a_publish_a_delta_and_a_delete(name):
+    """Byte for byte: the record keeps what the delta does not name, and told are its key and what changed."""
+    record, delta, merged, changed = STORIES[name]
+    driver = merging(name)
+    driver.pipe_batch([("7", record, {"command": "publish"}), ("7", delta, None), ("7", None, None)])
+    assert not driver.pending_output("dlq")
+    sow, deltas = driver.pending_output("sow"), driver.pending_output("delta")
+    assert [record.value for record in sow[1:]] == [merged, None]
+    assert deltas[1].value == changed
+    assert told(deltas[2])["kind"] == "delete"
+    assert codec_of(name).decode_own(deltas[2].value) == at(name, "7", {})
+
+
+@pytest.mark.parametrize("name", DELTAS)
+def test_a_record_without_kafka_key_gets_the_one_in_its_body(name):
+    """The key fields are found by their paths in every type."""
+    driver = merging(name)
+    driver.pipe_input(None, at(name, "7", {}))
+    assert [record.key for record in driver.pending_output("publish")] == [b"7"]
+
+
+@pytest.mark.parametrize("name", DELTAS)
+def test_bad_bytes_go_to_the_dead_letters(name):
+    """With the reason, and the records round them are merged."""
+    bad = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+    driver = merging(name)
+    driver.pipe_batch([("7", at(name, "7", {}), None), ("7", bad, None), ("8", at(name, "8", {}), None)])
+    [rejected] = driver.pending_output("dlq")
+    assert (rejected.value, told(rejected)["dlq_reason"]) == (bad, "undecodable")
+    assert [record.key for record in driver.pending_output("sow")] == [b"7", b"8"]
+
+
+POLICIES = [{}, {"null_policy": "set", "merge_depth": 1}, {"null_policy": "remove"}]
+
+
+@pytest.mark.parametrize("name", [name for name in DELTAS if name != "json"])
+def test_replayed_deltas_are_the_record(name):
+    """The law: after any commands, the deltas of a key in order give its SOW record, strictly."""
+    codec = codec_of(name)
+    bodies = SPECIMENS[name].bodies
+    commands = st.tuples(
+        st.sampled_from(["publish", "delta_publish", "delta_publish", "sow_delete"]),
+        bodies,
+        st.booleans(),
+        st.lists(st.sampled_from(["/a", "/b", "/a/b", "/1", "/order/a", "/order/@a", "/0/a", "/1/b"]), max_size=2),
+    )
+
+    @settings(max_examples=40, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.sampled_from(POLICIES), st.lists(commands, max_size=8))
+    def prove(more, steps):
+        driver = merging(name, **more)
+        for command, body, is_keyed, remove in steps:
+            headers = {"command": command}
+            if remove and command != "publish":
+                headers["remove"] = json.dumps(remove)
+            data = codec.encode(at(name, "7", body) if is_keyed or command == "publish" else body)
+            driver.pipe_input("7", data, headers)
+        assert set(driver.rejections) <= {"undecodable"}  # An empty message.
+        world = None
+        sow = driver.pending_output("sow")
+        for record, delta in zip(sow, driver.pending_output("delta"), strict=True):
+            headers = told(delta)
+            if headers.get("kind") == "delete":
+                world = None
+                assert record.value is None
+                continue
+            changes = codec.decode_own(delta.value)
+            removed = json.loads(headers.get("removed", "[]"))
+            world = apply_delta(world, changes, removed)
+            assert strict(world) == strict(codec.decode_own(record.value))
+
+    prove()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_type_without_deltas_carries_the_publishers_bytes(name):
+    """A delta publish replaces, and both outputs have the message byte for byte, a foreign spelling too."""
+    messages = {
+        "composite-global": [b'\0\0\0\x0a{"id": 7 }', b'\0\0\0\x09{"id": 7}\0\0\0\x04b=2\x01\0\0\0\0'],
+        # The second has its fields the other way round, and one that the schema does not know.
+        "protobuf": [b"\x08\x07\x6a\x00"[:2], b"\x10\x05\x08\x07\xf8\x07\x01"],
+        "binary": [b"\x00\xff", b""],
+    }[name]
+    driver = merging(name)
+    for message in messages:
+        driver.pipe_input("7", message, {"sow_key": "7"} if name == "binary" else None)
+    assert not driver.pending_output("dlq")
+    for role in ("sow", "delta"):
+        assert [record.value for record in driver.pending_output(role)] == messages
+
+
+def test_no_type_that_can_do_deltas_is_left_out():
+    """The stories and the law speak of all of them."""
+    assert set(DELTAS) | set(WHOLE) >= set(codec_names()) - {"avro"}
