@@ -118,6 +118,14 @@ def test_persisted_successes_are_conflated(driver):
     ]
 
 
+def test_a_dead_letter_sent_again_lowers_no_conflated_ack(driver):
+    """Its number is behind that of others of its batch."""
+    asked = {"client": "desk", "ack_type": "persisted"}
+    again = asked | {"sequence": "2", "replay_of": "orders.publish/0/0"}
+    driver.pipe_batch([("7", {"id": 7}, asked | {"sequence": "3"}), ("7", {"id": 7}, again)])
+    assert [ack["sequence"] for ack in acks(driver)] == [3]
+
+
 def test_a_record_sent_again_with_its_key_is_told_once(driver):
     """Where it is merged."""
     driver.pipe_input(None, {"id": 7}, {"ack_type": "processed"})
