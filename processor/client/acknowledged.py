@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import threading
 from concurrent.futures import Future
+from functools import partial
 from typing import Final, NamedTuple
 
 from processor.client.ack_reader import AckReader
@@ -142,7 +143,7 @@ class Acknowledged:
             )
             # Before it is sent: the ack may come before this call returns.
             self._outstanding.add(lane, pending)
-            told = self._delivered(lane, pending, on_delivery)
+            told = partial(self._delivered, lane, pending, on_delivery)
         sent = False
         try:
             sent = self._publisher.try_send(kafka_topic, key, value, headers, told, partition=partition)
@@ -153,18 +154,14 @@ class Acknowledged:
             self._sequence = sequence
         return sent, None if pending is None else pending.future
 
-    def _delivered(self, lane: Lane, pending: Pending, also: Delivered | None) -> Delivered:
+    def _delivered(self, lane: Lane, pending: Pending, also: Delivered | None, error: Stop | None) -> None:
         """What Kafka did not take gets no ack: its future fails with what went wrong."""
-
-        def told(error: Stop | None) -> None:
-            if error is None:
-                self._outstanding.delivered(lane, pending)
-            else:
-                self._outstanding.withdraw(lane, pending, error)
-            if also is not None:
-                also(error)
-
-        return told
+        if error is None:
+            self._outstanding.delivered(lane, pending)
+        else:
+            self._outstanding.withdraw(lane, pending, error)
+        if also is not None:
+            also(error)
 
     def _watch(self, topic: str) -> None:
         """Begin to read the topic's acks, before the first command that asks for one is sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from processor.config import unknown_name
@@ -36,6 +37,7 @@ class Ack(NamedTuple):
     """What the publisher called it."""
 
 
+@lru_cache(maxsize=64)
 def ack_types(text: str | None) -> tuple[AckType, ...]:
     """The types that a publisher asks for, in their order: `processed,persisted`; None and `none` are no ack at all.
 

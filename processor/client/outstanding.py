@@ -66,7 +66,7 @@ class Pending:
         on_ack: OnAck | None = None,
     ) -> None:
         """Begin to wait; at least one type is asked for, the last one settles the future."""
-        self.awaited = set(types)
+        self.awaited = types
         self.last = types[-1]
         self.sequence = sequence
         self.sow_key = sow_key
@@ -220,7 +220,7 @@ class Outstanding:
 
     def _note(self, lane: Lane, pending: Pending, ack: Ack) -> _News:
         """Remember that a command got an ack; what that means for it."""
-        pending.awaited.discard(ack.ack_type)
+        pending.awaited = tuple(one for one in pending.awaited if one != ack.ack_type)
         is_last = ack.ack_type == pending.last
         if is_last:
             self._drop(lane, pending)

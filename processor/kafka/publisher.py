@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -83,7 +84,7 @@ class Publisher:
         """
         if value is not None and len(value) > MESSAGE_MAX_BYTES:
             raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
-        told = self._note if on_delivery is None else _telling(topic, on_delivery)
+        told = self._note if on_delivery is None else partial(_tell, topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
         try:
             produce(topic, value, key, partition, headers=headers, on_delivery=told)
@@ -134,8 +135,8 @@ class Publisher:
             self._first_failure = self._first_failure or _explained(error, message.topic())
 
 
-def _telling(topic: str, on_delivery: Delivered) -> Callable[[KafkaError | None, Message], None]:
-    return lambda error, _message: on_delivery(None if error is None else _explained(error, topic))
+def _tell(topic: str, on_delivery: Delivered, error: KafkaError | None, _: Message) -> None:
+    on_delivery(None if error is None else _explained(error, topic))
 
 
 def _explained(error: KafkaError, topic: str | None) -> Stop:
