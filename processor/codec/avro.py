@@ -176,8 +176,14 @@ class AvroCodec(Codec):
         if not is_delta:
             return reading.whole(raw)
         if has_fields and (tree := read_fields(fields)) is not None:
-            raw = pick(raw, tree)
-        return reading.partial(raw)
+            raw = pick(raw, tree, reading.wire.whole)
+        try:
+            return reading.partial(raw)
+        except KeyError as error:
+            # The writer's object merges, the topic's is one of several types: only all of it can be taken.
+            raise RecordRejected(
+                "bad_header", f"header {Name.FIELDS}: {error} is left out of what replaces whole"
+            ) from None
 
     def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
         """Write a part of a record, by the schema of deltas, and what is in it as header `fields`.

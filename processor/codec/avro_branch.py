@@ -1,12 +1,13 @@
 """Values of unions that keep their branch, where Python's type alone does not tell it.
 
-The first branch of a kind has plain values; a value of a further one is of a subclass made here and knows its number.
-Where two branches are objects (records, maps), both have marked ones: they never merge, they replace.
+The first branch of a kind has plain values; a value of a further one is of a subclass made here and knows its
+number, from 1. Where two branches are objects (records, maps), both have marked ones: they never merge, they replace.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -46,11 +47,13 @@ def classes(schema: Schema, union: list[Node]) -> list[type]:
     """The class that tells each branch of a union."""
     kinds = [kind_of(schema, branch) for branch in union]
     count = Counter(kinds)
+    # Nulls do not count: a schema of deltas has one more, or has it elsewhere.
+    numbers = itertools.accumulate(kind is not type(None) for kind in kinds)
     return [
-        marked(kind, index)
+        marked(kind, number)
         if kind in _MARKED and (kind in kinds[:index] or (kind is dict and count[dict] > 1))
         else kind
-        for index, kind in enumerate(kinds)
+        for index, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
     ]
 
 

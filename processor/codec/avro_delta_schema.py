@@ -28,6 +28,7 @@ class _Emitter:
         self._schema = schema
         self._seen: set[str] = set()
         self._renamed: dict[str, str] = {}
+        self._has_namespace = any("." in name for name in schema.named)
 
     def node(self, node: Node, *, partial: bool) -> Node:
         word, body = self._schema.shape(node)
@@ -41,14 +42,15 @@ class _Emitter:
             return {**body, "values": self.node(body["values"], partial=partial)}
         if word not in {"enum", "fixed"}:
             return body or word
-        return body if self._first(body["name"]) else body["name"]
+        name = self._full(body["name"])
+        return {**body, "name": name} if self._first(name) else name
 
     def _union(self, union: list[Node], *, partial: bool) -> list[Node]:
         whole = [is_marked(kind) and issubclass(kind, dict) for kind in classes(self._schema, union)]
         return [self.node(branch, partial=partial and not kept) for branch, kept in zip(union, whole, strict=True)]
 
     def _record(self, body: Any, *, partial: bool) -> Node:
-        name = self._delta_name(body["name"]) if partial else body["name"]
+        name = self._delta_name(body["name"]) if partial else self._full(body["name"])
         if not self._first(name):
             return name
         fields = [self._optional(field) if partial else self._kept(field) for field in body["fields"]]
@@ -67,6 +69,10 @@ class _Emitter:
     def _kept(self, field: Any) -> Any:
         return {**field, "type": self.node(field["type"], partial=False)}
 
+    def _full(self, name: str) -> str:
+        """A name without a namespace would mean another one inside of a record that has one."""
+        return name if "." in name or not self._has_namespace else f"sowstream.{name}"
+
     def _first(self, name: str) -> bool:
         first = name not in self._seen
         self._seen.add(name)
@@ -75,8 +81,8 @@ class _Emitter:
     def _delta_name(self, name: str) -> str:
         """A name that no other type of the schema has."""
         if name not in self._renamed:
-            renamed = name + SUFFIX
-            while renamed in self._schema.named or renamed in self._renamed.values():
+            renamed = self._full(name) + SUFFIX
+            while renamed in map(self._full, self._schema.named) or renamed in self._renamed.values():
                 renamed += "_"
             self._renamed[name] = renamed
         return self._renamed[name]

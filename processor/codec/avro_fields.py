@@ -7,6 +7,7 @@ it is there, only itself.
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 from typing import Final, TypeAlias
 
 import orjson
@@ -89,8 +90,14 @@ def _add(tree: Tree, above: list[str], last: str) -> None:
     tree[last] = None
 
 
-def pick(raw: Value, tree: Tree, path: str = "") -> Value:
+def pick(raw: Value, tree: Tree, whole: Container[str], path: str = "") -> Value:
     """What a tree names of an object, a new one; a name that is empty and not there names nothing.
+
+    Args:
+        raw: the object, as the wire gave it.
+        tree: what to take.
+        whole: the branches of unions whose objects replace whole.
+        path: where the object is.
 
     Raises:
         RecordRejected: `bad_header`: a name leads nowhere.
@@ -103,11 +110,18 @@ def pick(raw: Value, tree: Tree, path: str = "") -> Value:
             raise _refused(f"{path}/{name} is not in the message")
         value = raw[name]
         if below is not None:
-            if type(value) is not dict:
-                raise _refused(f"{path}/{name} has no members in the message")
-            value = pick(value, below, f"{path}/{name}")
+            value = _pick_member(value, below, whole, f"{path}/{name}")
         picked[name] = value
     return picked
+
+
+def _pick_member(value: Value, tree: Tree, whole: Container[str], path: str) -> Value:
+    """The same of a member, which may be the object of a union's branch."""
+    if type(value) is tuple and value[0] not in whole:
+        return value[0], {"v": _pick_member(value[1]["v"], tree, whole, path)}
+    if type(value) is not dict:
+        raise _refused(f"{path} has no members in the message, or is replaced whole")
+    return pick(value, tree, whole, path)
 
 
 def _refused(problem: str) -> RecordRejected:

@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 
+from processor.codec.avro_branch import classes, is_marked
 from processor.codec.avro_schema import Node, Schema
 from processor.codec.avro_skim import compile_skim
 from processor.errors import RecordRejected
@@ -20,10 +21,12 @@ from processor.errors import RecordRejected
 class Wire:
     """How one schema's bytes are read and written."""
 
-    __slots__ = ("_name", "_skim", "_wire", "branch_names")
+    __slots__ = ("_name", "_skim", "_wire", "branch_names", "whole")
 
     branch_names: dict[int, list[str]]
     """The names of the branches of each union that has several types, by the identity of its list in the schema."""
+    whole: frozenset[str]
+    """Those of them whose objects replace whole."""
 
     def __init__(self, schema: Schema, max_depth: int) -> None:
         """Make the wire schema, once.
@@ -35,6 +38,7 @@ class Wire:
         emitter = _Emitter(schema)
         self._wire = fastavro.parse_schema(emitter.node(schema.root))
         self.branch_names = emitter.branch_names
+        self.whole = frozenset(emitter.whole)
         self._name = schema.root["name"]
         self._skim: Callable[[bytes, int], None] | None = None
         if schema.depth > max_depth:
@@ -86,8 +90,9 @@ class _Emitter:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._seen: set[str] = set()
+        self._names: dict[str, str] = {}
         self.branch_names: dict[int, list[str]] = {}
+        self.whole: list[str] = []
 
     def node(self, node: Node) -> Node:
         word, body = self._schema.shape(node)
@@ -101,10 +106,10 @@ class _Emitter:
             return {"type": "map", "values": self.node(body["values"])}
         if word not in {"record", "fixed"}:
             return word
-        name = body["name"]
-        if name in self._seen:
-            return name
-        self._seen.add(name)
+        if body["name"] in self._names:
+            return self._names[body["name"]]
+        # Names of our own: a name without a namespace means another one inside of a record that has one.
+        name = self._names[body["name"]] = f"Type{len(self._names)}"
         if word == "fixed":
             return {"type": "fixed", "name": name, "size": body["size"]}
         fields = [{"name": field["name"], "type": self.node(field["type"])} for field in body["fields"]]
@@ -114,8 +119,12 @@ class _Emitter:
         if len(self._schema.branches(union)) <= 1:
             return [self.node(branch) for branch in union]
         number = len(self.branch_names)
-        names = [f"sowstream.Union{number}Branch{index}" for index in range(len(union))]
+        names = [f"Union{number}Branch{index}" for index in range(len(union))]
         self.branch_names[id(union)] = names
+        kinds = classes(self._schema, union)
+        self.whole += [
+            name for name, kind in zip(names, kinds, strict=True) if issubclass(kind, dict) and is_marked(kind)
+        ]
         return [
             {"type": "record", "name": name, "fields": [{"name": "v", "type": self.node(branch)}]}
             for name, branch in zip(names, union, strict=True)

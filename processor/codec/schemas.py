@@ -209,7 +209,7 @@ def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
         return _made({"timeout": REQUEST_TIMEOUT_S, "max.retries": 0} | _typed(settings))
     except (ValueError, TypeError, OSError) as error:
         # What the client says of an address holds it, with its credentials.
-        said = f": {error}" if str(error).startswith(("Unrecognized properties", "ssl.", "could not convert")) else ""
+        said = f": {error}" if str(error).startswith(("Unrecognized properties", "ssl.", "not a number")) else ""
         raise ConfigurationError(f"schema_registry {shown}: its settings cannot be used{said}") from None
 
 
@@ -228,7 +228,13 @@ def _made(settings: Mapping[str, Any]) -> SchemaRegistryClient:
 
 def _typed(settings: Mapping[str, str]) -> dict[str, str | float]:
     """The client wants numbers where our settings are texts."""
-    return {name: float(value) if name in _NUMBERS else value for name, value in settings.items()}
+    typed: dict[str, str | float] = {}
+    for name, value in settings.items():
+        try:
+            typed[name] = float(value) if name in _NUMBERS else value
+        except ValueError:
+            raise ValueError(f"not a number: {name}") from None
+    return typed
 
 
 def _without_credentials(url: str) -> str:

@@ -1,0 +1,358 @@
+"""Schemas of writers and of the topic, deltas, frames: what each makes of a message."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from processor.codec import CodecOptions
+from processor.codec.avro import SCHEMA_ID_HEADER, AvroCodec
+from processor.codec.avro_branch import marked
+from processor.config import SchemaConfig
+from processor.errors import ConfigurationError, RecordRejected
+from tests.codec.avro_world import World, file_codec, plain, record
+
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+ADDRESS = record(("zip", "string"), ("street", "string", "?"), name="Address")
+ORDER = record(
+    ("id", "long"),
+    ("qty", "int", 1),
+    ("price", PRICE, "\x01"),
+    ("note", ["null", "string"], None),
+    ("address", ["null", ADDRESS], None),
+    ("tags", {"type": "array", "items": "string"}, []),
+)
+WHOLE = {
+    "id": 7,
+    "qty": 2,
+    "price": Decimal("1.50"),
+    "note": "n",
+    "address": {"zip": "8", "street": "s"},
+    "tags": ["t"],
+}
+
+
+def refused(reason, text=""):
+    return pytest.raises(RecordRejected, match=f"^{reason}: .*{text}")
+
+
+def test_a_field_that_the_writer_does_not_know_has_its_default():
+    """Bytes, decimals and arrays too, each time anew: what one record does to its default no other one sees."""
+    world = World(ORDER)
+    codec = world.codec()
+    message = world.framed(record(("id", "int")), {"id": 7})
+    expected = {"id": 7, "qty": 1, "price": Decimal("0.01"), "note": None, "address": None, "tags": []}
+    first = codec.decode(message)
+    assert first == expected
+    first["tags"].append("mine")
+    assert codec.decode(message) == expected
+
+
+def test_a_field_that_the_reader_does_not_know_is_left_out():
+    """In a publish and in a delta: so does any reader of Avro."""
+    world = World(ORDER)
+    message = world.framed(
+        record(("id", "long"), ("colour", "string"), ("qty", "int")), {"id": 1, "colour": "red", "qty": 3}
+    )
+    assert "colour" not in world.codec().decode(message)
+    assert world.codec().decode_command(message, [], is_delta=True) == {"id": 1, "qty": 3}
+
+
+def test_an_alias_maps_the_old_name_in_publishes_deltas_and_pointers():
+    """A publisher that still writes the old name says the old name in header `fields` as well."""
+    reader = record(("id", "long"), ("amount", "int", 0))
+    reader["fields"][1]["aliases"] = ["qty"]
+    world = World(reader)
+    message = world.framed(record(("id", "long"), ("qty", "int")), {"id": 1, "qty": 3})
+    assert world.codec().decode(message) == {"id": 1, "amount": 3}
+    fields = [("fields", b'["/qty"]')]
+    assert world.codec().decode_command(message, fields, is_delta=True) == {"amount": 3}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "expected"),
+    [
+        ("int", "long", 5, 5),
+        ("int", "double", 5, 5.0),
+        ("long", ["null", "float"], 5, 5.0),
+        (["null", "int"], "long", 5, 5),
+        ("string", "bytes", "é", "é".encode()),
+        ("bytes", "string", b"e", "e"),
+        (
+            "long",
+            {"type": "long", "logicalType": "timestamp-millis"},
+            1,
+            dt.datetime(1970, 1, 1, 0, 0, 0, 1000, dt.UTC),
+        ),
+        (PRICE, {**PRICE, "scale": 3}, Decimal("1.25"), Decimal("1.250")),
+        (
+            {"type": "int", "logicalType": "time-millis"},
+            {"type": "long", "logicalType": "time-micros"},
+            dt.time(1, 2),
+            dt.time(1, 2),
+        ),
+    ],
+)
+def test_a_type_is_promoted(writer, reader, value, expected):
+    """As Avro's resolution says, and to other units or scales of one logical type where the value fits."""
+    world = World(record(("id", "long"), ("x", reader)))
+    decoded = world.codec().decode(world.framed(record(("id", "long"), ("x", writer)), {"id": 1, "x": value}))["x"]
+    assert repr(decoded) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value"),
+    [
+        ("string", "int", "5"),
+        ("double", "long", 5.0),
+        (["null", "int"], "int", None),
+        (PRICE, {**PRICE, "scale": 1}, Decimal("1.25")),
+        ({"type": "int", "logicalType": "date"}, {"type": "int", "logicalType": "time-millis"}, dt.date(2020, 1, 1)),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, {"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
+    ],
+)
+def test_what_does_not_fit_is_a_schema_mismatch_that_names_the_field(writer, reader, value):
+    """Whether the schemas never fit, or this value does not."""
+    world = World(record(("id", "long"), ("x", reader)))
+    with refused("schema_mismatch", "/x"):
+        world.codec().decode(world.framed(record(("id", "long"), ("x", writer)), {"id": 1, "x": value}))
+
+
+def test_an_unknown_symbol_is_the_enums_default():
+    """A reader that lags behind its writers goes on."""
+    reader = {"type": "enum", "name": "E", "symbols": ["A", "OTHER"], "default": "OTHER"}
+    world = World(record(("x", reader)))
+    message = world.framed(record(("x", {"type": "enum", "name": "E", "symbols": ["B", "A"]})), {"x": "B"})
+    assert world.codec().decode(message) == {"x": "OTHER"}
+
+
+def test_a_required_field_that_the_writer_lacks_is_a_schema_mismatch_in_a_publish_only():
+    """A delta may lack any field."""
+    world = World(record(("id", "long"), ("qty", "int")))
+    message = world.framed(record(("id", "long")), {"id": 1})
+    with refused("schema_mismatch", "/qty"):
+        world.codec().decode(message)
+    assert world.codec().decode_command(message, [], is_delta=True) == {"id": 1}
+
+
+def test_stored_records_are_read_by_the_schema_of_today():
+    """A worker that starts with a newer schema fills in its defaults and follows its aliases."""
+    world = World(record(("id", "long"), ("qty", "int"), ("gone", "string")))
+    stored = world.codec().encode({"id": 1, "qty": 2, "gone": "x"})
+    newer = record(("id", "long"), ("amount", "double"), ("note", ["null", "string"], None))
+    newer["fields"][1]["aliases"] = ["qty"]
+    world.evolve(newer)
+    assert world.codec().decode_own(stored) == {"id": 1, "amount": 2.0, "note": None}
+
+
+def test_a_delta_has_the_fields_of_its_own_schema_and_no_defaults():
+    """To any depth; a null is there, whether or not it may be: what it does is the null policy's business."""
+    world = World(ORDER)
+    part = record(
+        ("id", "long"), ("qty", ["null", "int"]), ("address", record(("zip", "string"), name="Zip")), name="OrderPart"
+    )
+    message = world.framed(part, {"id": 7, "qty": None, "address": {"zip": "9"}})
+    assert world.codec().decode_command(message, [], is_delta=True) == {"id": 7, "qty": None, "address": {"zip": "9"}}
+
+
+def test_header_fields_says_what_a_delta_carries():
+    """A null that it names is a value, one that it does not name is not there."""
+    world = World(ORDER)
+    codec = world.codec()
+    message = codec.encode(WHOLE | {"note": None})
+
+    def taken(pointers):
+        return codec.decode_command(message, [("fields", pointers)], is_delta=True)
+
+    assert taken(b'["/id", "/note"]') == {"id": 7, "note": None}
+    assert taken(b'["/address/zip", "/tags"]') == {"address": {"zip": "8"}, "tags": ["t"]}
+    assert taken(b'["/address", "/address/zip"]') == {"address": WHOLE["address"]}
+    assert taken(b'[""]') == WHOLE | {"note": None}
+    assert taken(b"[]") == {}
+    assert codec.decode_command(message, [("fields", b'["/id"]')], is_delta=False) == WHOLE | {"note": None}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'["id"]',
+        b'["/nobody"]',
+        b'["/id/x"]',
+        b'["/tags/0"]',
+        b"\xff",
+        b'["' + b"/a" * 300 + b'"]',
+        None,
+    ],
+)
+def test_a_header_fields_that_names_nothing_is_a_bad_header(header):
+    """Not JSON, not pointers, or pointers that lead nowhere."""
+    codec = World(ORDER).codec()
+    with refused("bad_header", "fields"):
+        codec.decode_command(codec.encode(WHOLE), [("fields", header)], is_delta=True)
+
+
+def test_our_deltas_say_what_is_in_them():
+    """By header `fields`; the body is of the derived schema, registered beside the topic's."""
+    world = World(ORDER)
+    codec = world.codec()
+    delta = {"id": 7, "note": None, "address": {"zip": "9"}, "price": Decimal("2.00")}
+    data, headers = codec.encode_delta(delta)
+    assert headers == [("fields", b'["/id","/note","/address/zip","/price"]')]
+    assert codec.decode_command(data, headers, is_delta=True) == delta
+    assert int.from_bytes(data[1:5]) == world.client.get_latest_version("orders.delta-value").schema_id
+
+
+def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
+    """Its values never merge: a part of one would be a part of another. What is left out of one has its default."""
+    point = record(("x", "int"), ("y", "int", 0), name="Point")
+    size = record(("x", "int"), name="Size")
+    world = World(record(("id", "int"), ("what", ["null", "string", point, size])))
+    codec = world.codec()
+    for kind, value in ((marked(dict, 3), {"x": 1}), (marked(dict, 2), {"x": 1, "y": 2}), (str, "s")):
+        message = codec.encode({"id": 1, "what": kind(value)})
+        assert type(codec.decode(message)["what"]) is kind
+        assert codec.decode(message)["what"] == value
+    data, headers = codec.encode_delta({"what": marked(dict, 2)({"x": 1})})
+    assert codec.decode_command(data, headers, is_delta=True)["what"] == {"x": 1, "y": 0}
+    # One that does not say its branch is of the first that has its fields.
+    assert codec.decode(codec.encode({"id": 1, "what": {"x": 1, "y": 5}}))["what"] == {"x": 1, "y": 5}
+    with pytest.raises(TypeError, match="/what"):
+        codec.encode({"id": 1, "what": {"z": 1}})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"qty": 1}, "'id'"),
+        ({"id": 1, "nobody": 1}, "nobody"),
+        ({"id": "1"}, "/id: str"),
+        ({"id": True}, "/id: bool"),
+        ({"id": 1, "qty": 2**31}, "/qty"),
+        ({"id": 2**63}, "not a value"),
+        ({"id": 1, "price": Decimal("0.001")}, "/price"),
+        ({"id": 1, "price": 1.5}, "/price"),
+        ({"id": 1, "address": {"street": "s"}}, "/address"),
+        ({"id": 1, "tags": "x"}, "/tags"),
+        ([], "no record"),
+    ],
+)
+def test_what_a_schema_has_no_way_to_write_is_a_type_error_that_says_which_part(value, text):
+    """Nothing is rounded, cut or left out in silence."""
+    with pytest.raises(TypeError, match=text):
+        World(ORDER).codec().encode(value)
+
+
+def test_the_schema_of_a_message_without_frame_is_in_a_header():
+    """As Confluent's clients put it there: one and the GUID, or zero and the id."""
+    from confluent_kafka.schema_registry import header_schema_id_serializer
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    world = World(ORDER)
+    serialize = AvroSerializer(
+        world.client, json.dumps(ORDER), conf={"schema.id.serializer": header_schema_id_serializer}
+    )
+    context = SerializationContext("orders.publish", MessageField.VALUE, [])
+    body = serialize(WHOLE, context)
+    assert [name for name, _ in context.headers] == [SCHEMA_ID_HEADER]
+    codec = world.codec()
+    assert codec.decode_command(body, context.headers, is_delta=False) == WHOLE
+    frame = codec.encode(WHOLE)[:5]
+    assert codec.decode_command(body, [(SCHEMA_ID_HEADER, frame)], is_delta=False) == WHOLE
+    guid = context.headers[0][1]
+    assert codec.decode(guid + body) == WHOLE
+    with refused("bad_header", SCHEMA_ID_HEADER):
+        codec.decode_command(body, [(SCHEMA_ID_HEADER, b"\2abc")], is_delta=False)
+
+
+def test_without_a_registry_messages_have_no_frame(tmp_path):
+    """They are of the topic's schema; a delta with header `fields` is of the one derived from it."""
+    codec = file_codec(ORDER, tmp_path)
+    message = codec.encode(WHOLE)
+    assert message == plain(ORDER, WHOLE)
+    assert codec.decode_own(message) == codec.decode(message) == WHOLE
+    assert codec.decode_command(message, [], is_delta=True) == WHOLE
+    assert codec.decode_command(*codec.encode_delta({"note": None}), is_delta=True) == {"note": None}
+
+
+def test_a_schema_from_a_file_is_registered_where_subscribers_look(tmp_path):
+    """Once, under the SOW topic's subject."""
+    world = World()
+    file_codec(ORDER, tmp_path)
+    for _ in range(2):
+        codec = world.codec(schema=SchemaConfig(file=tmp_path / "schema.avsc"))
+    assert sorted(world.client.get_subjects()) == ["orders.delta-value", "orders.sow-value"]
+    assert world.client.get_versions("orders.sow-value") == [1]
+    assert codec.decode(codec.encode(WHOLE)) == WHOLE
+
+
+def test_completing_a_record_fills_in_what_has_a_default():
+    """To any depth, in place; what has none is a schema mismatch."""
+    codec = World(ORDER).codec()
+    value = {"id": 1, "address": {"zip": "9"}}
+    codec.complete(value)
+    assert value == {
+        "id": 1, "address": {"zip": "9", "street": "?"}, "qty": 1, "price": Decimal("0.01"), "note": None, "tags": []
+    }  # fmt: skip
+    with refused("schema_mismatch", "zip of Address"):
+        codec.complete({"id": 1, "address": {}})
+
+
+def test_logical_types_come_as_pythons_and_go_back_digit_for_digit():
+    """Scale, microseconds, UUID and the numbers below them."""
+    schema = record(
+        ("d", {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 6}),
+        ("t", {"type": "long", "logicalType": "timestamp-micros"}),
+        ("u", {"type": "string", "logicalType": "uuid"}),
+        ("n", {"type": "long", "logicalType": "timestamp-nanos"}),
+    )
+    value = {
+        "d": Decimal("-123456789012.345600"),
+        "t": dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC),
+        "u": UUID("00112233-4455-6677-8899-aabbccddeeff"),
+        "n": 1_700_000_000_123_456_789,
+    }
+    codec = World(schema).codec()
+    assert repr(codec.decode(codec.encode(value))) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (CodecOptions(topic="orders"), "no schema; name a file"),
+        (
+            CodecOptions(topic="orders", schema=SchemaConfig(file="missing.avsc")),
+            "missing.avsc cannot be read: No such",
+        ),
+        (CodecOptions(topic="orders", registry={"url": "mock://empty"}), "no subject orders.publish-value"),
+        (CodecOptions(topic="orders", registry={"timeout": "1"}), "no url"),
+    ],
+)
+def test_a_topic_without_a_schema_is_a_configuration_error_that_says_what_to_do(options, text):
+    """Before a record is read."""
+    with pytest.raises(ConfigurationError, match=text):
+        AvroCodec(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not an Avro schema"),
+        ('"string"', "not the schema of a record"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "R"}]}', "contains itself, always"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}', "take room"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}', "not an Avro schema"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":' + '{"type":"array","items":' * 5000 + '"int"' + "}" * 5000 + "}]}", "too deep"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, problem):
+    """Also one by which a few bytes would make a list that never ends."""
+    file = tmp_path / "bad.avsc"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=f"bad.avsc: .*{problem}"):
+        AvroCodec(CodecOptions(topic="orders", schema=SchemaConfig(file=file)))

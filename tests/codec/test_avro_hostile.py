@@ -1,0 +1,185 @@
+"""Bytes that nobody meant as Avro: each is rejected with a reason, in bounded time and memory."""
+
+import datetime as dt
+import json
+import random
+import subprocess
+import sys
+import tracemalloc
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from processor.errors import RecordRejected
+from tests.codec.avro_world import World, file_codec, record
+
+EVERYTHING = record(
+    ("id", "long"),
+    ("text", "string"),
+    ("blob", "bytes"),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
+    ("when", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("uuid", {"type": "string", "logicalType": "uuid"}),
+    ("word", {"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+    ("list", {"type": "array", "items": "int"}),
+    ("map", {"type": "map", "values": ["null", "string", "int", "Order"]}),
+    ("next", ["null", "Order"]),
+)
+EVERYTHING["fields"].append(
+    {
+        "name": "tail",
+        "type": ["null", record(("x", {"type": "enum", "name": "F", "symbols": ["A"]}), ("y", "F"), name="n.Tail")],
+        "default": None,
+    }
+)
+VALUE = {
+    "id": 1,
+    "text": "é",
+    "blob": b"b",
+    "price": Decimal("-2.50"),
+    "when": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+    "day": dt.date(2026, 1, 2),
+    "uuid": UUID(int=7),
+    "word": "B",
+    "list": [1, 2],
+    "map": {"a": None, "b": "x", "c": 5},
+    "next": None,
+    "tail": None,
+}
+NODE = record(("id", "int"), ("next", ["null", "Node"]), ("list", {"type": "array", "items": "Node"}), name="Node")
+
+
+def reason_of(codec, data, headers=None):
+    try:
+        if headers is None:
+            codec.decode(data)
+        else:
+            codec.decode_command(data, headers, is_delta=True)
+    except RecordRejected as error:
+        assert error.detail
+        return error.reason
+    return None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_and_mutated_bytes_are_a_value_or_rejected(tmp_path, seed):
+    """Never another error: cut short, with bytes changed, added or random from the start."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    codec = file_codec(EVERYTHING, tmp_path)
+    good = codec.encode(VALUE | {"next": VALUE, "tail": {"x": "A", "y": "A"}})
+    for _ in range(3000):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(data) + 1)
+            data[place : place + rng.randrange(3)] = rng.randbytes(rng.choice([0, 1, 1, 5, 10]))
+        sample = rng.choice(
+            [bytes(data), bytes(data[: rng.randrange(len(data) + 1)]), rng.randbytes(rng.randrange(60))]
+        )
+        assert reason_of(codec, sample) in {None, "undecodable", "too_deep"}
+        reason = reason_of(codec, sample, [("fields", b'["/id", "/next/map"]')])
+        assert reason in {None, "undecodable", "too_deep", "bad_header"}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_frames_are_rejected(seed):
+    """With a registry most bytes are no frame, or name a schema that nobody registered."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    world = World(EVERYTHING)
+    codec = world.codec()
+    for _ in range(1000):
+        data = rng.choice(
+            [b"", b"\0", b"\0\0\0\0\1", b"\0" + rng.randbytes(4), b"\1" + rng.randbytes(16)]
+        ) + rng.randbytes(rng.randrange(30))
+        assert reason_of(codec, data) in {None, "undecodable", "schema_not_found", "too_deep"}
+
+
+def test_bytes_after_the_record_are_undecodable(tmp_path):
+    """What is read is all there is."""
+    codec = file_codec(EVERYTHING, tmp_path)
+    assert codec.decode(codec.encode(VALUE)) == VALUE
+    assert reason_of(codec, codec.encode(VALUE) + b"\0") == "undecodable"
+
+
+def test_lengths_that_lie_cost_nothing(tmp_path):
+    """A string, a block or a decimal announced as enormous takes no memory and no time."""
+    codec = file_codec(
+        record(("a", {"type": "array", "items": "string"}), ("m", {"type": "map", "values": "int"})), tmp_path
+    )
+    huge = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    tracemalloc.start()
+    for data in (
+        huge,
+        huge + huge,
+        b"\0" + huge,
+        b"\x02" + huge,
+        b"\x01" + huge,
+        b"\x03\x00",
+        b"\xff" * 50,
+        b"\x80" * 50,
+    ):
+        assert reason_of(codec, data) == "undecodable"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+def test_a_decimal_of_a_megabyte_is_refused_before_it_is_a_number(tmp_path):
+    """Its digits would take minutes."""
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    codec = file_codec(record(("price", price)), tmp_path)
+    raw = file_codec(record(("price", "bytes")), tmp_path).encode({"price": b"\x7f" * 1_000_000})
+    with pytest.raises(RecordRejected, match="undecodable: /price: a decimal of 1000000 bytes"):
+        codec.decode(raw)
+
+
+def nested(levels):
+    """A Node in a Node, so many levels, written by hand: fastavro itself would not survive it."""
+    return b"\x02\x02" * (levels - 1) + b"\x02\x00" + b"\x00" * levels
+
+
+def test_nesting_as_deep_as_max_depth_is_read_and_one_level_more_is_too_deep(tmp_path):
+    """Objects and arrays count."""
+    codec = file_codec(NODE, tmp_path, max_depth=20)
+    # The array in the innermost object is a level as well.
+    assert codec.decode(nested(19))["next"]["next"]["id"] == 1
+    assert reason_of(codec, nested(20)) == "too_deep"
+    assert reason_of(file_codec(NODE, tmp_path, max_depth=254), nested(253)) is None
+    lists = b"\x02\x00" + b"\x02\x02\x00" * 18
+    assert reason_of(codec, lists) in {"too_deep", "undecodable"}
+
+
+def test_a_million_levels_do_not_end_the_process(tmp_path):
+    """fastavro recurses in C: without a look ahead, five thousand levels are the end of the worker."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from tests.codec.avro_world import file_codec; from tests.codec.test_avro_hostile import NODE, reason_of, nested\n"
+        f"print(reason_of(file_codec(NODE, Path({str(tmp_path)!r})), nested(1_000_000)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "too_deep"), done.stderr[-300:]
+
+
+def test_a_number_of_no_symbol_is_undecodable(tmp_path):
+    """Also a negative one, which Python would count from the end."""
+    codec = file_codec(record(("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]})), tmp_path)
+    assert codec.decode(b"\x02") == {"e": "B"}
+    for data in (b"\x01", b"\x04", b"\x03"):
+        assert reason_of(codec, data) == "undecodable"
+
+
+def test_a_writers_schema_that_cannot_be_used_is_a_schema_mismatch():
+    """A schema of the registry is no better than who registered it."""
+    world = World(EVERYTHING)
+    codec = world.codec()
+    for schema in (
+        "string",
+        record(("a", {"type": "array", "items": "null"})),
+        json.loads('{"type":' * 300 + '"int"' + "}" * 300),
+        {"type": "record"},
+    ):
+        data = b"\0" + world.register(schema).to_bytes(4) + b"\xff" * 9
+        assert reason_of(codec, data) == "schema_mismatch"

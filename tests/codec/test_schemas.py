@@ -1,0 +1,176 @@
+"""The schema registry as we ask it: what is kept, what is asked again, and what is never said."""
+
+import http.server
+import json
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from processor.codec import schemas
+from processor.codec.schemas import Registry
+from processor.errors import ConfigurationError, RecordRejected, Stop
+from tests.codec.avro_world import World, record
+
+TEXT = json.dumps(record(("id", "long")))
+SECRETS = {"basic.auth.user.info": "alice:hunter2"}
+
+
+@contextmanager
+def answering(*answers):
+    """A registry on the loopback that gives these answers, status and JSON, in turn, the last one for ever."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            status, body = answers[min(len(asked), len(answers)) - 1]
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def registry(url, **settings):
+    made = Registry({"url": url, **settings})
+    try:
+        yield made
+    finally:
+        made._client.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Give up soon."""
+    monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.3)
+
+
+def test_a_schema_is_asked_for_once():
+    """What an id means never changes."""
+    with answering((200, {"schema": TEXT})) as (url, asked), registry(url) as made:
+        assert made.schema(7) == made.schema(7)
+        assert json.loads(made.schema(7).text) == json.loads(TEXT)
+        assert len(asked) == 1
+
+
+def test_a_schema_that_is_not_there_is_asked_for_again_after_a_while(monkeypatch):
+    """Not for every record of it; it may be registered after them."""
+    missing = (404, {"error_code": 40403, "message": "Schema not found"})
+    with answering(missing, (200, {"schema": TEXT})) as (url, asked), registry(url) as made:
+        for _ in range(3):
+            with pytest.raises(RecordRejected, match="schema_not_found: the registry has no schema 7"):
+                made.schema(7)
+        assert len(asked) == 1
+        monkeypatch.setattr(schemas.time, "monotonic", lambda now=schemas.time.monotonic: now() + schemas.MISSING_TTL_S)
+        assert made.schema(7).text == TEXT
+
+
+def test_what_is_remembered_as_missing_is_bounded(monkeypatch):
+    """A fuzzed topic names four billion ids."""
+    monkeypatch.setattr(schemas, "MISSING_MAX", 10)
+    made = Registry(World().settings)
+    for schema_id in range(50, 100):
+        with pytest.raises(RecordRejected):
+            made.schema(schema_id)
+    assert len(made._missing) <= 10
+
+
+def test_a_registry_in_trouble_is_asked_again():
+    """A restart of it is no record's fault."""
+    trouble = (503, {"error_code": 50003, "message": "leader not known"})
+    with answering(trouble, trouble, (200, {"schema": TEXT})) as (url, asked), registry(url) as made:
+        assert made.schema(7).text == TEXT
+        assert len(asked) == 3
+
+
+def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_said(impatient):
+    """The message names the address, without credentials, and what to do."""
+    with registry("http://alice:hunter2@127.0.0.1:9/path") as made, pytest.raises(Stop) as stopped:
+        made.schema(7)
+    assert "http://127.0.0.1:9/path did not answer" in str(stopped.value)
+    assert "start it" in str(stopped.value)
+    assert "hunter2" not in str(stopped.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_names_the_setting(status):
+    """Credentials are a matter of settings; they are not repeated."""
+    with (
+        answering((status, {"error_code": status, "message": "no"})) as (url, _),
+        registry(url, **SECRETS) as made,
+        pytest.raises(ConfigurationError, match=r"refuses us .*basic\.auth\.user\.info") as refused,
+    ):
+        made.schema(7)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_incompatible_schema_is_a_configuration_error_with_the_registrys_words():
+    """Not a crash at the first record."""
+    with (
+        answering(
+            (404, {"error_code": 40401, "message": "?"}), (409, {"error_code": 409, "message": "READER_FIELD_MISSING"})
+        ) as (url, _),
+        registry(url) as made,
+        pytest.raises(ConfigurationError, match="READER_FIELD_MISSING; where it is about compatibility"),
+    ):
+        made.register("orders.sow-value", TEXT)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"url": "ftp://alice:hunter2@host"},
+        {"url": "http://host", "basic.auth.user.info": "hunter2"},
+        {"url": "http://alice:hunter2@host", **SECRETS},
+        {"url": "http://host", "tiemout": "1", **SECRETS},
+        {"url": "http://host", "timeout": "hunter2"},
+    ],
+)
+def test_settings_that_cannot_be_used_are_a_configuration_error_without_their_values(settings):
+    """Any of them may be a secret."""
+    with pytest.raises(ConfigurationError, match="schema_registry") as refused:
+        Registry(settings)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_schema_comes_with_those_it_refers_to():
+    """A record may be in subjects of its own."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    world = World()
+    world.register(record(("zip", "string"), name="Address"), "address")
+    text = json.dumps(record(("id", "long"), ("home", "Address")))
+    world.client.register_schema(
+        "orders.publish-value", Schema(text, "AVRO", [SchemaReference("Address", "address", 1)])
+    )
+    codec = world.codec()
+    value = {"id": 1, "home": {"zip": "9"}}
+    assert codec.decode(codec.encode(value)) == value
+    assert codec.decode_command(*codec.encode_delta({"home": {"zip": "8"}}), is_delta=True) == {"home": {"zip": "8"}}
+
+
+def test_a_schema_of_another_type_is_a_schema_mismatch():
+    """The registry keeps those of JSON and protobuf too."""
+    from confluent_kafka.schema_registry import Schema
+
+    world = World()
+    schema_id = world.client.register_schema("other", Schema("{}", "JSON"))
+    with pytest.raises(RecordRejected, match="schema_mismatch: the schema is of the type JSON"):
+        Registry(world.settings).schema(schema_id)
