@@ -11,7 +11,7 @@ from hypothesis import given
 
 from processor.merge import MergePolicy, diff, insert, merge
 from processor.merge.pointer import names
-from tests.merge.test_law import PROVED, RECORDS, written
+from tests.merge.test_law import PROVED, RECORDS, TWO_RECORDS, written
 
 REMOVE = MergePolicy("remove")
 
@@ -35,10 +35,10 @@ def test_null_policy_remove_does_what_another_merge_patch_does(record, patch):
 
 
 @PROVED
-@given(RECORDS, RECORDS)
-def test_a_diff_is_a_merge_patch_where_no_null_is_stored(old, new):
+@given(TWO_RECORDS)
+def test_a_diff_is_a_merge_patch_where_no_null_is_stored(records):
     """Its delta, with a null at each removed path, makes another implementation's old record the new one, strictly."""
-    new = without_nulls(new)
+    old, new = records[0], without_nulls(records[1])
     change = diff(old, new)
     patch = deepcopy(change.delta)
     for pointer in change.removed:
@@ -51,9 +51,9 @@ def test_a_diff_is_a_merge_patch_where_no_null_is_stored(old, new):
 
 
 @PROVED
-@given(RECORDS, RECORDS)
-def test_another_ones_patch_brings_the_record_to_the_new_one(old, new):
+@given(TWO_RECORDS)
+def test_another_ones_patch_brings_the_record_to_the_new_one(records):
     """As far as that one looked: equal by Python's `==`, no closer."""
-    old, new = without_nulls(old), without_nulls(new)
+    old, new = map(without_nulls, records)
     patch = json_merge_patch.create_patch(deepcopy(old), deepcopy(new))
     assert merge(deepcopy(old), patch, REMOVE).record == new

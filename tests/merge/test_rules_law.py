@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processor.errors import RecordRejected
@@ -64,7 +64,7 @@ def execute(record, delta, rules, policy):
     return insert(delta, policy) if old is None else merge(old, delta, policy)
 
 
-@PROVED
+@settings(PROVED, max_examples=100)
 @given(COMMANDS, POLICIES)
 def test_delta_replay_equals_the_record_whatever_the_rules(commands, policy):
     """The law holds with groups and every rule: they change the delta, and the merge finds what changed."""
@@ -87,7 +87,7 @@ def test_delta_replay_equals_the_record_whatever_the_rules(commands, policy):
         record = deepcopy(record)
 
 
-@PROVED
+@settings(PROVED, max_examples=100)
 @given(RULED, RULED, POLICIES)
 def test_a_delta_twice_is_a_delta_once_under_every_rule_but_sum_and_append(record, delta, policy):
     """`replace`, `min`, `max`, `union`, `first`, a plain field, a sequence group: the second time nothing changes."""
@@ -110,7 +110,7 @@ def test_sum_and_append_count_a_delta_that_comes_twice(rule, old, new, twice):
     assert record == {"v": twice}
 
 
-@PROVED
+@settings(PROVED, max_examples=100)
 @given(RULED, st.lists(RULED, max_size=5), POLICIES)
 def test_a_sequence_never_goes_back_through_deltas(record, deltas, policy):
     """Once a record has its `by`, no delta lowers it or takes it away, whatever it brings and whatever the nulls do."""
