@@ -51,9 +51,9 @@ class BsonCodec(Codec):
         """
         try:
             value = bson.decode(data, codec_options=_OPTIONS)
-        except RecursionError:
-            raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
-        except (BSONError, ValueError, TypeError, ArithmeticError) as error:
+        except (BSONError, RecursionError, ValueError, TypeError, ArithmeticError) as error:
+            if "recursion" in str(error):  # The package makes it one of its own errors.
+                raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
             raise RecordRejected("undecodable", f"not BSON: {error} (of {len(data)} bytes)") from None
         if len(data) > 5 * self._max_depth:  # No document is smaller than 5 bytes.
             check_depth(value, self._max_depth)

@@ -41,8 +41,11 @@ class MsgpackCodec(Codec):
             value = msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_object, ext_hook=msgpack.ExtType)
         except msgpack.StackError:
             raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
+        except msgpack.ExtraData as error:
+            raise RecordRejected("undecodable", f"not MessagePack: one item ends at byte {_end(data, error)}") from None
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise RecordRejected("undecodable", f"not MessagePack: {_said(error)} at byte {_place(data)}") from None
+            said = str(error) or type(error).__name__
+            raise RecordRejected("undecodable", f"not MessagePack: {said}, at byte {_place(data)}") from None
         if len(data) > self._max_depth:
             check_depth(value, self._max_depth)
         return value
@@ -85,12 +88,16 @@ def _check_names(value: Value) -> None:
         level = below
 
 
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _end(data: bytes, error: Value) -> int:
+    """The byte after the first item."""
+    return len(data) - len(error.extra)
 
 
 def _place(data: bytes) -> int:
-    """The byte at which the first item begins that cannot be read, found by reading it again, flat."""
+    """The byte at which the first item begins that cannot be read, found by reading it again, flat.
+
+    A map key that is no text can be read: then it is the end, and the message names the key.
+    """
     unpacker = msgpack.Unpacker(strict_map_key=False, ext_hook=msgpack.ExtType, max_buffer_size=len(data) + 1)
     unpacker.feed(data)
     while (at := unpacker.tell()) < len(data):

@@ -76,11 +76,11 @@ class ProtobufCodec(Codec):
                 return value
             raise TypeError(f"a protobuf message without a schema is bytes; this is {type(value).__name__}")
         message = self._make()
-        to_message(message, value, "")
         try:
+            to_message(message, value, "")
             data: bytes = message.SerializeToString()
-        except EncodeError as error:
-            raise TypeError(str(error)) from None
+        except (EncodeError, RecursionError) as error:
+            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
         return data
 
 

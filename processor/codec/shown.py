@@ -24,8 +24,6 @@ def _shown(value: Value) -> Value:
         return orjson.Fragment(str(value)) if value.is_finite() else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return b64encode(value).decode()
-    if isinstance(value, int):
-        return orjson.Fragment(str(int(value)))
     if type(value).__name__ == "Timestamp" and hasattr(value, "to_datetime"):  # MessagePack's: has nanoseconds.
         return _iso(value)
     return str(value)

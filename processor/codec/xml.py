@@ -57,7 +57,10 @@ class XmlCodec(Codec):
         Raises:
             TypeError: null, an empty array, an array in an array, a name or a character that XML does not have.
         """
-        return b"" if value == {} else xml_writer.write(value)
+        try:
+            return b"" if value == {} else xml_writer.write(value)
+        except RecursionError:
+            raise TypeError("nested deeper than can be written") from None
 
 
 class _Reader:

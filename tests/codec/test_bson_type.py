@@ -1,0 +1,74 @@
+"""The message type BSON: a document of pymongo's types."""
+
+from datetime import UTC, datetime
+
+import bson
+import pytest
+
+from processor.codec.bson_type import BsonCodec
+from processor.config import TopicConfig
+from processor.plugins.delta_merge import DeltaMerge
+from processor.testing import ProcessorTestDriver
+from tests.codec.refusing import refused
+
+CODEC = BsonCodec()
+
+
+def test_every_type_is_written_as_it_came():
+    """Byte for byte: short and long integers, dates beyond Python's, decimals with their zeros, legacy UUIDs."""
+    value = {
+        "i": 1, "l": bson.Int64(1), "d": bson.Decimal128("1.00"), "o": bson.ObjectId(b"0" * 12),
+        "far": bson.DatetimeMS(2**60), "old": bson.Binary(b"0" * 16, 3), "re": bson.Regex("^a", "im"),
+        "t": bson.Timestamp(1, 2), "min": bson.MinKey(), "code": bson.Code("f", {"x": 1}), "ref": bson.DBRef("c", 1),
+        "f": -0.0, "n": None, "b": b"\0",
+    }  # fmt: skip
+    data = bson.encode(value)
+    assert CODEC.encode(CODEC.decode(data)) == data
+
+
+def test_dates_are_utc_and_of_milliseconds():
+    """A finer one loses what BSON does not hold."""
+    when = datetime(2026, 1, 2, 3, 4, 5, 678_999, UTC)
+    assert CODEC.decode(CODEC.encode({"t": when})) == {"t": when.replace(microsecond=678_000)}
+
+
+@pytest.mark.parametrize("key", [7, bson.Int64(7)])
+def test_both_integers_make_a_key(key):
+    """Which of them a driver sends depends on the language."""
+    topic = TopicConfig(message_type="bson")
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    driver.pipe_batch([("7", {"id": key, "a": 1}, None), ("7", {"id": key, "b": bson.Int64(2)}, None)])
+    assert not driver.pending_output("dlq")
+    assert driver.pending_output("sow")[-1].value == bson.encode({"id": key, "a": 1, "b": bson.Int64(2)})
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "not enough data"),
+        (bson.encode({"a": "x"}) + b"1", "of 15 bytes"),
+        (bson.encode({"a": "x"}).replace(b"x", b"\xff"), "invalid start byte"),
+        (b"\x0b\0\0\0\x7ea\0\0\0\0\0", "for fieldname 'a'"),
+        (b"\xff\xff\xff\x7f" + bson.encode({})[4:], "of 5 bytes"),
+    ],
+    ids=repr,
+)
+def test_bad_bytes_are_refused(data, why):
+    """With what the parser knows of the place."""
+    assert refused(CODEC, data).startswith("undecodable: not BSON: ")
+    assert why in refused(CODEC, data)
+
+
+def test_a_valid_document_of_thousands_of_levels_is_too_deep():
+    """The stack holds."""
+    data = b"\x05\0\0\0\0"
+    for _ in range(5000):
+        data = (len(data) + 8).to_bytes(4, "little") + b"\x03a\0" + data + b"\0"
+    assert refused(CODEC, data).startswith("too_deep: ")
+
+
+@pytest.mark.parametrize("value", [{"a": 2**64}, {"a": {1: 2}}, {"a\0": 1}, {"a": object()}, [1], {"a": "\ud800"}])
+def test_what_it_cannot_say_is_a_type_error(value):
+    """The message names what was wrong."""
+    with pytest.raises(TypeError, match="BSON"):
+        CODEC.encode(value)
