@@ -35,7 +35,7 @@ class Family:
         )
         self.admin = Admin(self.config.kafka)
         specs = [
-            *family_specs(name, ("publish", "sow", "delta", "dlq"), partitions=PARTITIONS),
+            *family_specs(name, ("publish", "sow", "delta", "ack", "dlq"), partitions=PARTITIONS),
             *family_specs(self.conflated, ("sow", "delta", "dlq"), partitions=PARTITIONS),
         ]
         self.topics = self.admin.create(specs)
@@ -90,6 +90,12 @@ class Family:
         """One SOW record in a transaction of its own."""
         with self.transaction():
             self.write(f"{self.name}.sow", key, value, version=str(version), **headers)
+
+    def ack(self, key: str, client: str, value: bytes) -> None:
+        """One ack in a transaction of its own, on the partition of the record's key."""
+        with self.transaction():
+            partition = partition_for(key.encode(), PARTITIONS)
+            self._producer.produce(f"{self.name}.ack", value, client.encode(), partition)
 
     def delta(self, key: str, value: Any, version: int = 1, **headers: str) -> None:
         """One delta record in a transaction of its own."""

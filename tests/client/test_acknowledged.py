@@ -1,0 +1,145 @@
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from processor.client import Client
+from processor.client.cut import Cut
+from processor.config import Config
+from processor.errors import AcksMissing, ConfigurationError, Stop
+from processor.kafka.admin import Admin
+from processor.record import header_text
+from processor.topics import family_specs
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
+
+pytestmark = pytest.mark.broker
+
+
+def ack(sequence: int, **more: object) -> bytes:
+    """A success `persisted` of the client `test`, as a worker writes it."""
+    said = {"ack_type": "persisted", "client": "test", "sequence": sequence, "status": "success"}
+    return json.dumps(said | more).encode()
+
+
+@contextmanager
+def impatient(config: Config) -> Iterator[Client]:
+    """A client that waits for Kafka at its end, and not for acks: no worker runs here."""
+    client = Client("test", config)
+    yield client
+    assert client._publishing is not None
+    client._publishing.deliver(PATIENCE_S)
+    client._publishing.close()
+
+
+def test_only_its_own_acks_settle_a_command(client: Client, family: Family):
+    """Rubbish, another client's ack, one from another partition and one rolled back are passed over."""
+    future = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=5, command_id="x")
+    assert future is not None
+    for wrong in (b"rubbish", b"{}", ack(4)):
+        family.ack("a", "test", wrong)
+    family.ack("a", "other", ack(9, client="other"))
+    elsewhere = next(key for key in "bcdefgh" if _partition(key) != _partition("a"))
+    family.ack(elsewhere, "test", ack(9))
+    with family.transaction(commit=False):
+        family.write(f"{family.name}.ack", "a", None)
+    # What comes in order behind all of those on the partition says that they were read.
+    second = client.publish(family.name, {"id": "a"}, ack="received", sequence=6)
+    family.ack("a", "test", ack(6, ack_type="received"))
+    assert second is not None
+    assert second.result(PATIENCE_S).sequence == 6
+    assert not future.done()
+    family.ack("a", "test", ack(5))
+    assert future.result(PATIENCE_S)[:3] == ("success", None, "persisted")
+    assert (future.result().sow_key, future.result().command_id) == ("a", "x")
+
+
+def _partition(key: str) -> int:
+    from processor.kafka.partitioner import partition_for
+
+    return partition_for(key.encode(), PARTITIONS)
+
+
+def test_numbers_grow_within_every_partition_whoever_publishes(family: Family):
+    """Many threads of one client: on no partition does a later number stand before an earlier one."""
+    with impatient(family.config) as client:
+
+        def publish(seed: int) -> None:
+            rng = random.Random(seed)
+            for _ in range(250):
+                client.delta_publish(family.name, {"id": rng.randrange(50)}, ack="received")
+
+        threads = [threading.Thread(target=publish, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    numbers = []
+    for partition in range(PARTITIONS):
+        topic = f"{family.name}.publish"
+        cut = Cut(family.config.kafka, family.admin, topic=topic, partitions=[partition], group="test")
+        records = [record for batch in cut.before() for record in batch]
+        cut.close()
+        own = [int(header_text(record.headers, "sequence") or 0) for record in records]
+        assert own == sorted(own)
+        numbers += own
+        names = {header_text(record.headers, "client") for record in records}
+        assert len(names) == 1
+        assert names != {"test"}
+    assert sorted(numbers) == list(range(1, 1001))
+
+
+def test_what_kafka_does_not_take_fails_its_future(bootstrap: str, unique: str):
+    """A record that the broker refuses is told by its own future, while nobody flushes; the next one is sent."""
+    settings = {"max.message.bytes": "2000"}
+    config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
+    Admin(config.kafka).create(family_specs(unique, ("publish", "ack"), partitions=1, settings=settings))
+    told: list[Stop | None] = []
+    with impatient(config) as client:
+        noise = random.Random(1).randbytes(4000).hex()
+        large = client.publish(unique, {"id": 1, "x": noise}, ack="persisted", on_delivery=told.append)
+        assert large is not None
+        error = large.exception(PATIENCE_S)
+        assert isinstance(error, Stop)
+        assert "refuses a record" in str(error)
+        small = client.publish(unique, {"id": 1}, ack="persisted", on_delivery=told.append)
+    assert small is not None
+    assert isinstance(small.exception(0), AcksMissing)
+    assert [type(one) for one in told] == [type(error), type(None)]
+
+
+def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
+    """A family from before there were acks says what to do, and creates nothing by accident."""
+    config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
+    Admin(config.kafka).create(family_specs(unique, ("publish",), partitions=1))
+    with Client("test", config) as client:
+        with pytest.raises(ConfigurationError, match=rf"{unique}\.ack does not exist; `sowstream topics apply`"):
+            client.publish(unique, {"id": 1}, ack="persisted")
+        client.publish(unique, {"id": 1}, sequence=1)
+
+
+def test_wrong_questions_are_refused_before_anything_is_sent(client: Client, family: Family):
+    """A callback without acks, a number that is none, a name that is too long: each says what is wrong."""
+    with pytest.raises(ConfigurationError, match="on_ack is told acks"):
+        client.publish(family.name, {"id": 1}, on_ack=print)
+    with pytest.raises(ConfigurationError, match="sequence is -1"):
+        client.publish(family.name, {"id": 1}, sequence=-1)
+    with (
+        Client("x" * 1001, family.config) as long,
+        pytest.raises(ConfigurationError, match="name is 1001 bytes"),
+    ):
+        long.publish(family.name, {"id": 1}, ack="received")
+
+
+def test_a_closed_client_may_be_used_again(family: Family):
+    """Closing ends the thread that reads acks; the next command that wants one starts another."""
+    client = Client("test", family.config)
+    for _ in range(2):
+        future = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=1)
+        family.ack("a", "test", ack(1))
+        assert future is not None
+        assert future.result(PATIENCE_S)
+        client.close()
+        assert "sowstream-acks" not in [thread.name for thread in threading.enumerate()]
