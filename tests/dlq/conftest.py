@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,8 +50,15 @@ class Office:
         """`sowstream dlq` to its end; `crash` as `World.start`."""
         program = ["processor.cli.main"] if crash is None else ["tests.dlq.crashing_replay", crash[0], str(crash[1])]
         words = ["dlq", arguments[0], self.name, *arguments[1:], "-c", str(self.world.file)]
+        # The broker is not to tidy up before a test looks.
+        environment = os.environ | {"SOWSTREAM_RUNTIME__TRANSACTION_TIMEOUT_S": "300"}
         return subprocess.run(
-            [sys.executable, "-m", *program, *words], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-m", *program, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def sent(self) -> list[Seen]:

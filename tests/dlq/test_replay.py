@@ -79,7 +79,7 @@ def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, poi
     if code == 1:
         assert "run the same command again" in first.stderr
     if code == 130:
-        # What it had open was rolled back at once: no reader waits for it.
+        # What it had open was rolled back: no reader waits for it.
         assert f"dead letters of {office.name} sent back, the rest waits on" in first.stderr
         assert len(office.waiting()) + len(office.sent()) == 16
     office.replay(Choice("key_mismatch"))
