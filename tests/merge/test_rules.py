@@ -1,5 +1,6 @@
 """The rules of merging a delta, one test a rule, in the spec's order and words."""
 
+from copy import deepcopy
 from decimal import Decimal
 
 import pytest
@@ -155,6 +156,30 @@ def test_rule_7_a_delta_that_disagrees_with_its_key_is_rejected():
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize(
+    ("pointers", "delta"),
+    [(("/id",), {"id": "7", "x": 1}), (("/o/id",), {"o": {"x": 1}}), (("/o/id", "/id"), {"id": "7", "o": {"id": "7"}})],
+)
+def test_rule_7_key_fields_never_change_through_a_delta(policy, pointers, delta):
+    """They keep value and type, at the top and nested, also where the delta replaces the object they are in."""
+    record, keys = {"id": 7, "o": {"id": 7, "y": 1}}, KeyFields(pointers)
+    delta = deepcopy(delta)
+    keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    change = merge(record, delta, policy)
+    assert repr(keys.only(change.record)) == repr(keys.only({"id": 7, "o": {"id": 7}}))
+    assert not any(pointer in change.removed for pointer in pointers)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_rule_7_a_delta_cannot_take_the_object_of_a_key_field_away(policy):
+    """A scalar, an array, and a null that is not ignored in its place are `key_mismatch`."""
+    keys, nulls_missing = KeyFields(("/o/id",)), policy.null_policy == "ignore"
+    for value in (5, "s", [], *([] if nulls_missing else [None])):
+        with pytest.raises(RecordRejected, match=r"key_mismatch: o is .*; the key field /o/id is inside it"):
+            keys.protect({"o": {"id": 7}}, {"o": value}, nulls_missing=nulls_missing)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rule_8_a_repeated_value_is_no_change(policy):
     """Values that are there already give an empty change: the update itself is the caller's to count."""
     record = {"a": 1, "o": {"x": [1, {"p": 1, "q": 2}]}}
@@ -178,6 +203,15 @@ def test_rule_9_type_matters(policy, wrap, old, new):
     change = merge({"a": wrap(old)}, {"a": wrap(new)}, policy)
     assert repr(change.record) == repr(change.delta) == repr({"a": wrap(new)})
     assert repr(diff({"a": wrap(old)}, {"a": wrap(new)}).delta) == repr({"a": wrap(new)})
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_rule_10_what_a_delta_does_not_touch_is_the_very_same_value(policy):
+    """Integers beyond 64 bits and long decimals stay the objects they were, next to what changes."""
+    exact = {"big": Decimal(2**70), "fine": Decimal("0.12345678901234567890"), "in": [Decimal("1.10")]}
+    record = {"a": 1, "o": {"a": 1}, **exact}
+    merged = merge(record, {"a": 2}, policy).record
+    assert all(merged[name] is value for name, value in exact.items())
 
 
 def test_deltas_meet_the_record_one_after_another():
