@@ -91,6 +91,7 @@ class DeltaMerge(Processor):
             )
         name = context.name
         self._requests = RequestReader(settings.default_command, ttl_ms(settings.expiration), codec.header_names)
+        self._plain_request = self._requests.plain
         self._preprocess = preprocessing(settings.preprocess, name) if settings.preprocess else None
         self._enrich = enriching(settings.enrich, name) if settings.enrich else None
         self._can_delta, self._uses_headers = codec.can_delta, codec.uses_headers
@@ -134,14 +135,14 @@ class DeltaMerge(Processor):
 
     def _begin_batch(self, stored: dict[bytes, Stored | None]) -> None:
         self._stored = stored
-        self._changed: set[bytes] = set()
+        self._changed: dict[bytes, Stored | None] = {}
         self._sow: list[Outgoing] = []
         self._delta: list[Outgoing] = []
         self._now_ms = self._context.now_ms
 
     def _end_batch(self) -> None:
-        context, stored = self._context, self._stored
-        context.state.put_many({key: stored[key] for key in self._changed})
+        context = self._context
+        context.state.put_many(self._changed)
         context.forward_many("sow", self._sow)
         context.forward_many("delta", self._delta)
 
@@ -150,7 +151,7 @@ class DeltaMerge(Processor):
         key, value, headers, _, timestamp_ms = record
         if value is not None and len(value) > self._max_bytes:
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {self._max_bytes}")
-        request = self._requests.read(headers) if headers else self._requests.plain
+        request = self._requests.read(headers) if headers else self._plain_request
         if key is None:
             self._rekey(record, request)
             return
@@ -163,15 +164,16 @@ class DeltaMerge(Processor):
                 return
         old = self._stored[key]
         # What was over when this was published is expired first. A publisher's clock may be ahead, ours counts too.
-        if old is not None and 0 < old.expires_at_ms <= timestamp_ms and old.expires_at_ms <= self._now_ms:
+        if old is not None and 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.
             self._expire(key, old)
             old = None
-        if value is None or request.command == "sow_delete":
+        command = request[0]
+        if value is None or command == "sow_delete":
             self._delete(record, key, old, request)
         else:
             body = self._decode(value) if self._is_plain else self._message(record, request)
             if type(body) is dict:
-                self._key.check(key, body, nulls_missing=self._nulls_missing and request.command == "delta_publish")
+                self._key.check(key, body, nulls_missing=self._nulls_missing and command == "delta_publish")
             elif self._can_delta or self._key.pointers or self._enrich:
                 raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
             self._update(record, key, old, request, body)
@@ -194,7 +196,7 @@ class DeltaMerge(Processor):
 
     def _update(self, record: Record, key: bytes, old: Stored | None, request: Request, body: Value) -> None:
         """Replace or merge a record, and tell both outputs."""
-        command, passed, ttl_ms, correlation_id = request[:4]
+        command, passed, ttl_ms, correlation_id, remove = request[:5]
         if self._enrich is not None:
             body = self._enrich(body, None if old is None else self._decode_own(old.value))
             self._key.check(key, body, nulls_missing=self._nulls_missing and command == "delta_publish")
@@ -202,7 +204,7 @@ class DeltaMerge(Processor):
         if old is None:
             version, headers = 1, self._insert_headers
         else:
-            version = old[0] + 1  # By number: twice as fast as by name.
+            version = old[0] + 1
             correlation_id = correlation_id or old[4]
             headers = self._version_headers[version] if version < _VERSIONS_MAX else [(Name.VERSION, b"%d" % version)]
         if correlation_id or passed or self._says_source:
@@ -214,7 +216,7 @@ class DeltaMerge(Processor):
             sow_headers = [(Name.EXPIRES_AT, b"%d" % expires_at_ms), *headers]
         try:
             if self._can_delta:
-                change = self._change(old, command, body, request.remove)
+                change = self._change(old, command, body, remove)
                 if self._completes:
                     change = self._completed(old, change)
                 data = self._encode(change.record)
@@ -237,8 +239,8 @@ class DeltaMerge(Processor):
         self._sow.append((key, data, sow_headers))
         self._delta.append((key, told, delta_headers))
         source_offset = record.offset if self._says_source else -1
-        self._stored[key] = _new(Stored, (version, data, expires_at_ms, source_offset, correlation_id))
-        self._changed.add(key)
+        new = _new(Stored, (version, data, expires_at_ms, source_offset, correlation_id))
+        self._stored[key] = self._changed[key] = new
 
     def _change(self, old: Stored | None, command: str, body: Value, remove: Value) -> Change:
         """What a command does to the record."""
@@ -299,8 +301,7 @@ class DeltaMerge(Processor):
         told, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, told, headers + delta_headers))
-        self._stored[key] = None
-        self._changed.add(key)
+        self._stored[key] = self._changed[key] = None
 
     def _more(self, record: Record, request: Request, correlation_id: bytes) -> Headers:
         """What both outputs say besides the version."""
