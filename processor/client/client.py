@@ -66,6 +66,7 @@ class Client:
             with contextlib.suppress(Stop):
                 self._publishing.deliver(_FLUSH_AFTER_ERROR_S)
             self._publishing.close()
+            self._publishing = None
 
     def publish(
         self,

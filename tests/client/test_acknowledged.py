@@ -1,5 +1,6 @@
 import json
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,15 @@ def ack(sequence: int, **more: object) -> bytes:
     """A success `persisted` of the client `test`, as a worker writes it."""
     said = {"ack_type": "persisted", "client": "test", "sequence": sequence, "status": "success"}
     return json.dumps(said | more).encode()
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual_s)
 
 
 @contextmanager
@@ -62,7 +72,7 @@ def _partition(key: str) -> int:
     return partition_for(key.encode(), PARTITIONS)
 
 
-def test_numbers_grow_within_every_partition_whoever_publishes(family: Family):
+def test_numbers_grow_within_every_partition_whoever_publishes(family: Family, restless: None):
     """Many threads of one client: on no partition does a later number stand before an earlier one."""
     with impatient(family.config) as client:
 
