@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from processor.api import Input, Output, RecordProcessor
 from processor.config import TopicConfig
 from processor.plugins.conflate import Conflate
 from processor.plugins.delta_merge import DeltaMerge
@@ -87,3 +88,57 @@ def test_a_closed_one_takes_nothing(driver):
     driver.close()
     with pytest.raises(AssertionError, match="rewind is no move of a task that is closed"):
         driver.abort()
+
+
+class Marker(RecordProcessor):
+    """Marks each key with its last value."""
+
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"), Output("mark"))
+
+    def process_record(self, record):
+        """Mark."""
+        self.context.marks.put(record.key, record.value)
+
+
+def test_marks_are_sent_with_the_commit_and_come_back_from_their_topic():
+    """The last value of each; rolled back they are as they were committed, and a crash loses no more."""
+    driver = ProcessorTestDriver(Marker, {}, name="orders")
+    driver.pipe_batch([("a", b"1", None), ("b", b"1", None), ("a", b"2", None)])
+    driver.commit()
+    assert [(record.key, record.value) for record in driver.read_output("mark")] == [(b"a", b"2"), (b"b", b"1")]
+    driver.pipe_input("a", b"3")
+    assert driver.marks.get(b"a") == b"3"
+    driver.abort(feed=False)
+    assert driver.marks.get(b"a") == b"2"
+    driver.crash(feed=False)
+    assert (driver.marks.get(b"a"), driver.marks.get(b"b"), driver.marks.get(b"c")) == (b"2", b"1", None)
+    driver.feed()
+    driver.commit()
+    assert [record.value for record in driver.read_output("mark")] == [b"2", b"1", b"3"]
+
+
+def test_marks_that_are_not_declared_are_not_there():
+    """The driver says so."""
+    driver = ProcessorTestDriver(Conflate, {"underlying": "o", "interval": "1s"}, name="c", underlying="o")
+    with pytest.raises(LookupError, match="Conflate declares no output of role 'mark'"):
+        driver.marks.get(b"a")
+
+
+def test_the_input_is_known_up_to_the_clock_once_all_was_fed(driver):
+    """While records wait, up to the last one given: what they renew must not expire before they are read."""
+    context = lambda: driver._task._context  # noqa: E731
+    assert context().stream_time_ms == driver.now_ms
+    began_ms = driver.now_ms
+    for n in range(3):
+        driver.pipe_input(str(n), {"id": n})
+        driver.advance_time(1000)
+    assert context().stream_time_ms == driver.now_ms == began_ms + 3000
+    driver.crash(feed=False)
+    driver.advance_time(1000)
+    assert context().stream_time_ms == 0
+    driver.feed(2)
+    driver.advance_time(1000)
+    assert context().stream_time_ms == began_ms + 1000
+    driver.feed()
+    assert context().stream_time_ms == driver.now_ms

@@ -71,10 +71,26 @@ def scripted(**script) -> ProcessorTestDriver:
     return ProcessorTestDriver(Scripted, Script(**script), name="orders")
 
 
-def a_task(state=None, **script) -> Task:
-    """A task that was opened, of a scripted processor."""
-    topic = TopicConfig()
-    task = Task(Pipeline.of(Scripted, Script(**script), name="orders", topic=topic), 3, load_codec("json"), lambda: 1)
+class Marker(Scripted):
+    """Marks each key with its last value, and each punctuation."""
+
+    outputs = (Output("sow"), Output("mark"))
+
+    def process(self, records):
+        """Mark."""
+        for record in records:
+            self.context.marks.put(record.key, record.value)
+
+    def punctuate(self, now_ms):
+        """Mark."""
+        self.context.marks.put(b"punctuated", b"%d" % now_ms)
+
+
+def a_task(given=None, *, clock=(1,), **script) -> Task:
+    """A task that was opened, of a scripted processor, or of the one given, or with the state given."""
+    processor_type, state = (Scripted, given) if isinstance(given, TransactionalState | None) else (given, None)
+    pipeline = Pipeline.of(processor_type, Script(**script), name="orders", topic=TopicConfig())
+    task = Task(pipeline, 3, load_codec("json"), lambda: clock[0])
     task.open(state or TransactionalState(MemoryStore(), cache_bytes=0))
     return task
 
@@ -268,6 +284,103 @@ class TestCommit:
         assert task.state.get_many([b"k"]) == {b"k": None}
         task.committed(5)
         assert (task.next_offset, task.committable_offset) == (5, 5)
+
+
+class TestStreamTime:
+    """How far the input is known: expiry must not run ahead of deltas that wait to be read."""
+
+    def test_before_any_record_and_before_the_end_nothing_is_known(self):
+        """Nothing is due then, whatever the clock says."""
+        task = a_task(clock=[1000])
+        task.start(0)
+        task.punctuate()
+        assert (task._context.now_ms, task._context.stream_time_ms) == (1000, 0)
+
+    def test_it_is_the_last_records_until_the_end_was_seen_and_then_the_clocks(self):
+        """Then it goes on with the clock, until a record comes."""
+        clock = [1000]
+        task = a_task(clock=clock)
+        task.start(0)
+        task.process([Record(b"k", b"1", None, 0, 400), Record(b"k", b"2", None, 1, 300)])
+        task.punctuate()
+        assert task._context.stream_time_ms == 300
+        task.reached_end()
+        assert task._context.stream_time_ms == 1000
+        clock[0] = 1020
+        task.punctuate()
+        assert task._context.stream_time_ms == 1020
+        task.process([Record(b"k", b"3", None, 2, 900)])
+        clock[0] = 1040
+        task.punctuate()
+        assert task._context.stream_time_ms == 900
+
+    def test_it_is_never_in_the_future_nor_before_the_beginning(self):
+        """A publisher's clock may be wrong, or tell no time."""
+        task = a_task(clock=[1000])
+        task.start(0)
+        task.process([Record(b"k", b"1", None, 0, 5000)])
+        assert task._context.stream_time_ms == 1000
+        task.process([Record(b"k", b"1", None, 1, -1)])
+        assert task._context.stream_time_ms == 0
+
+    def test_after_a_rewind_it_is_unknown_again(self):
+        """The records that come again are in front of us."""
+        task = a_task(clock=[1000])
+        task.start(0)
+        task.reached_end()
+        task.rewind()
+        task.start(0)
+        task.punctuate()
+        assert task._context.stream_time_ms == 0
+
+
+class TestMarks:
+    """What lasts besides the records."""
+
+    def test_they_are_committed_with_the_position_after_the_last_one_sent(self):
+        """So that a rewind reads only what is new."""
+        task = a_task(Marker)
+        task.start(0)
+        task.process([a_record(0)])
+        assert task.marks.staged == [(b"k", b"1")]
+        task.await_delivery("mark")(6)
+        task.committed(1)
+        assert (task.marks.position, task.marks.get(b"k"), task.marks.has_staged) == (7, b"1", False)
+
+    def test_marks_alone_want_a_commit(self):
+        """A punctuation may change one while no record comes."""
+        task = a_task(Marker)
+        task.start(0)
+        assert not task.has_uncommitted
+        task.punctuate()
+        assert task.has_uncommitted
+        task.await_delivery("mark")(0)
+        task.committed(0)
+        assert not task.has_uncommitted
+
+    def test_without_a_delivery_report_they_have_to_be_read_back(self):
+        """Committed they are, but where?"""
+        task = a_task(Marker)
+        task.start(0)
+        task.punctuate()
+        task.await_delivery("mark")
+        with pytest.raises(TransactionAborted, match="partition 3: committed without a delivery report"):
+            task.committed(0)
+
+    def test_a_rewind_forgets_those_that_were_not_committed(self):
+        """And a late report of the transaction that was given up says nothing about the next one."""
+        task = a_task(Marker)
+        task.start(0)
+        task.process([a_record(0)])
+        late = task.await_delivery("mark")
+        task.rewind()
+        task.start(0)
+        assert task.marks.get(b"k") is None
+        task.process([a_record(0, b"2")])
+        task.await_delivery("mark")
+        late(5)
+        with pytest.raises(TransactionAborted):
+            task.committed(1)
 
 
 class TestClose:

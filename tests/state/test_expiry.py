@@ -20,6 +20,10 @@ from processor.state.transactional import TransactionalState
 
 KEYS = [b"", b"\0", b"a", b"ab", b"b", b"\xff"]
 TIMES = st.sampled_from([-1, 0, 1, 2, 3, 255, 256, 2**40, 2**63 - 1])
+FEW_CHANGES = st.dictionaries(
+    st.sampled_from(KEYS[:3]),
+    st.none() | st.builds(Stored, st.just(1), st.just(b"x"), st.sampled_from([0, 1, 2, 3]), st.just(-1), st.just(b"")),
+)
 STORED = st.builds(Stored, st.integers(1, 9), st.sampled_from([b"", b"value"]), TIMES, st.just(-1), st.just(b""))
 CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
 INDEX_STEPS = st.lists(
@@ -27,7 +31,7 @@ INDEX_STEPS = st.lists(
 )
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["put", "put", "put", "put and commit", "restore"]), CHANGES),
+        st.tuples(st.sampled_from(["put", "put", "put", "put and commit", "restore"]), CHANGES | FEW_CHANGES),
         st.tuples(st.sampled_from(["commit", "rollback", "write", "reopen", "wipe"]), st.just({})),
         st.tuples(st.just("due"), st.tuples(TIMES, st.integers(0, 3))),
     ),
@@ -159,6 +163,55 @@ def test_what_is_due_is_what_the_processor_sees(kind):
             state.store.close()
 
     check_all()
+
+
+@pytest.mark.parametrize(
+    ("expiries", "listed"),
+    [([5, 7], [7]), ([7, 5], [5]), ([5, 0], []), ([5, None], []), ([0, 5], [5]), ([5, None, 7], [7]), ([5, 5], [5])],
+)
+def test_a_record_has_one_row_which_says_when_it_expires(store, expiries, listed):
+    """Sooner, later, never, deleted, new again: by separate batches."""
+    for expires_at_ms in expiries:
+        store.apply({b"a": None if expires_at_ms is None else Stored(1, b"x", expires_at_ms)}, Progress(1, 1))
+    assert store.expiring(None, 9) == [(expires_at_ms, b"a") for expires_at_ms in listed]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (5, 7, "write", 6, 7),
+        (7, 5, "write", 5),
+        (5, None, 5, 6),
+        (5, None, "look", 6),
+        (5, None, "look", 4),
+        (5, 0, "look", 7, "write"),
+        (5, "write", 7, "look", 6),
+        (5, "write", None, "look", 5),
+        (5, "write", 7, "rollback"),
+    ],
+    ids=str,
+)
+def test_one_key_on_its_way_is_due_when_its_last_state_says(store, steps):
+    """A number is a new expiry; the looks in between change nothing."""
+    state = TransactionalState(store, cache_bytes=0)
+    assert state.due(0, 1) == []
+    expires_at_ms = committed = None
+    for position, step in enumerate(steps):
+        if step == "look":
+            state.due(9, 1)
+        elif step == "write":
+            state.commit(position)
+            state.write(position)
+            committed = expires_at_ms
+        elif step == "rollback":
+            state.rollback()
+            expires_at_ms = committed
+        else:
+            expires_at_ms = step
+            state.put_many({b"a": None if step is None else Stored(1, b"x", step)})
+        for until_ms in range(1, 9):
+            is_due = bool(expires_at_ms) and expires_at_ms <= until_ms
+            assert [key for key, _ in state.due(until_ms, 2)] == ([b"a"] if is_due else [])
 
 
 class Counted(MemoryStore):
