@@ -188,7 +188,6 @@ def values(schema: Parsed, node: Any, *, partial: bool = False) -> Any:
 
 
 def _of_branch(schema: Parsed, branch: Any, kind: type, *, partial: bool) -> Any:
-    word, _ = schema.shape(branch)
     if kind is type(None) or not hasattr(kind, "BRANCH"):
         return values(schema, branch, partial=partial)
     return values(schema, branch, partial=partial and not issubclass(kind, dict)).map(kind)

@@ -24,6 +24,13 @@ ORDER = record(
     ("address", ["null", ADDRESS], None),
     ("tags", {"type": "array", "items": "string"}, []),
 )
+DEEP = (
+    '{"type":"record","name":"R","fields":[{"name":"a","type":'
+    + '{"type":"array","items":' * 5000
+    + '"int"'
+    + "}" * 5001
+    + "]}"
+)
 WHOLE = {
     "id": 7,
     "qty": 2,
@@ -35,6 +42,7 @@ WHOLE = {
 
 
 def refused(reason, text=""):
+    """A rejection for this reason, with this in its sentence."""
     return pytest.raises(RecordRejected, match=f"^{reason}: .*{text}")
 
 
@@ -347,7 +355,7 @@ def test_a_topic_without_a_schema_is_a_configuration_error_that_says_what_to_do(
         ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "R"}]}', "contains itself, always"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}', "take room"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}', "not an Avro schema"),
-        ('{"type":"record","name":"R","fields":[{"name":"a","type":' + '{"type":"array","items":' * 5000 + '"int"' + "}" * 5000 + "}]}", "too deep"),
+        (DEEP, "too deep"),
     ],
 )  # fmt: skip
 def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, problem):

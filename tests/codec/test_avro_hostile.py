@@ -52,14 +52,14 @@ NODE = record(("id", "int"), ("next", ["null", "Node"]), ("list", {"type": "arra
 
 
 def reason_of(codec, data, headers=None):
+    """Why bytes are rejected; None for a value."""
     try:
         if headers is None:
             codec.decode(data)
         else:
             codec.decode_command(data, headers, is_delta=True)
     except RecordRejected as error:
-        assert error.detail
-        return error.reason
+        return error.reason if error.detail else "no detail"
     return None
 
 
@@ -153,10 +153,11 @@ def test_nesting_as_deep_as_max_depth_is_read_and_one_level_more_is_too_deep(tmp
 
 
 def test_a_million_levels_do_not_end_the_process(tmp_path):
-    """fastavro recurses in C: without a look ahead, five thousand levels are the end of the worker."""
+    """The library recurses in C: without a look ahead, five thousand levels are the end of the worker."""
     code = (
-        "import sys; from pathlib import Path\n"
-        "from tests.codec.avro_world import file_codec; from tests.codec.test_avro_hostile import NODE, reason_of, nested\n"
+        "from pathlib import Path\n"
+        "from tests.codec.avro_world import file_codec\n"
+        "from tests.codec.test_avro_hostile import NODE, reason_of, nested\n"
         f"print(reason_of(file_codec(NODE, Path({str(tmp_path)!r})), nested(1_000_000)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

