@@ -53,6 +53,21 @@ def test_what_plain_xml_leaves_open_is_told_by_an_instruction(value, data):
             CODEC.encode(value)
     else:
         assert CODEC.encode(value) == data
+        texts = {"b": "1", "c": ["true", "1.5"]}
+        assert CODEC.decode(data) == ({"a": texts} if "c" in value["a"] else value)
+
+
+def test_anybodys_instruction_does_no_harm():
+    """There is one root, whatever a message says; a target that is not ours says nothing."""
+    assert CODEC.decode(b"<a><?sowstream array?>x</a>") == {"a": "x"}
+    assert CODEC.decode(b"<a><?sowstream nonsense array?><b><?other array?>x</b></a>") == {"a": {"b": "x"}}
+
+
+def test_depth_is_refused_where_it_begins():
+    """Before the rest of the message is read."""
+    assert refused(CODEC, b"<a>\n" * 200).startswith(
+        "too_deep: more than 128 elements in one another; line 129, column"
+    )
 
 
 LAUGHS = b"""<!DOCTYPE lolz [<!ENTITY lol "lol"><!ENTITY lol1 "&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;">
