@@ -26,7 +26,9 @@ _EXPECTED = {
     "tuple_type": "expected a list, such as [/id]",
 }
 """What pydantic says in Python's words, in those of YAML."""
-_SECRET_WORDS = ("password", "secret", "token", "sasl.jaas", "oauthbearer.config", "key.pem")
+_SECRET_WORDS = ("password", "secret", "token", "user.info", "sasl.jaas", "oauthbearer.config", "key.pem")
+
+_CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def _interval_s(value: object) -> object:
@@ -343,8 +345,10 @@ class Config(BaseSettings):
 
 
 def hide_secret(name: str, value: str) -> str:
-    """A Kafka property's value, or stars where its name says that it is secret."""
-    return "****" if any(word in name.lower() for word in _SECRET_WORDS) else value
+    """A property's value, or stars where its name says that it is secret; an address without its credentials."""
+    if any(word in name.lower() for word in _SECRET_WORDS):
+        return "****"
+    return _CREDENTIALS.sub("//****@", value)
 
 
 def _hide_secrets(tree: Any) -> Any:

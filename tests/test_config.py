@@ -291,6 +291,7 @@ def test_secrets_are_hidden_wherever_they_stand():
             "sasl.oauthbearer.client.secret": secret,
             "sasl.oauthbearer.config": secret,
         },
+        schema_registry={"url": f"http://alice:{secret}@host:8081", "basic.auth.user.info": f"alice:{secret}"},
         processors={"p": {"use": "v", "settings": {"url": "u", "api_token": secret, "users": [{"Password": secret}]}}},
     )
     shown = config.shown()

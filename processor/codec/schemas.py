@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from processor.errors import ConfigurationError, RecordRejected, Stop
 
@@ -206,10 +206,14 @@ def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
     try:
         if url.startswith("mock://"):
             return _mock(url)
-        return _made({"timeout": REQUEST_TIMEOUT_S, "max.retries": 0} | _typed(settings))
+        return _made({"timeout": REQUEST_TIMEOUT_S, "max.retries": 0} | _typed(_credentials_apart(settings)))
     except (ValueError, TypeError, OSError) as error:
         # What the client says of an address holds it, with its credentials.
-        said = f": {error}" if str(error).startswith(("Unrecognized properties", "ssl.", "not a number")) else ""
+        said = (
+            f": {error}"
+            if str(error).startswith(("Unrecognized properties", "ssl.", "not a number", "credentials twice"))
+            else ""
+        )
         raise ConfigurationError(f"schema_registry {shown}: its settings cannot be used{said}") from None
 
 
@@ -235,6 +239,25 @@ def _typed(settings: Mapping[str, str]) -> dict[str, str | float]:
         except ValueError:
             raise ValueError(f"not a number: {name}") from None
     return typed
+
+
+def _credentials_apart(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """The settings with credentials out of the address: HTTP libraries log addresses.
+
+    Raises:
+        ValueError: there are others already.
+    """
+    urls = settings["url"].split(",")
+    given = urlsplit(urls[0].strip())
+    if given.username is None:
+        return settings
+    if "basic.auth.user.info" in settings:
+        raise ValueError("credentials twice: in url and in basic.auth.user.info")
+    return {
+        **settings,
+        "url": ",".join(_plain(url.strip()) for url in urls),
+        "basic.auth.user.info": f"{unquote(given.username)}:{unquote(given.password or '')}",
+    }
 
 
 def _without_credentials(url: str) -> str:

@@ -110,6 +110,16 @@ def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_said(im
     assert "hunter2" not in str(stopped.value)
 
 
+def test_credentials_of_an_address_are_sent_and_not_part_of_what_is_logged(caplog):
+    """The HTTP library logs every address it asks."""
+    caplog.set_level("DEBUG")
+    with answering((200, {"schema": TEXT})) as (url, _), registry(url.replace("//", "//alice:hunter%402@")) as made:
+        made.schema(7)
+        assert made._client._rest_client.auth == ("alice", "hunter@2")
+    assert caplog.text
+    assert "hunter" not in caplog.text
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_names_the_setting(status):
     """Credentials are a matter of settings; they are not repeated."""
