@@ -112,16 +112,16 @@ XML_TEXTS = st.text(
 XML_NAMES = st.sampled_from(["a", "b", "x:c", "Ä", "d-1.2"])
 
 
-def elements() -> st.SearchStrategy:
+def elements(texts: st.SearchStrategy, names: st.SearchStrategy) -> st.SearchStrategy:
     """Values of an element."""
 
     def of(inner: st.SearchStrategy) -> st.SearchStrategy:
-        members = st.dictionaries(XML_NAMES, inner | st.lists(inner, min_size=1, max_size=3), max_size=3)
-        attributes = st.dictionaries(XML_NAMES.map("@{}".format), XML_TEXTS, max_size=2)
-        text = XML_TEXTS.map(lambda text: {"#text": text} if text.strip() else {})
+        members = st.dictionaries(names, inner | st.lists(inner, min_size=1, max_size=3), max_size=3)
+        attributes = st.dictionaries(names.map("@{}".format), texts, max_size=2)
+        text = texts.map(lambda text: {"#text": text} if text.strip() else {})
         return st.tuples(attributes, text, members).map(lambda parts: {**parts[0], **parts[1], **parts[2]})
 
-    return st.recursive(XML_TEXTS, of, max_leaves=8)
+    return st.recursive(texts, of, max_leaves=8)
 
 
 PROTO = """
@@ -205,8 +205,10 @@ SPECIMENS = {
     "bson": Specimen({}, objects(BSON, BSON_NAMES), objects(BSON, NAMES)),
     "xml": Specimen(
         {},
-        st.dictionaries(XML_NAMES, elements(), min_size=1, max_size=1),
-        elements().filter(lambda value: isinstance(value, dict)).map(lambda value: {"order": value}),
+        st.dictionaries(XML_NAMES, elements(XML_TEXTS, XML_NAMES), min_size=1, max_size=1),
+        elements(st.sampled_from(["", "x", "y"]), NAMES)
+        .filter(lambda value: isinstance(value, dict))
+        .map(lambda value: {"order": value}),
         "/order/@id",
     ),
     "composite-local": Specimen({"parts": ["json", "nvfix", "binary"]}, PARTS, PARTS, "/0/id"),

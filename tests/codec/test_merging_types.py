@@ -62,10 +62,12 @@ def test_a_publish_a_delta_and_a_delete(name):
     driver.pipe_batch([("7", record, {"command": "publish"}), ("7", delta, None), ("7", None, None)])
     assert not driver.pending_output("dlq")
     sow, deltas = driver.pending_output("sow"), driver.pending_output("delta")
-    assert [record.value for record in sow[1:]] == [merged, None]
+    assert [out.value for out in sow[1:]] == [merged, None]
     assert deltas[1].value == changed
+    codec = codec_of(name)
+    assert apply_delta(codec.decode(record), codec.decode_own(changed)) == codec.decode_own(merged)
     assert told(deltas[2])["kind"] == "delete"
-    assert codec_of(name).decode_own(deltas[2].value) == at(name, "7", {})
+    assert codec.decode_own(deltas[2].value) == at(name, "7", {})
 
 
 @pytest.mark.parametrize("name", DELTAS)
