@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -122,6 +122,18 @@ class Admin:
                 raise failure.stop(error, f"reading the settings of the topic {resource.name}") from error
             found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
         return found
+
+    def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
+        """What tells a topic from another one that had its name before.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+        """
+        asked = self._client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+        try:
+            return str(asked[name].result().topic_id)
+        except KafkaException as error:
+            raise failure.stop(error, f"looking at the topic {name}") from error
 
     def end_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S) -> dict[int, int]:
         """The true end of each partition, open transactions included.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
+_ASK_TIMEOUT_S = 2.0
 
 
 def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1) -> int:
@@ -185,22 +186,29 @@ class _Worker:
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
         )
+        admin = Admin(config.kafka)
         restorer = Restorer(
             reader=LogReader(config.kafka, group=group),
-            admin=Admin(config.kafka),
+            admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow"),
             mark=pipeline.output("mark") if pipeline.has_marks else None,
-            open_state=lambda partition: self._open_state(pipeline, partition),
+            open_state=lambda partition: self._open_state(pipeline, partition, admin),
             stall_timeout_s=runtime.restore_stall_timeout_s,
         )
         codec = codec_of(config, pipeline.name)
         return StreamThread(pipeline, Clients(consumer, producer, restorer), runtime, codec)
 
-    def _open_state(self, pipeline: Pipeline, partition: int) -> TransactionalState:
-        """The state of a partition as it was left; a damaged one is replaced by an empty one."""
+    def _open_state(self, pipeline: Pipeline, partition: int, admin: Admin) -> TransactionalState:
+        """The state of a partition as it was left; a damaged one is replaced by an empty one.
+
+        Raises:
+            BrokerUnavailable: Kafka does not say which topic it is to be a cache of.
+        """
         directory = self._config.state_dir / self._config.application_id / pipeline.name / str(partition)
-        identity = f"{pipeline.output('sow')}/{partition}"
+        # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
+        sow = pipeline.output("sow")
+        identity = f"{sow}/{partition}/{admin.topic_id(sow, _ASK_TIMEOUT_S)}"
         cache_bytes = self._config.runtime.write_back_bytes // pipeline.topic.partitions
         try:
             store = RocksStore(directory, identity=identity, memory=self._memory)

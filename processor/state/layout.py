@@ -4,7 +4,7 @@ A partition's directory holds `lock` (held by the process that uses it) and `roc
 
     key                value
     m format           the number below, ASCII decimal
-    m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition`
+    m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition/topic id`
     m progress         position, applied_at_ms                          two little-endian int64
     e <time> <key>     nothing: the record of the key expires then              big-endian uint64, milliseconds; the key
     r <record key>     version, expires_at_ms, source_offset            three little-endian int64

@@ -77,7 +77,7 @@ class RocksStore:
 
         Args:
             directory: made if it is missing.
-            identity: the SOW topic and partition it is a cache of.
+            identity: the SOW topic and partition it is a cache of, with the topic's id.
             memory: the memory it shares.
 
         Raises:

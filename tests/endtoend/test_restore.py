@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from rocksdict import Rdict
 
+from processor.kafka.admin import Admin
 from processor.record import Stored
+from processor.runtime.pipeline import specs
 from processor.state import layout
 from processor.state.rocks import RocksMemory, RocksStore
 from processor.state.store import Progress
@@ -52,8 +56,11 @@ def fall_behind_the_horizon(partition: Path) -> None:
 
 
 def _tamper(partition: Path, progress: Progress) -> None:
-    identity = f"{partition.parent.name}.sow/{partition.name}"
-    store = RocksStore(partition, identity=identity, memory=RocksMemory(1 << 20))
+    memory = RocksMemory(1 << 20)
+    database = Rdict(str(partition / layout.ROCKSDB_DIRECTORY), options=memory.options())
+    identity = database.get(layout.IDENTITY_KEY).decode()
+    database.close()
+    store = RocksStore(partition, identity=identity, memory=memory)
     store.apply({b"ghost": Stored(1, b'{"id":"ghost"}')}, progress)
     store.close()
 
@@ -77,6 +84,26 @@ def test_a_state_that_cannot_be_trusted_is_restored_from_the_sow_topic(
     world.start()
     world.settle()
     check(world)
+
+
+def test_a_sow_topic_made_anew_is_not_taken_for_the_old_one(world: World) -> None:
+    """Though it has more records already than the state has seen: the state's are not among them."""
+    world.publish([(b"old", {"id": "old", "n": 1}, {})])
+    first = world.start()
+    world.settle()
+    assert first.stop() == 0, first.log()
+    admin = Admin(world.config.kafka)
+    [spec] = [spec for spec in specs(world.config) if spec.name == f"{world.name}.sow"]
+    admin.delete([spec.name])
+    world.wait(lambda: spec.name not in admin.cluster().topics, "deleting the topic")
+    world.wait(lambda: Admin(world.config.kafka).create([spec]) == [spec.name], "making it anew")
+    world.publish([(b"%d" % n, {"id": str(n)}, {"version": "1"}) for n in range(100)], role="sow")
+
+    world.publish([(b"old", {"id": "old", "m": 2}, {})])
+    world.start()
+    world.settle()
+    [merged] = [record for record in world.read("sow") if record.key == b"old"]
+    assert (json.loads(merged.value), merged.headers["version"]) == ({"id": "old", "m": 2}, "1")
 
 
 def test_a_clean_restart_reads_nothing_again(world: World) -> None:
