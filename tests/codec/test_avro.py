@@ -255,6 +255,15 @@ def test_what_a_schema_has_no_way_to_write_is_a_type_error_that_says_which_part(
         World(ORDER).codec().encode(value)
 
 
+def test_a_time_of_more_than_milliseconds_is_not_cut():
+    """Where the type counts milliseconds."""
+    codec = World(record(("t", {"type": "long", "logicalType": "timestamp-millis"}))).codec()
+    stamp = dt.datetime(2026, 1, 2, 3, 4, 5, 678000, dt.UTC)
+    assert codec.decode(codec.encode({"t": stamp})) == {"t": stamp}
+    with pytest.raises(TypeError, match="/t: 1 µs more"):
+        codec.encode({"t": stamp.replace(microsecond=678001)})
+
+
 def test_the_schema_of_a_message_without_frame_is_in_a_header():
     """As Confluent's clients put it there: one and the GUID, or zero and the id."""
     from confluent_kafka.schema_registry import header_schema_id_serializer
