@@ -29,7 +29,23 @@ class TransactionalProducer:
     end a later transaction. So a slow or undecided commit costs the producer, and its successor's epoch fences it.
     """
 
-    def __init__(self, kafka: Mapping[str, str], *, transactional_id: str, transaction_timeout_s: float) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        transactional_id: str,
+        transaction_timeout_s: float,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Make one that is not started.
+
+        Args:
+            kafka: librdkafka properties.
+            transactional_id: nobody else may have it.
+            transaction_timeout_s: how long a transaction may take.
+            is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
+        """
+        self._is_stopping = is_stopping
         self.transactional_id = transactional_id
         self._timeout_s = transaction_timeout_s
         self._properties = properties.transactional(
@@ -43,7 +59,7 @@ class TransactionalProducer:
         """Fence whoever had this transactional id before and roll back what it left open.
 
         Raises:
-            BrokerUnavailable: no answer within the transaction timeout.
+            BrokerUnavailable: no answer within the transaction timeout, or before we are to stop.
         """
         self._drop()
         producer = Producer(self._properties)
@@ -52,7 +68,8 @@ class TransactionalProducer:
             try:
                 producer.init_transactions(_CALL_TIMEOUT_S)
             except KafkaException as error:
-                if not failure.of(error).retriable() or time.monotonic() > deadline:
+                is_hopeless = not failure.of(error).retriable() or time.monotonic() > deadline
+                if is_hopeless or self._is_stopping():
                     raise failure.stop(error, f"starting the producer {self.transactional_id}") from error
             else:
                 break

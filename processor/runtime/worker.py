@@ -185,6 +185,7 @@ class _Worker:
             config.kafka,
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
+            is_stopping=self._stop.is_set,
         )
         admin = Admin(config.kafka)
         restorer = Restorer(
