@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from datetime import UTC
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +56,8 @@ def strict(value: Any) -> Any:
         return "dict", sorted((name, strict(member)) for name, member in value.items())
     if isinstance(value, list):
         return "list", [strict(item) for item in value]
+    if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
+        return "int", str(value)  # JSON writes `5.1602859463448816e16`, which no double holds, as an integer.
     return type(value).__name__, repr(value)
 
 
@@ -153,6 +157,7 @@ message_type {
 }
 """
 _folder = tempfile.TemporaryDirectory(prefix="sowstream-specimens-")
+atexit.register(_folder.cleanup)
 PROTO_FILE = Path(_folder.name) / "order.pb"
 PROTO_FILE.write_bytes(
     descriptor_pb2.FileDescriptorSet(
