@@ -17,6 +17,13 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_LOCAL: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a local time has no zone
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 _MICRO: Final = dt.timedelta(microseconds=1)
+_NUMBERS: Final = frozenset((int, float))
+_FROM_TEXT: Final[dict[type, Conversion]] = {
+    uuid.UUID: uuid.UUID,
+    dt.date: dt.date.fromisoformat,
+    dt.time: dt.time.fromisoformat,
+    dt.datetime: dt.datetime.fromisoformat,
+}
 _DAY_MICROS: Final = 86_400_000_000
 
 
@@ -63,6 +70,9 @@ def _decimal(precision: int, scale: int, size: int | None) -> Logical:
         return Decimal(unscaled).scaleb(-scale, context)
 
     def write(value: Any) -> bytes:
+        if type(value) in _NUMBERS:
+            # JSON's numbers: the digits as they are written.
+            value = Decimal(repr(value))
         if not isinstance(value, Decimal):
             raise TypeError(f"{type(value).__name__} where Decimal is meant")
         try:
@@ -77,6 +87,9 @@ def _decimal(precision: int, scale: int, size: int | None) -> Logical:
 
 
 def _is(kind: type, value: Any) -> Any:
+    """The value, also from the text that it is shown as in JSON, so that what is read can be published again."""
+    if type(value) is str and kind in _FROM_TEXT:
+        return _FROM_TEXT[kind](value)
     if type(value) is not kind:
         raise TypeError(f"{type(value).__name__} where {kind.__name__} is meant")
     return value
@@ -90,9 +103,10 @@ def _stamp(epoch: dt.datetime, micros: int) -> Logical:
         return epoch + dt.timedelta(microseconds=raw * micros)
 
     def write(value: dt.datetime) -> int:
-        if (_is(dt.datetime, value).tzinfo is not None) is not aware:
+        stamp = _is(dt.datetime, value)
+        if (stamp.tzinfo is not None) is not aware:
             raise TypeError("a timestamp has a time zone, a local timestamp has none")
-        return _whole((value - epoch) // _MICRO, micros)
+        return _whole((stamp - epoch) // _MICRO, micros)
 
     return Logical(dt.datetime, read, write)
 

@@ -10,6 +10,7 @@ import pytest
 from processor.codec import CodecOptions
 from processor.codec.avro import SCHEMA_ID_HEADER, AvroCodec
 from processor.codec.avro_branch import marked
+from processor.codec.shown import shown
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
 from tests.codec.avro_world import World, file_codec, plain, record
@@ -243,7 +244,8 @@ def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
         ({"id": 1, "qty": 2**31}, "/qty"),
         ({"id": 2**63}, "not a value"),
         ({"id": 1, "price": Decimal("0.001")}, "/price"),
-        ({"id": 1, "price": 1.5}, "/price"),
+        ({"id": 1, "price": 1.005}, "/price"),
+        ({"id": 1, "price": "x"}, "/price"),
         ({"id": 1, "address": {"street": "s"}}, "/address"),
         ({"id": 1, "tags": "x"}, "/tags"),
         ([], "no record"),
@@ -253,6 +255,28 @@ def test_what_a_schema_has_no_way_to_write_is_a_type_error_that_says_which_part(
     """Nothing is rounded, cut or left out in silence."""
     with pytest.raises(TypeError, match=text):
         World(ORDER).codec().encode(value)
+
+
+def test_what_is_shown_as_json_can_be_published_again():
+    """Decimals as numbers with their digits; dates, times and UUIDs as their texts."""
+    schema = record(
+        ("price", PRICE), ("when", ["null", {"type": "long", "logicalType": "timestamp-micros"}]),
+        ("day", {"type": "int", "logicalType": "date"}), ("at", {"type": "long", "logicalType": "time-micros"}),
+        ("local", {"type": "long", "logicalType": "local-timestamp-millis"}),
+        ("uuid", {"type": "string", "logicalType": "uuid"}),
+    )  # fmt: skip
+    value = {
+        "price": Decimal("1.10"),
+        "when": dt.datetime(2026, 1, 2, 3, 4, 5, 123456, dt.UTC),
+        "day": dt.date(2026, 1, 2),
+        "at": dt.time(1, 2, 3, 4),
+        "local": dt.datetime(2026, 1, 2),  # noqa: DTZ001 - a local time
+        "uuid": UUID(int=7),
+    }
+    codec = World(schema).codec()
+    assert codec.decode(codec.encode(json.loads(shown(value)))) == value
+    with pytest.raises(TypeError, match="/day"):
+        codec.encode(value | {"day": "tomorrow"})
 
 
 def test_a_time_of_more_than_milliseconds_is_not_cut():
