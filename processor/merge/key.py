@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from uuid import UUID
+from typing import Final
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge.apply import apply_delta
@@ -13,13 +13,15 @@ from processor.merge.pointer import names
 from processor.merge.same import MISSING
 from processor.record import Value
 
+_IDENTIFIERS: Final = frozenset(("uuid.UUID", "bson.objectid.ObjectId"))
+
 
 class KeyFields:
     """The key fields of a topic.
 
     The key of a record is a text: of one field its value as text (a string as it is, an integer in decimal, true or
-    false, a UUID in its usual form), of several the compact JSON array of those texts. The Kafka record key is that
-    text in UTF-8.
+    false, a UUID or an ObjectId in its usual form), of several the compact JSON array of those texts. The Kafka record
+    key is that text in UTF-8.
     """
 
     __slots__ = ("_names", "_only_name", "pointers", "text")
@@ -209,13 +211,18 @@ def _scalar_text(value: Value, pointer: str) -> str:
     if kind is bool:
         return "true" if value else "false"
     # A Decimal without exponent is an integer too long for 64 bits.
-    if kind is int or (kind is Decimal and value.as_tuple().exponent == 0) or kind is UUID:
+    if kind is int or (kind is Decimal and value.as_tuple().exponent == 0) or _is_identifier(kind):
         return str(value)
     if isinstance(value, int):
         return str(int(value))  # Such as BSON's Int64.
     raise RecordRejected(
-        "missing_key", f"{pointer} is {_kind(value)}; a key is a string, an integer, a boolean or a UUID"
+        "missing_key", f"{pointer} is {_kind(value)}; a key is a string, an integer, a boolean, a UUID or an ObjectId"
     )
+
+
+def _is_identifier(kind: type) -> bool:
+    """Whether its text is its one way to be written. By name: merging knows no message type's packages."""
+    return f"{kind.__module__}.{kind.__qualname__}" in _IDENTIFIERS
 
 
 def _kind(value: Value) -> str:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from bson import Int64
+from bson import Int64, ObjectId
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge import KeyFields, MergePolicy, merge
@@ -193,3 +193,10 @@ def test_a_delta_may_replace_an_object_that_holds_no_key_field_yet():
     delta = {"order": 5}
     SEVERAL.protect({"id": 7, "order": {"x": 1}}, delta, nulls_missing=False)
     assert delta == {"order": 5}
+
+
+def test_an_object_id_is_a_key_by_its_text():
+    """BSON's usual key, `_id`."""
+    identifier = ObjectId("507f1f77bcf86cd799439011")
+    assert KeyFields(("/_id",)).text({"_id": identifier}) == "507f1f77bcf86cd799439011"
+    KeyFields(("/_id",)).check(b"507f1f77bcf86cd799439011", {"_id": identifier})
