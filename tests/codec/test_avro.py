@@ -2,12 +2,13 @@
 
 import datetime as dt
 import json
+import sys
 from decimal import Decimal
 from uuid import UUID
 
 import pytest
 
-from processor.codec import CodecOptions
+from processor.codec import CodecOptions, load_codec
 from processor.codec.avro import SCHEMA_ID_HEADER, AvroCodec
 from processor.codec.avro_branch import marked
 from processor.codec.shown import shown
@@ -397,3 +398,13 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, p
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=f"bad.avsc: .*{problem}"):
         AvroCodec(CodecOptions(topic="orders", schema=SchemaConfig(file=file)))
+
+
+@pytest.mark.parametrize("package", ["fastavro", "confluent_kafka.schema_registry"])
+def test_a_missing_package_is_a_configuration_error_that_says_what_to_install(monkeypatch, package):
+    """The extra has both the codec's and the registry's."""
+    for module in [name for name in sys.modules if name.startswith("processor.codec.avro")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'sowstream\[avro\]'"):
+        load_codec("avro", CodecOptions(topic="orders", registry={"url": "http://localhost"}))
