@@ -82,6 +82,7 @@ def restorer(world: World) -> Iterator[Callable[..., Restorer]]:
                 admin=Admin(world.config.kafka),
                 source=f"{world.name}.publish",
                 sow=f"{world.name}.sow",
+                mark=f"{world.name}.mark",
                 open_state=open_state,
                 stall_timeout_s=stall_timeout_s,
             )
