@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.plugins.key_alone import key_alone
-from processor.plugins.request import Request
+    from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
 _INSERT: Header = (Name.KIND, b"insert")

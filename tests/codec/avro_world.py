@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from processor.codec import CodecOptions
 from processor.codec.avro import AvroCodec
-from processor.codec.avro_branch import classes
-from processor.codec.avro_schema import Schema as Parsed
-from processor.codec.schemas import Registry
+from processor.codec.avro.branch import classes
+from processor.codec.avro.schema import Schema as Parsed
+from processor.codec.avro.schemas import Registry
 from processor.config import SchemaConfig
 
 _numbers = itertools.count()

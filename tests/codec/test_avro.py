@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from processor.codec import CodecOptions, load_codec
-from processor.codec.avro import SCHEMA_ID_HEADER, AvroCodec
-from processor.codec.avro_branch import marked
+from processor.codec.avro.branch import marked
+from processor.codec.avro.codec import SCHEMA_ID_HEADER, AvroCodec
 from processor.codec.shown import shown
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from processor.codec import schemas
-from processor.codec.schemas import Registry
+from processor.codec.avro import schemas
+from processor.codec.avro.schemas import Registry
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from tests.codec.avro_world import World, record
 

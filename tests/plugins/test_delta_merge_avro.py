@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from processor.codec.avro_schema import Schema
+from processor.codec.avro.schema import Schema
 from processor.config import TopicConfig
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import header_text

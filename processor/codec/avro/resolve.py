@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from processor.codec.avro_branch import classes, is_marked
-from processor.codec.avro_default import default_of
-from processor.codec.avro_scalar import Convert, Mismatch, scalar
-from processor.codec.avro_schema import Node, Schema
+from processor.codec.avro.branch import classes, is_marked
+from processor.codec.avro.default import default_of
+from processor.codec.avro.scalar import Convert, Mismatch, scalar
+from processor.codec.avro.schema import Node, Schema
 from processor.errors import RecordRejected
 from processor.record import Value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from processor.codec.avro_logical import Logical, logical_of
+from processor.codec.avro.logical import Logical, logical_of
 from processor.errors import RecordRejected
 from processor.record import Value
 

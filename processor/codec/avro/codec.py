@@ -20,16 +20,16 @@ except ImportError as error:
     raise ConfigurationError(
         f"message type avro needs a package that is not installed ({error.name}): pip install 'sowstream[avro]'"
     ) from None
-from processor.codec.avro_default import compile_complete
-from processor.codec.avro_delta_schema import delta_schema_text
-from processor.codec.avro_fields import fields_header, pick, read_fields
-from processor.codec.avro_resolve import Resolver
-from processor.codec.avro_scalar import Convert, Mismatch
-from processor.codec.avro_schema import BadSchema, Schema
-from processor.codec.avro_wire import Wire
-from processor.codec.avro_write import Prepare, compile_prepare
+from processor.codec.avro.default import compile_complete
+from processor.codec.avro.delta_schema import delta_schema_text
+from processor.codec.avro.fields import fields_header, pick, read_fields
+from processor.codec.avro.resolve import Resolver
+from processor.codec.avro.scalar import Convert, Mismatch
+from processor.codec.avro.schema import BadSchema, Schema
+from processor.codec.avro.schemas import Found, Registry
+from processor.codec.avro.wire import Wire
+from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.schemas import Found, Registry
 from processor.record import Headers, Name, Value
 
 SCHEMA_ID_HEADER: Final = "__value_schema_id"

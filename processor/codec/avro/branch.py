@@ -13,8 +13,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from processor.codec.avro_logical import logical_of
-from processor.codec.avro_schema import Node, Schema
+from processor.codec.avro.logical import logical_of
+from processor.codec.avro.schema import Node, Schema
 
 _KINDS: Final = {
     "null": type(None),

@@ -12,9 +12,9 @@ from typing import Any
 
 import fastavro
 
-from processor.codec.avro_branch import classes, is_marked
-from processor.codec.avro_schema import Node, Schema
-from processor.codec.avro_skim import compile_skim
+from processor.codec.avro.branch import classes, is_marked
+from processor.codec.avro.schema import Node, Schema
+from processor.codec.avro.skim import compile_skim
 from processor.errors import RecordRejected
 
 

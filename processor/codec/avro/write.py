@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from processor.codec.avro_branch import classes
-from processor.codec.avro_default import default_of
-from processor.codec.avro_logical import Logical, logical_of
-from processor.codec.avro_schema import Node, Schema
+from processor.codec.avro.branch import classes
+from processor.codec.avro.default import default_of
+from processor.codec.avro.logical import Logical, logical_of
+from processor.codec.avro.schema import Node, Schema
 from processor.record import Value
 
 Prepare: TypeAlias = Callable[[Value], Any]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from processor.codec.avro_branch import classes, is_marked
-from processor.codec.avro_schema import Node, Schema
+from processor.codec.avro.branch import classes, is_marked
+from processor.codec.avro.schema import Node, Schema
 
 SUFFIX = "Delta"
 """What a record's name ends with when its fields may be left out."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from processor.codec.avro_schema import Node, Schema
+from processor.codec.avro.schema import Node, Schema
 from processor.errors import RecordRejected
 
 Skim: TypeAlias = Callable[[bytes, int, int], int]
