@@ -47,3 +47,15 @@ def test_every_folder_and_file_it_names_exists():
     assert [name for name in named if not (PROCESSOR / name).exists()] == []
     folders = {path.name for path in PROCESSOR.iterdir() if (path / "__init__.py").exists()}
     assert folders <= {name.rstrip("/") for name in named}
+
+
+def test_every_rule_has_a_test_that_exists():
+    """The table of rules and proofs names tests that are there, and leaves none of the numbered rules out."""
+    rows = [line.split("|")[1:3] for line in section("Rules and their proof").splitlines() if line.startswith("| ")][1:]
+    assert {number for rule, _ in rows for number in re.findall(r"^ (\d+) ", rule)} == {str(n) for n in range(1, 12)}
+    tests = Path(__file__).parent
+    for rule, proof in rows:
+        named = re.findall(r"`(\S+\.py)::(\w+)`", proof)
+        assert named, rule
+        for file, name in named:
+            assert f"def {name}(" in (tests / file).read_text(encoding="utf-8"), f"{file}::{name}"
