@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from processor.merge.diff import changes, diff
-from processor.merge.pointer import child, names
+from processor.merge.pointer import child, names, note_gone
 from processor.merge.same import same
 from processor.record import Change, Value
 
@@ -73,5 +73,5 @@ def _differ(old: Value, new: Value, touched: Touched, path: str, removed: list[s
             if mark is None and same(before, value):
                 continue
         changed[name] = value
-    removed.extend(child(path, name) for name in old if name not in new)
+    note_gone(removed, path, [name for name in old if name not in new])
     return changed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from processor.merge.pointer import child
+from processor.merge.pointer import child, note_gone
 from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Change, Value
 
@@ -39,5 +39,5 @@ def changes(old: Value, new: Value, path: str, removed: list[str]) -> Value:
                 continue
         changed[name] = value
     if found < len(old):
-        removed.extend(child(path, name) for name in old if name not in new)
+        note_gone(removed, path, [name for name in old if name not in new])
     return changed

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from processor.merge.diff import changes
-from processor.merge.pointer import child
+from processor.merge.pointer import child, note_gone
 from processor.merge.policy import MergePolicy
 from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Change, Value
@@ -93,7 +93,7 @@ def _fold(record: Value, delta: Value, nulls: str, depth: int, path: str, remove
         if new is None and nulls != "set":
             if nulls == "remove" and old is not MISSING:
                 del record[name]
-                removed.append(child(path, name))
+                note_gone(removed, path, (name,))
             continue
         kind = type(new)
         if kind is type(old):

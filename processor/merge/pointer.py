@@ -6,7 +6,16 @@ A pointer names members of objects. Into an array nothing merges, so no pointer 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
+
+from processor.errors import RecordRejected
+
+GONE_CHARACTERS_MAX: Final = 4 * 1024 * 1024
+"""Longest list of removed paths, in characters: it goes into one header of one record."""
+
+_SHORT: Final = 256
+"""A path up to this long, before each member of a record that may be stored, is no trouble."""
 
 _BAD_ESCAPE: Final = re.compile(r"~(?![01])")
 
@@ -16,6 +25,24 @@ def child(parent: str, name: str) -> str:
     if "~" in name or "/" in name:
         name = name.replace("~", "~0").replace("/", "~1")
     return f"{parent}/{name}"
+
+
+def note_gone(removed: list[str], path: str, gone: Collection[str]) -> None:
+    """Append the pointers of members that an object at a path has lost.
+
+    Each repeats the path: under one long name, a record of a megabyte has gigabytes of them.
+
+    Raises:
+        RecordRejected: `too_large`: more than a header may hold.
+    """
+    added = len(path) * len(gone)
+    if len(path) > _SHORT and added + sum(map(len, removed)) > GONE_CHARACTERS_MAX:
+        raise RecordRejected(
+            "too_large",
+            f"removed: the paths of what is gone, below {path[:100]!r}, have more than {GONE_CHARACTERS_MAX} "
+            "characters; sow_delete the record, then publish it",
+        )
+    removed.extend([child(path, name) for name in gone])
 
 
 def names(pointer: str) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ def remove_paths(record: Value, pointers: Value, key_fields: Iterable[str]) -> l
         paths = [names(pointer) for pointer in pointers]
     except ValueError as error:
         raise RecordRejected("bad_header", f"header remove: {error}") from None
+    if () in paths:
+        raise RecordRejected("bad_header", "header remove: '' is the whole record; the command sow_delete removes it")
     keys = {pointer: names(pointer) for pointer in key_fields}
     for pointer, path in zip(pointers, paths, strict=True):
         for key_pointer, key_path in keys.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -23,6 +22,7 @@ from processor.api import (
 from processor.config import ConflatedConfig
 from processor.merge import KeyFields, Touched, conflated_delta, diff, touch
 from processor.plugins.key_alone import key_alone
+from processor.plugins.removed import removed_header
 from processor.record import OUR_HEADERS
 
 if TYPE_CHECKING:
@@ -153,7 +153,12 @@ class Conflate(Processor):
                 told, more = key_alone(context.codec, self._key, old)
                 changes[key] = None
             else:
-                told, more = self._told(pending, old, data)
+                try:
+                    told, more = self._told(pending, old, data)
+                except RecordRejected as error:
+                    # The updates were small enough one by one, together they are not.
+                    context.reject(pending.last, error.reason, error.detail)
+                    continue
                 correlation_id = dict(pending.last.headers or ()).get(Name.CORRELATION_ID) or b""
                 expires_at_ms = pending.expires_at_ms
                 changes[key] = Stored(pending.version, data, expires_at_ms, pending.last.offset, correlation_id)
@@ -176,7 +181,7 @@ class Conflate(Processor):
         delta = self._key.with_delta(pending.body, moved)
         told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
         if removed:
-            headers.append((Name.REMOVED, json.dumps(removed).encode()))
+            headers.append(removed_header(removed))
         elif not moved:
             headers.append((Name.EMPTY, b"true"))
         return told, headers

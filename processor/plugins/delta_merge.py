@@ -6,7 +6,6 @@ The hot path is a record without headers on a topic of plain settings: what othe
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, ClassVar
 
 from processor.api import (
@@ -31,6 +30,7 @@ from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
 from processor.plugins.key_alone import key_alone
+from processor.plugins.removed import removed_header
 from processor.plugins.request import RequestReader, kind_of
 from processor.plugins.sequences import Sequences
 from processor.plugins.steps import enriching, preprocessing
@@ -227,7 +227,7 @@ class DeltaMerge(Processor):
                 else:
                     told = self._encode(delta)
                 if removed:
-                    delta_headers = [*delta_headers, (Name.REMOVED, json.dumps(removed).encode())]
+                    delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, _EMPTY]
             else:

@@ -20,6 +20,9 @@ TEXT_BYTES_MAX: Final = 1024
 
 SEQUENCE_MAX: Final = 2**63 - 1
 
+PASSED_BYTES_MAX: Final = 1024 * 1024
+"""Most that headers which travel on may have together: they go onto records that are larger than what brought them."""
+
 ACK_TYPES: Final = ("received", "processed", "completed", "persisted", "stats")
 """What an `ack_type` may list, in the order in which they are sent."""
 
@@ -95,6 +98,8 @@ class RequestReader:
                     passed.append(header)
             elif name not in self._dropped:
                 passed.append(header)
+        if passed and sum(len(name) + len(value or b"") for name, value in passed) > PASSED_BYTES_MAX:
+            raise RecordRejected("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
         command, _, ttl_ms, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay, source = (
             self.plain
         )

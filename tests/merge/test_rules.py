@@ -144,6 +144,14 @@ def test_rule_6_a_bad_header_remove_is_rejected_and_removes_nothing(pointers):
     assert record == {"id": 1, "a": 1, "o": {"key": 2}}
 
 
+def test_rule_6_the_whole_record_is_no_field_to_remove():
+    """Also where no key field is in it."""
+    record = {"a": 1}
+    with pytest.raises(RecordRejected, match="bad_header: header remove: '' is the whole record"):
+        remove_paths(record, ["/a", ""], ())
+    assert record == {"a": 1}
+
+
 def test_rule_6_nulls_in_a_full_publish_are_stored():
     """A publish keeps its nulls, and a null that appears is a change."""
     assert diff({"a": 1}, {"a": None, "b": None}) == Change({"a": None, "b": None}, {"a": None, "b": None}, [])

@@ -390,3 +390,20 @@ def test_several_key_fields_are_on_every_delta():
         driver.pipe_input('["1","2"]', body, {"version": str(n + 1)})
         driver.advance_time(1000)
     assert bodies(driver.pending_output("delta"))[-1] == {"a": {"b": 1}, "c": 2, "d": 4}
+
+
+def test_an_update_whose_removals_are_too_many_to_tell_is_rejected(orders):
+    """The worker goes on, the others are delivered; a delete ends it, and the key begins anew."""
+    name = "x" * 3000
+    settle(orders, "7", {"id": 7, name: {str(n): 1 for n in range(2000)}})
+    orders.update("7", {"id": 7, name: {str(n): 1 for n in range(1000)}})
+    orders.update("7", {"id": 7, name: {}})
+    orders.update("8", {"id": 8})
+    orders.driver.advance_time(INTERVAL_MS)
+    [letter] = orders.driver.pending_output("dlq")
+    assert told(letter)["dlq_reason"] == "too_large"
+    assert delivered(orders) == [{"id": 8}]
+    settle(orders, "7", None)
+    settle(orders, "7", {"id": 7})
+    sow, delta = orders.driver.read_output("sow"), orders.driver.read_output("delta")
+    assert replay(seen(delta)) == last_per_key(seen(sow)) == {"7": {"id": 7}, "8": {"id": 8}}

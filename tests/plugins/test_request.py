@@ -2,6 +2,7 @@
 
 import pytest
 
+from processor.plugins.request import PASSED_BYTES_MAX
 from processor.record import Stored
 from tests.plugins.merging import merging, rejected
 from tests.plugins.reading import bodies, told
@@ -164,3 +165,50 @@ def test_of_a_header_that_occurs_twice_the_last_counts():
     driver.pipe_input("7", {"id": 7}, [("expiration", b"x"), ("expiration", b"5"), ("remove", b"x"), ("remove", b"[]")])
     assert rejected(driver) == []
     assert told(driver.pending_output("sow")[0])["expires_at"] == str(driver.now_ms + 5000)
+
+
+class TestHeadersThatAreTooLarge:
+    """What Kafka would refuse on an output would stop the worker, at this record again and again."""
+
+    @pytest.mark.parametrize("value", [{"id": 7}, None])
+    def test_what_travels_on(self, value):
+        """Together with a large record it would not fit; a megabyte is the limit, names counted."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7})
+        driver.pipe_input("7", value, [("a", b"x" * (PASSED_BYTES_MAX - 2)), ("b", None)])
+        assert rejected(driver) == []
+        driver.pipe_input("7", value, [("a", b"x" * (PASSED_BYTES_MAX - 2)), ("bb", None)])
+        assert rejected(driver) == [
+            ("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
+        ]
+
+    def test_the_list_of_what_is_gone(self):
+        """Five thousand members below one long name: the path of each repeats it."""
+        driver = merging()
+        name = "x" * 3000
+        driver.pipe_input("7", {"id": 7, name: {str(n): 1 for n in range(5000)}})
+        driver.pipe_input("7", {"id": 7, name: {}}, {"command": "publish"})
+        [(reason, detail)] = rejected(driver)
+        assert reason == "too_large"
+        assert detail.startswith("removed: the paths of what is gone, below '/xxx")
+        driver.pipe_input("7", {"id": 7}, {"command": "publish"})
+        assert bodies(driver.pending_output("sow"))[1:] == [{"id": 7}]
+
+    @pytest.mark.parametrize("publish", [True, False], ids=["publish", "nulls"])
+    def test_the_list_of_what_is_gone_here_and_there(self, publish):
+        """One member of each of five thousand objects below the long name, by a publish or by nulls that remove."""
+        driver = merging(null_policy="remove")
+        name = "x" * 3000
+        driver.pipe_input("7", {"id": 7, name: {str(n): {"a": 1} for n in range(5000)}})
+        less = {str(n): {} if publish else {"a": None} for n in range(5000)}
+        driver.pipe_input("7", {"id": 7, name: less}, {"command": "publish" if publish else "delta_publish"})
+        assert [reason for reason, _ in rejected(driver)] == ["too_large"]
+
+    def test_the_header_itself(self):
+        """Many short paths are long together; in JSON each character may have six."""
+        driver = merging(max_record_bytes=10_000_000)
+        driver.pipe_input("7", {"id": 7, **{f"{'é' * 200}{n}": 1 for n in range(4000)}})
+        driver.pipe_input("7", {"id": 7}, {"command": "publish"})
+        [(reason, detail)] = rejected(driver)
+        assert reason == "too_large"
+        assert detail.startswith("header removed: 48")
