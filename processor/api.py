@@ -187,6 +187,19 @@ class Processor(ABC):
     outputs: ClassVar[tuple[Output, ...]]
     """The topics it may forward to. One of role `sow` must be among them: its state is restored from there."""
 
+    @classmethod  # noqa: B027
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse settings that no partition could begin with: asked before anything starts.
+
+        Args:
+            name: the family of its outputs.
+            settings: its settings.
+            codec: the message type of its records; None where only the settings are looked at, as in `topics check`.
+
+        Raises:
+            ConfigurationError: what is wrong, and what to do.
+        """
+
     @abstractmethod
     def init(self, context: Context, settings: BaseModel) -> None:
         """Begin with a partition: its state is restored, no record has been seen."""

@@ -25,15 +25,14 @@ from processor.api import (
     Value,
 )
 from processor.config import EXPLICIT_KEY, TopicConfig
-from processor.errors import ConfigurationError
-from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules, diff, insert, remove_paths
+from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
 from processor.plugins.key_alone import key_alone
+from processor.plugins.plan import plan
 from processor.plugins.removed import removed_header
 from processor.plugins.request import RequestReader, kind_of
 from processor.plugins.sequences import Sequences
-from processor.plugins.steps import enriching, preprocessing
 from processor.topics import topic_name
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from processor.api import Codec
     from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
@@ -64,6 +64,12 @@ class DeltaMerge(Processor):
         Output("mark"),
     )
 
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse what cannot be compiled."""
+        assert isinstance(settings, TopicConfig)
+        plan(name, settings, codec)
+
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile what the settings say once."""
         assert isinstance(settings, TopicConfig)
@@ -72,27 +78,13 @@ class DeltaMerge(Processor):
         self._codec = codec
         self._decode, self._decode_own, self._encode = codec.decode, codec.decode_own, codec.encode
         self._max_bytes = settings.max_record_bytes
-        self._key = KeyFields(settings.key_fields)
+        made = plan(context.name, settings, codec)
+        self._key, self._policy, self._merge, self._rules, self._preprocess, self._enrich = made
         self._is_key_explicit = settings.key == EXPLICIT_KEY
         self._nulls_missing = settings.null_policy == "ignore"
-        self._policy = MergePolicy(settings.null_policy, settings.merge_depth)
-        self._merge = compile_merge(self._policy)
-        self._rules = compile_rules(
-            [(group.by, group.fields) for group in settings.sequence_groups],
-            settings.merge_rules,
-            key_fields=settings.key_fields,
-            policy=self._policy,
-        )
-        if self._rules is not None and not codec.can_delta:
-            raise ConfigurationError(
-                f"{context.name}: messages of type {settings.message_type!r} are published whole; "
-                "take out its merge_rules and sequence_groups"
-            )
         name = context.name
         self._requests = RequestReader(settings.default_command, ttl_ms(settings.expiration), codec.header_names)
         self._plain_request = self._requests.plain
-        self._preprocess = preprocessing(settings.preprocess, name) if settings.preprocess else None
-        self._enrich = enriching(settings.enrich, name) if settings.enrich else None
         self._can_delta, self._uses_headers = codec.can_delta, codec.uses_headers
         self._completes = codec.completes
         self._is_plain = not codec.uses_headers and self._preprocess is None

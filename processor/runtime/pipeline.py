@@ -13,8 +13,9 @@ from processor.errors import ConfigurationError
 from processor.topics import Role, TopicSpec, family_specs, topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from processor.api import Codec
     from processor.config import Config, TopicConfig
 
 GROUP = "sowstream.processors"
@@ -118,14 +119,36 @@ def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
 
 
 def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
-    """Every topic that these pipelines need, as it should be."""
+    """Every topic that these pipelines need, as it should be.
+
+    Raises:
+        ConfigurationError: the settings cannot be used: topics are not made for them.
+    """
+    chosen = pipelines(config, names)
+    check_settings(chosen)
     return [
         spec
-        for pipeline in pipelines(config, names)
+        for pipeline in chosen
         for spec in family_specs(
             pipeline.name, pipeline.roles, partitions=pipeline.topic.partitions, settings=pipeline.topic.config
         )
     ]
+
+
+def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec] | None = None) -> None:
+    """Refuse settings that the first partition would stumble over, before anything starts.
+
+    Args:
+        chosen: what is to run.
+        codec_for: makes the message type of a topic; None: what hangs on it is not looked at, for making it may need a
+            schema registry.
+
+    Raises:
+        ConfigurationError: a plug-in is unknown, or refuses what it is told.
+    """
+    for pipeline in chosen:
+        codec = None if codec_for is None else codec_for(pipeline.name)
+        pipeline.processor_type.check(pipeline.name, pipeline.settings, codec)
 
 
 def source_spec(pipeline: Pipeline) -> TopicSpec:

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,7 +22,7 @@ from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.log_setup import set_up_logging
-from processor.runtime.pipeline import Pipeline, pipelines, source_spec
+from processor.runtime.pipeline import Pipeline, check_settings, pipelines, source_spec
 from processor.runtime.restore import Restorer
 from processor.runtime.slot import Slot
 from processor.runtime.stream_thread import Clients, StreamThread
@@ -57,6 +58,7 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
     chosen = pipelines(config, names)
     if not chosen:
         raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
+    check_settings(chosen, partial(codec_of, config))
     check_topics(config, chosen)
     log.info("settings", **config.shown())
     if processes == 1:

@@ -81,6 +81,38 @@ def test_wrong_kafka_properties_are_2(offline: Cli):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("merge_rules: {/qty: sun}", "did you mean 'sum'"),
+        ("merge_rules: {/id: sum}", "the key field /id overlap"),
+        ("sequence_groups: [{by: ts, fields: [/a]}]", "does not start with /"),
+        ("preprocess: [upper]", "there is no preprocessor 'upper'"),
+        ("enrich: [upper]", "there is no enricher 'upper'"),
+        ("key: [/a~]", "~ stands alone"),
+    ],
+)
+def test_a_topic_that_no_partition_could_begin_with_is_2(offline: Cli, setting: str, said: str):
+    """It is told by name before Kafka is asked for anything, by the worker and by who would make its topics."""
+    offline.settings.write_text(
+        f"kafka: {{bootstrap.servers: '127.0.0.1:1'}}\ntopics: {{fine: {{}}, wrong: {{{setting}}}}}\n"
+    )
+    for command in (["worker"], ["topics", "apply"], ["topics", "check"]):
+        done = offline(*command)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert "wrong: " in done.stderr
+
+
+def test_rules_for_a_message_type_without_deltas_are_2(offline: Cli):
+    """The worker makes the message type before it starts anything."""
+    topic = "{message_type: binary, key: explicit, merge_rules: {/qty: sum}}"
+    offline.settings.write_text(f"kafka: {{bootstrap.servers: '127.0.0.1:1'}}\ntopics: {{wrong: {topic}}}\n")
+    done = offline("worker")
+    assert done.returncode == 2
+    assert "take out its merge_rules" in done.stderr
+
+
 def test_the_doctor_tells_trouble_of_settings_from_trouble_of_kafka(offline: Cli):
     """A wrong property is to be mended in the settings; a Kafka that does not answer is to be started."""
     silent = offline("doctor")
