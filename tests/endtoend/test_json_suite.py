@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
     """A topic whose records need no key in their body."""
-    made = World(bootstrap, tmp_path, unique, key="explicit", dlq_max_ratio=1)
+    made = World(bootstrap, tmp_path, unique, key="explicit", default_command="publish", dlq_max_ratio=1)
     yield made
     made.close()
 

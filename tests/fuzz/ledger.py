@@ -86,6 +86,7 @@ class Ledger:
         """
         left: Counter[str] = Counter(trace for place, trace in self.inputs.items() if place not in self._seen)
         lost = [place for place, trace in self.inputs.items() if trace == "must" and place not in self._seen]
+        del left["must"]
         if lost:
             self.wrong.append(f"{len(lost)} input records left no trace, such as {lost[0]}")
         traces = {name: counted.get(name, 0) for name in ("rekeyed", "duplicate", "delete_of_nothing")}
