@@ -20,7 +20,7 @@ RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt pyproj
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt pyproject.toml | cksum | tr ' ' '-')
 
 help: ## say what there is
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60
 	$(BIN)/sowstream demo --seconds $(SECONDS)
