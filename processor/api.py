@@ -212,6 +212,12 @@ class Processor(ABC):
         back to the last commit, finds that record by giving them one at a time, and rejects it as `plugin_failed`.
         """
 
+    def rejected(self, record: Record, error: RecordRejected) -> None:  # noqa: B027
+        """Hear that a record was put aside because `process` raised on it: whoever waits for it may be told.
+
+        Not called for what the processor itself rejects.
+        """
+
     def punctuate(self, now_ms: int) -> None:  # noqa: B027
         """Do what is due by the wall clock. Called many times a second, also when no record comes."""
 

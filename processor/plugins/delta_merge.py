@@ -114,6 +114,11 @@ class DeltaMerge(Processor):
         if acks := self._acks.take():
             context.forward_many("ack", acks)
 
+    def rejected(self, record: Record, error: RecordRejected) -> None:
+        """Tell the publisher."""
+        self._acks.failed(record, error)
+        self._context.forward_many("ack", self._acks.take())
+
     def punctuate(self, now_ms: int) -> None:  # noqa: ARG002
         """Expire what is due, in order of due time; not before every record published in time has been seen."""
         due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from processor.errors import ProcessorFailed, SowstreamError, StateDamaged, Stop, TransactionAborted
+from processor.errors import ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
 from processor.runtime.reject_limit import RejectLimit
 from processor.state.marks import TransactionalMarks
@@ -114,7 +114,7 @@ class Task:
                 if (detail := self._failures.get(record.offset)) is None:
                     self._call([record])
                 else:
-                    self._context.reject(record, "plugin_failed", detail)
+                    self._put_aside(record, detail)
                 self._limit.took([record])
         else:
             self._call(records)
@@ -204,6 +204,18 @@ class Task:
             if was is not TaskState.CREATED:
                 # One that is still being restored does not know what lies behind what it has.
                 self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
+
+    def _put_aside(self, record: Record, detail: str) -> None:
+        """Reject the record that the processor raises on."""
+        error = RecordRejected("plugin_failed", detail)
+        self._context.reject(record, error.reason, error.detail)
+        try:
+            self._processor.rejected(record, error)
+        except Stop:
+            raise
+        except Exception:
+            # The record is accounted for; to raise would be to meet it again, for ever.
+            log.warning("processor failed to hear of a rejection", partition=self.partition, exc_info=True)
 
     def _call(self, records: Sequence[Record]) -> None:
         # No future time either: the input between now and then is not known.

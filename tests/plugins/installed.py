@@ -28,7 +28,7 @@ ENTRY_POINTS = {
         "nothing": "nothing",
         "unwritable": "unwritable",
     },
-    "sowstream.codecs": {"whole": "Whole", "bytes": "Bytes", "labelled": "Labelled"},
+    "sowstream.codecs": {"whole": "Whole", "bytes": "Bytes", "labelled": "Labelled", "fragile": "Fragile"},
 }
 
 
@@ -117,6 +117,16 @@ def rename():
 def unwritable():
     """What JSON cannot say."""
     return lambda message, previous: message | {"a": {1, 2}}
+
+
+class Fragile(JsonCodec):
+    """JSON by somebody who has not read the contract."""
+
+    def decode(self, data):
+        """Trip over the word `trip`."""
+        if b"trip" in data:
+            raise ValueError("tripped")
+        return super().decode(data)
 
 
 class Whole(JsonCodec):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.plugins.installed import install
 from tests.plugins.merging import acks, merging
 from tests.plugins.reading import told
 
@@ -139,3 +140,32 @@ def test_a_long_reason_is_cut(driver):
     driver.pipe_input("7", {"id": 7}, {"ack_type": "processed", "remove": json.dumps(["x" * 3000])})
     [ack] = acks(driver)
     assert len(ack["reason"]) == 1000
+
+
+def test_a_record_on_which_the_processor_raises_is_told_too(tmp_path, monkeypatch):
+    """Exactly once, as the dead letter it is; what came with it is told as if it had come alone."""
+    install(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    driver = merging(message_type="fragile")
+    ask = {"ack_type": "received,persisted", "client": "c"}
+    driver.pipe_batch(
+        [
+            ("7", {"id": 7}, {**ask, "sequence": "1"}),
+            ("7", b'{"id": 7, "a": "trip"}', {**ask, "sequence": "2", "command_id": "x"}),
+            ("7", {"id": 7, "b": 1}, {**ask, "sequence": "3"}),
+        ]
+    )
+    driver.commit()
+    told_acks = [json.loads(record.value) for record in driver.read_output("ack")]
+    assert [(ack["ack_type"], ack["sequence"], ack["status"]) for ack in told_acks] == [
+        ("received", 1, "success"),
+        ("persisted", 1, "success"),
+        ("received", 2, "success"),
+        ("persisted", 2, "failure"),
+        ("received", 3, "success"),
+        ("persisted", 3, "success"),
+    ]
+    assert told_acks[3]["reason"] == "plugin_failed: DeltaMerge raised ValueError: tripped"
+    assert told_acks[3]["command_id"] == "x"
+    assert driver.events["duplicate"] == 0
+    assert driver.rejections == {"plugin_failed": 1}

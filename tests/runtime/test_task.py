@@ -86,6 +86,14 @@ class Marker(Scripted):
         self.context.marks.put(b"punctuated", b"%d" % now_ms)
 
 
+class Deaf(Scripted):
+    """Does not want to hear of it."""
+
+    def rejected(self, record, error):
+        """Fail like a record does."""
+        raise ValueError(f"cannot hear of {error.reason}")
+
+
 def a_task(given=None, *, clock=(1,), **script) -> Task:
     """A task that was opened, of a scripted processor, or of the one given, or with the state given."""
     processor_type, state = (Scripted, given) if isinstance(given, TransactionalState | None) else (given, None)
@@ -138,6 +146,14 @@ class TestStates:
 
 class TestPoison:
     """A record that makes the processor raise is put aside alone."""
+
+    def test_a_processor_that_cannot_hear_of_it_does_not_meet_it_again(self):
+        """The dead letter is sent all the same, once, and the records behind it are processed."""
+        driver = ProcessorTestDriver(Deaf, Script(failing=[b"1"]), name="orders")
+        driver.pipe_batch([("k", b"%d" % n, None) for n in range(3)])
+        driver.commit()
+        assert [record.value for record in driver.read_output("sow")] == [b"0", b"2"]
+        assert [record.value for record in driver.read_output("dlq")] == [b"1"]
 
     @pytest.mark.parametrize("batches", [1, 3, 9], ids=lambda number: f"in {number} batches")
     def test_it_goes_to_the_dead_letter_topic_and_the_others_are_processed_once(self, batches):
