@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.api import Name, RecordRejected
-from processor.plugins.request import ACK_TYPES, SEQUENCE_MAX, ack_types
+from processor.plugins.request import ACK_TYPES, KEY_BYTES_MAX, SEQUENCE_MAX, TEXT_BYTES_MAX, ack_types
 
 if TYPE_CHECKING:
     from processor.api import Outgoing, Record
@@ -41,11 +41,14 @@ class Acks:
             self._add(ack_type, client, request.command_id, sequence, key, status, why)
 
     def failed(self, record: Record, error: RecordRejected) -> None:
-        """A command was rejected. Its headers may be the reason: what can be read of them is told."""
+        """A command was rejected. Its headers may be the reason: what can be read of them is told.
+
+        Not what is longer than it may be: an ack that Kafka does not take would stop the worker, again and again.
+        """
         given: dict[str, bytes] = {name: value or b"" for name, value in record.headers or ()}
         if Name.ACK_TYPE not in given:
             return
-        client, command_id = given.get(Name.CLIENT, b""), given.get(Name.COMMAND_ID, b"")
+        client, command_id = (_short_or_none(given.get(name, b"")) for name in (Name.CLIENT, Name.COMMAND_ID))
         text = given.get(Name.SEQUENCE, b"")
         sequence = int(text) if text.isdigit() and len(text) <= 19 and int(text) <= SEQUENCE_MAX else -1
         why = f"{error.reason}: {error.detail}"[:REASON_CHARACTERS_MAX]
@@ -82,7 +85,7 @@ class Acks:
             ack["client"] = client.decode(errors="replace")
         if sequence >= 0:
             ack["sequence"] = sequence
-        if sow_key is not None:
+        if sow_key is not None and len(sow_key) <= KEY_BYTES_MAX:
             ack["sow_key"] = sow_key.decode(errors="replace")
         ack["status"] = status
         if reason is not None:
@@ -90,10 +93,14 @@ class Acks:
         self._acks.append((client, json.dumps(ack, ensure_ascii=False).encode(errors="replace"), []))
 
 
+def _short_or_none(text: bytes) -> bytes:
+    return text if len(text) <= TEXT_BYTES_MAX else b""
+
+
 def _known_types(value: bytes) -> tuple[str, ...]:
     """The acknowledgements that a header lists, whatever else it lists."""
     try:
         return ack_types(value)
     except RecordRejected:
-        words = {word.strip() for word in value.decode(errors="replace").split(",")}
+        words = {word.strip() for word in value[:TEXT_BYTES_MAX].decode(errors="replace").split(",")}
         return tuple(word for word in ACK_TYPES if word in words)

@@ -31,7 +31,7 @@ from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
 from processor.plugins.key_alone import key_alone
 from processor.plugins.plan import plan
 from processor.plugins.removed import removed_header
-from processor.plugins.request import RequestReader, kind_of
+from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
 from processor.plugins.sequences import Sequences
 from processor.topics import topic_name
 
@@ -198,6 +198,8 @@ class DeltaMerge(Processor):
             self._key.check(key, body, nulls_missing=self._nulls_missing and command == "delta_publish")
         headers: Headers
         if old is None:
+            if len(key) > KEY_BYTES_MAX:
+                raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
             version, headers = 1, self._insert_headers
         else:
             version = old[0] + 1

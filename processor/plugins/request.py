@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 TEXT_BYTES_MAX: Final = 1024
 """Longest client, command id, correlation id and SOW key."""
 
+KEY_BYTES_MAX: Final = 64 * 1024
+"""Longest key of a record: it goes beside the record onto every topic, and into acks."""
+
 SEQUENCE_MAX: Final = 2**63 - 1
 
 PASSED_BYTES_MAX: Final = 1024 * 1024
@@ -140,6 +143,8 @@ def ack_types(value: bytes) -> tuple[str, ...]:
     Raises:
         RecordRejected: `bad_header`: a word that is none of them.
     """
+    if len(value) > TEXT_BYTES_MAX:
+        raise _bad(Name.ACK_TYPE, f"is {len(value)} bytes long; at most {TEXT_BYTES_MAX}")
     words = {word.strip() for word in text_of(Name.ACK_TYPE, value).split(",")}
     if unknown := sorted(words - {"none", *ACK_TYPES}):
         raise _bad(Name.ACK_TYPE, f"lists {unknown[0]!r:.100}; known: none, {', '.join(ACK_TYPES)}")

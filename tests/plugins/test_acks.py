@@ -169,3 +169,35 @@ def test_a_record_on_which_the_processor_raises_is_told_too(tmp_path, monkeypatc
     assert told_acks[3]["command_id"] == "x"
     assert driver.events["duplicate"] == 0
     assert driver.rejections == {"plugin_failed": 1}
+
+
+@pytest.mark.parametrize("too_long", ["client", "command_id", "ack_type"])
+def test_a_rejection_for_a_header_of_megabytes_is_told_in_few_bytes(driver, too_long):
+    """An ack with it would be one that Kafka does not take, and the worker would stop at the record for ever."""
+    headers = {"ack_type": "processed", "client": "c", "command_id": "x", "sequence": "1"}
+    headers[too_long] = headers[too_long] + "," * 9_000_000
+    driver.pipe_input("7", {"id": 7}, headers)
+    [record] = driver.pending_output("ack")
+    ack = json.loads(record.value)
+    assert (ack["status"], ack["sow_key"]) == ("failure", "7")
+    assert ack["reason"].startswith(
+        "too_large: its headers" if too_long == "client" else f"bad_header: header {too_long}"
+    )
+    assert len(record.key) + len(record.value) < 300
+
+
+def test_a_key_of_megabytes_is_rejected_and_told_without_it(driver):
+    """With what a worker adds, a record that just fits the input would fit no output."""
+    key = "k" * 9_000_000
+    driver.pipe_batch([(key, {"a": 1}, {"ack_type": "processed"}), (key, None, {"ack_type": "processed"})])
+    assert driver.pending_output("sow") == []
+    [record] = driver.pending_output("dlq")
+    assert told(record)["dlq_reason"] == "too_large"
+    assert acks(driver) == [
+        {
+            "ack_type": "processed",
+            "status": "failure",
+            "reason": "too_large: its key has 9000000 bytes; at most 65536",
+        },
+        {"ack_type": "processed", "status": "success"},
+    ]
