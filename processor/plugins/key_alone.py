@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def key_alone(codec: Codec, key: KeyFields, stored: Stored) -> tuple[bytes, Headers]:
     """A message with the key fields of a record, and the headers that it needs.
 
-    Where none of the body is a field, as in bytes under an explicit key, the message is empty.
+    Where none of the body is a field, as in bytes under an explicit key, or where the message type cannot write key
+    fields alone, the message is empty: the Kafka key says which record it was.
     """
     if not (codec.can_delta or key.pointers):
         return b"", []
@@ -22,4 +23,7 @@ def key_alone(codec: Codec, key: KeyFields, stored: Stored) -> tuple[bytes, Head
         fields = key.only(codec.decode_own(stored.value))
     except RecordRejected:
         fields = {}  # A record that its message type cannot read any more must not outlive its end.
-    return codec.encode_delta(fields) if codec.uses_headers else (codec.encode(fields), [])
+    try:
+        return codec.encode_delta(fields) if codec.uses_headers else (codec.encode(fields), [])
+    except TypeError:
+        return b"", []  # Nor one whose type cannot say so little: a message may have fields that it requires.

@@ -28,7 +28,13 @@ ENTRY_POINTS = {
         "nothing": "nothing",
         "unwritable": "unwritable",
     },
-    "sowstream.codecs": {"whole": "Whole", "bytes": "Bytes", "labelled": "Labelled", "fragile": "Fragile"},
+    "sowstream.codecs": {
+        "whole": "Whole",
+        "bytes": "Bytes",
+        "labelled": "Labelled",
+        "fragile": "Fragile",
+        "required": "Required",
+    },
 }
 
 
@@ -150,6 +156,18 @@ class Bytes(Codec):
     def encode(self, value):
         """As it is."""
         return value
+
+
+class Required(JsonCodec):
+    """JSON objects that cannot be written without a price, as protobuf's required fields."""
+
+    can_delta = False
+
+    def encode(self, value):
+        """Only whole."""
+        if "price" not in value:
+            raise TypeError("price is required")
+        return super().encode(value)
 
 
 class Labelled(JsonCodec):

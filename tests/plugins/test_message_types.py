@@ -23,6 +23,17 @@ def message_types(tmp_path, monkeypatch):
 class TestWholeMessages:
     """A type that cannot do deltas: a delta publish delivers the literal message, and so does the delta topic."""
 
+    def test_one_that_cannot_be_written_in_part_ends_with_an_empty_message(self):
+        """Deleted or expired: as a protobuf message with required fields. It must neither stay nor stop the worker."""
+        driver = merging(message_type="required", expiration="1s")
+        driver.pipe_batch([(key, {"id": int(key), "price": 1}, None) for key in "78"])
+        driver.pipe_input("7", None)
+        driver.advance_time(1000)
+        assert rejected(driver) == []
+        assert kinds(driver.pending_output("delta"))[2:] == [("7", "2", "delete"), ("8", "2", "expire")]
+        assert [record.value for record in driver.pending_output("delta")][2:] == [b"", b""]
+        assert [record.value for record in driver.pending_output("sow")][2:] == [None, None]
+
     @pytest.mark.parametrize("command", ["publish", "delta_publish"])
     def test_the_bytes_are_kept_as_they_came(self, command):
         """On SOW and delta, whatever the command; the second one replaces the first."""
