@@ -24,7 +24,7 @@ _HOSTILE_HEADERS: list[tuple[str, list[bytes | None]]] = [
     ("command", [*_WORDS, None]),
     ("allow-merge", [b"true", b"false", b"maybe", None]),
     ("remove", [b'["/a"]', b'["/a/x","/zz"]', b'["/id"]', b"[1]", b"{}", b'["a"]', b"[" * 5000, b"\xfe", None]),
-    ("expiration", [b"0", b"3600", b"1e9", b"-1", b"soon", b"1" * 400, b"nan", b"", None]),
+    ("expiration", [b"0", b"3600", b"0.05", b"0.001", b"1e9", b"-1", b"soon", b"1" * 400, b"nan", b"", None]),
     ("client", [b"a", b"b", b"c", b"\xff", b"", None]),
     ("sequence", [b"1", b"2", b"99999999999999999999", b"-1", b"x", b"", None]),
     ("correlation_id", [b"abc=", b"not base64!", b"A" * 5000, None]),
@@ -42,12 +42,12 @@ _HOSTILE_HEADERS: list[tuple[str, list[bytes | None]]] = [
 ]
 
 
-def commands(seed: int, count: int) -> Iterator[Command]:
-    """So many records, the same for the same seed."""
+def commands(seed: int, count: int, keys: int = KEYS) -> Iterator[Command]:
+    """So many records of so many keys, the same for the same seed."""
     rng = random.Random(seed)
     sequences = {b"feed-%d" % number: 0 for number in range(8)}
     for number in range(count):
-        key = rng.randrange(KEYS)
+        key = rng.randrange(keys)
         value: bytes | None = json.dumps(_body(rng, key, number), ensure_ascii=rng.random() < 0.5).encode(
             errors="replace"
         )
@@ -61,6 +61,8 @@ def commands(seed: int, count: int) -> Iterator[Command]:
             value = None
         elif kind < 0.78:
             value = _mutated(rng, value or b"")
+            if rng.random() < 0.1:
+                headers += _asked(rng, number)
         elif kind < 0.82:
             value = rng.randbytes(rng.randrange(200))
         elif kind < 0.83:
@@ -71,10 +73,20 @@ def commands(seed: int, count: int) -> Iterator[Command]:
             client = rng.choice(list(sequences))
             sequences[client] += rng.choice([-2, 0, 1, 1, 1])
             headers += [("client", client), ("sequence", b"%d" % max(0, sequences[client]))]
+            if rng.random() < 0.5:
+                headers += _asked(rng, number)
+            if rng.random() < 0.2:
+                value = None
         else:
             for name, values in rng.sample(_HOSTILE_HEADERS, rng.randrange(1, 4)):
                 headers.append((name, rng.choice(values)))
         yield _key(rng, key), value, headers
+
+
+def _asked(rng: random.Random, number: int) -> list[tuple[str, bytes | None]]:
+    """Acks, under a name that no other command has."""
+    types = rng.choice([b"persisted", b"processed, persisted", b"received,processed,completed,persisted", b"stats"])
+    return [("ack_type", types), ("command_id", b"cmd-%d" % number)]
 
 
 def _key(rng: random.Random, key: int) -> bytes | None:

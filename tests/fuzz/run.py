@@ -176,6 +176,7 @@ def _account(bootstrap: str, name: str, outcome: Outcome, counted: dict[str, int
         ("publish", ledger.take_input),
         ("delta", ledger.take_delta),
         ("dlq", ledger.take_dlq),
+        ("ack", ledger.take_ack),
         ("sow", ledger.take_sow),
     ):
         say(f"reading {name}.{role}")

@@ -1,0 +1,106 @@
+"""Accounts for the acks: every command that asked for some, under a name of its own, gets exactly those."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Message
+
+_TYPES = ("received", "processed", "completed", "persisted", "stats")
+_PREFIX = "cmd-"
+
+
+@dataclass
+class _Command:
+    """One input record that asked for acks."""
+
+    place: str
+    partition: int
+    types: Counter[str]
+    client: str
+    sequence: int | None
+    has_key: bool
+
+
+@dataclass
+class Asked:
+    """What was asked for, and what was told."""
+
+    wrong: list[str] = field(default_factory=list)
+    """What does not add up."""
+    _commands: dict[str, list[_Command]] = field(default_factory=lambda: defaultdict(list))
+    _told: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    _persisted: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Highest conflated ack of each client in each partition."""
+
+    def take_input(self, place: str, message: Message, headers: dict[str, str]) -> None:
+        """An input record; one that was sent again with its key has the name of the one without."""
+        name = headers.get("command_id", "")
+        if name.startswith(_PREFIX) and "ack_type" in headers:
+            types = Counter(
+                word for word in _TYPES if word in [part.strip() for part in headers["ack_type"].split(",")]
+            )
+            sequence = int(headers["sequence"]) if "sequence" in headers else None
+            command = _Command(
+                place, message.partition() or 0, types, headers.get("client", ""), sequence, message.key() is not None
+            )
+            self._commands[name].append(command)
+
+    def take_ack(self, message: Message) -> None:
+        """An ack."""
+        ack = json.loads(message.value() or b"")
+        if ack.get("command_id", "").startswith(_PREFIX):
+            self._told[ack["command_id"]].append(ack)
+        elif ack["ack_type"] == "persisted" and ack["status"] == "success" and ack.keys() >= {"client", "sequence"}:
+            lane = (message.partition() or 0, ack["client"])
+            self._persisted[lane] = max(ack["sequence"], self._persisted.get(lane, -1))
+
+    def close(self, rejected: dict[str, str], merged: set[str]) -> int:
+        """Everything was read: does it add up? How many commands had asked.
+
+        Args:
+            rejected: the reason by place of each input record in the dead-letter topic.
+            merged: the places of those that left a delta.
+        """
+        for name, commands in self._commands.items():
+            told = self._told.pop(name, [])
+            # One without a key that was sent again is answered where it came to.
+            answerable = [command for command in commands if command.has_key or command.place in rejected]
+            if len(answerable) != 1:
+                self.wrong.append(
+                    f"{name} should be answered once, not for {[command.place for command in answerable]}"
+                )
+                continue
+            problem = self._problem(answerable[0], told, rejected, merged)
+            if problem:
+                self.wrong.append(f"{answerable[0].place} asked as {name}: {problem}, was told {told}")
+        if self._told:
+            self.wrong.append(f"acks for {list(self._told)[:3]}, which asked for none")
+        return len(self._commands)
+
+    def _problem(
+        self, command: _Command, told: list[dict[str, Any]], rejected: dict[str, str], merged: set[str]
+    ) -> str | None:
+        kinds = Counter(ack["ack_type"] for ack in told)
+        missing, more = command.types - kinds, kinds - command.types
+        reason = rejected.get(command.place)
+        conflated = self._persisted.get((command.partition, command.client), -1)
+        if reason is None and command.sequence is not None:
+            if missing["persisted"] and conflated >= command.sequence:
+                del missing["persisted"]
+            elif command.place in merged and kinds["persisted"]:
+                return "a persisted ack that should be conflated"
+        if missing or more:
+            return f"{dict(missing)} are missing, {dict(more)} too many"
+        for ack in told:
+            status = (
+                "failure" if ack["ack_type"] == "stats" or (reason and ack["ack_type"] != "received") else "success"
+            )
+            if ack["status"] != status:
+                return f"{ack['ack_type']} should be a {status}"
+            if status == "failure" and ack["ack_type"] != "stats" and not ack["reason"].startswith(f"{reason}: "):
+                return f"the reason is {reason}"
+        return None

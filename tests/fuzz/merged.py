@@ -1,0 +1,75 @@
+"""What a command must make of a record: a naive fold with every digit, written without looking at `processor.merge`."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+
+class Input(NamedTuple):
+    """What of an input record is needed until the outputs have told its fate."""
+
+    value: bytes | None
+    headers: dict[str, str]
+    timestamp_ms: int
+
+
+def parse(data: bytes | None) -> Any:
+    """A message, with every digit of its numbers."""
+    return json.loads(data or b"", parse_float=Decimal)
+
+
+def expected(old: Any, given: Input) -> Any:
+    """The record after a command, by the default policies; None: there is none. The old one is not changed."""
+    flag = given.headers.get("allow-merge")
+    command = given.headers.get("command") or ("publish" if flag == "false" else "delta_publish")
+    if given.value is None or command == "sow_delete":
+        return None
+    new = parse(given.value)
+    if command == "delta_publish":
+        new = _merge(old, new)
+        if old is not None and "id" in old:
+            new["id"] = old["id"]
+    for pointer in json.loads(given.headers.get("remove", "[]")):
+        *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        holder = new
+        for name in path:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if isinstance(holder, dict):
+            holder.pop(last, None)
+    return new
+
+
+def same(one: Any, other: Any, *, as_written: bool) -> bool:
+    """Strict: 1, 1.0 and true are three values; the order of members is no difference.
+
+    Args:
+        one: a value.
+        other: another one.
+        as_written: whether 1.10 is another value than 1.1.
+    """
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(
+            same(value, other[name], as_written=as_written) for name, value in one.items()
+        )
+    if isinstance(one, list):
+        return len(one) == len(other) and all(
+            same(value, its, as_written=as_written) for value, its in zip(one, other, strict=True)
+        )
+    if isinstance(one, Decimal) and not as_written:
+        return one == other and one.is_signed() == other.is_signed()
+    return bool(one == other) and str(one) == str(other)
+
+
+def _merge(old: Any, delta: Any) -> Any:
+    if not isinstance(delta, dict):
+        return delta
+    new = dict(old) if isinstance(old, dict) else {}
+    for name, value in delta.items():
+        if value is not None:
+            merged = _merge(new.get(name), value)
+            new[name] = merged
+    return new
