@@ -7,6 +7,7 @@ Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_K
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from processor.errors import ConfigurationError
 
@@ -26,7 +27,10 @@ _EXPECTED = {
     "tuple_type": "expected a list, such as [/id]",
 }
 """What pydantic says in Python's words, in those of YAML."""
-_SECRET_WORDS = ("password", "secret", "token", "user.info", "sasl.jaas", "oauthbearer.config", "key.pem")
+_SECRET_WORDS = (
+    "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
+    "key.pem", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
+)  # fmt: skip
 
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
@@ -58,8 +62,10 @@ EXPLICIT_KEY: Final = ("explicit",)
 
 
 def _key(value: object) -> object:
-    """The one word that is no list of paths."""
-    return EXPLICIT_KEY if value == "explicit" else value
+    """The one word that is no list of paths; the environment says a list as JSON."""
+    if value == "explicit":
+        return EXPLICIT_KEY
+    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
 
 
 def _step(value: object) -> object:
@@ -131,7 +137,7 @@ class TopicConfig(Section):
     """What stands between the fields of `fix` and `nvfix`."""
     parts: tuple[str, ...] = ()
     """The message types of a composite's parts, in order."""
-    key: Annotated[tuple[str, ...], BeforeValidator(_key)] = ("/id",)
+    key: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_key)] = ("/id",)
     """JSON Pointers of the key fields: their values make the Kafka record key. `explicit`: the publisher gives it."""
     partitions: int = Field(default=4, ge=1, le=10_000)
     """Partitions of every topic of the family. It cannot change later: keys would move."""
@@ -346,20 +352,22 @@ class Config(BaseSettings):
 
 def hide_secret(name: str, value: str) -> str:
     """A property's value, or stars where its name says that it is secret; an address without its credentials."""
-    if any(word in name.lower() for word in _SECRET_WORDS):
-        return "****"
-    return _CREDENTIALS.sub("//****@", value)
+    return "****" if _is_secret(name) else _CREDENTIALS.sub("//****@", value)
 
 
-def _hide_secrets(tree: Any) -> Any:
-    """The same for every text in a tree: plug-ins have passwords too."""
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET_WORDS)
+
+
+def _hide_secrets(tree: Any, name: str = "") -> Any:
+    """The same for all that a tree holds: plug-ins have passwords too, and some are numbers, or lists of them."""
+    if isinstance(tree, dict):
+        return {inner: _hide_secrets(item, inner) for inner, item in tree.items()}
     if isinstance(tree, list):
-        return [_hide_secrets(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    return {
-        name: hide_secret(name, item) if isinstance(item, str) else _hide_secrets(item) for name, item in tree.items()
-    }
+        return [_hide_secrets(item, name) for item in tree]
+    if isinstance(tree, str):
+        return hide_secret(name, tree)
+    return tree if tree is None or isinstance(tree, bool) or not _is_secret(name) else "****"
 
 
 def unknown_name(noun: str, name: str, known: list[str]) -> str:

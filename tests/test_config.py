@@ -68,6 +68,20 @@ class TestSources:
         assert (config.topics["orders"].partitions, config.topics["orders"].key) == (9, ("/a",))
         assert config.kafka == {"bootstrap.servers": "environment:1", "client.id": "file"}
 
+    def test_a_preset_and_a_key_of_the_environment_are_as_those_of_the_file(self, tmp_path, monkeypatch):
+        """The one word `explicit` as it is, paths as JSON; what the file sets beats what the preset says."""
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PRESET", "um")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__KEY", "explicit")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__others__KEY", '["/a", "/b"]')
+        config = loaded(tmp_path, {"topics": {"orders": {"merge_depth": 3}}})
+        orders = config.topics["orders"]
+        assert (orders.key, orders.key_fields) == (("explicit",), ())
+        assert (orders.merge_depth, orders.null_policy, orders.default_command) == (3, "set", "publish")
+        assert config.topics["others"].key == ("/a", "/b")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__KEY", "[/a")
+        with pytest.raises(ConfigurationError, match=r"topics\.orders\.key: "):
+            load()
+
     def test_flags_beat_the_environment(self, tmp_path, monkeypatch):
         """And leave the rest of what they touch alone."""
         monkeypatch.setenv("SOWSTREAM_STATE_DIR", "/environment")
@@ -300,3 +314,18 @@ def test_secrets_are_hidden_wherever_they_stand():
     assert shown["kafka"]["sasl.password"] == "****"
     assert shown["processors"]["p"]["settings"]["url"] == "u"
     assert config.kafka["sasl.password"] == secret
+
+
+def test_secrets_that_are_no_texts_are_hidden_too():
+    """A number, each of a list, an address in a list; what says nothing stays."""
+    given = {"password": 12345, "api_keys": ["a", 7], "urls": ["http://u:p@h/"], "token": None, "passphrases": {"x": 1}}
+    config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": given}]}})
+    shown = config.shown()["topics"]["secrets"]
+    assert shown["enrich"][0]["settings"] == {
+        "password": "****",
+        "api_keys": ["****", "****"],
+        "urls": ["http://****@h/"],
+        "token": None,
+        "passphrases": {"x": 1},
+    }
+    assert shown["partitions"] == 4
