@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from processor.record import Value
 
 _PROGRESS_LINES = 1000
+_OF_BYTES = ("binary", "protobuf")  # Message types whose whole message may be bytes, which JSON has not.
 
 
 class PublishCommand(StrEnum):
@@ -62,11 +63,18 @@ def publish(
     topic_settings = publishable(tree, topic)
     chosen = command or PublishCommand(topic_settings.default_command)
     parse = _parser(topic_settings.message_type)
+    first = arguments.pop("sequence", None)
     with Client(client_name, tree) as client, _lines(file) as lines, _progress(file) as show:
         method = client.publish if chosen is PublishCommand.PUBLISH else client.delta_publish
         tally = Tally(show, wants_acks=wants_acks)
+
+        def send(number: int, line: bytes) -> Future[Ack] | None:
+            # By line: a file that is published again has the same numbers, and a second line is no duplicate.
+            sequence = None if first is None else first + number - 1
+            return method(topic, parse(line), key, ack=ack, sequence=sequence, **arguments)
+
         try:
-            _send_all(lambda line: method(topic, parse(line), key, ack=ack, **arguments), lines, tally, show)
+            _send_all(send, lines, tally, show)
             client.flush(timeout)
         finally:
             tell(tally.summary(topic))
@@ -74,7 +82,7 @@ def publish(
         raise typer.Exit(1)
 
 
-def _send_all(send: Callable[[bytes], Future[Ack] | None], lines: BinaryIO, tally: Tally, show: Show) -> None:
+def _send_all(send: Callable[[int, bytes], Future[Ack] | None], lines: BinaryIO, tally: Tally, show: Show) -> None:
     """Send every line."""
     from processor.errors import RecordRejected  # noqa: PLC0415
 
@@ -87,7 +95,7 @@ def _send_all(send: Callable[[bytes], Future[Ack] | None], lines: BinaryIO, tall
         if not (message := line.strip()):
             continue
         try:
-            future = send(message)
+            future = send(number, message)
         except RecordRejected as error:
             tally.refuse(number, error)
         else:
@@ -103,7 +111,24 @@ def _parser(message_type: str) -> Callable[[bytes], Value]:
         return lambda line: line
     from processor.codec import load_codec  # noqa: PLC0415
 
-    return load_codec("json").decode
+    decode = load_codec("json").decode
+    if message_type in _OF_BYTES:
+        return lambda line: _as_bytes(decode(line))
+    return decode
+
+
+def _as_bytes(value: Value) -> Value:
+    """A text is the Base64 that `sow` and `subscribe` show."""
+    if not isinstance(value, str):
+        return value
+    import base64  # noqa: PLC0415
+
+    from processor.errors import RecordRejected  # noqa: PLC0415
+
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError as error:
+        raise RecordRejected("undecodable", f"not Base64, which stands for bytes here: {error}") from None
 
 
 def _arguments(given: list[str]) -> tuple[str, dict[str, Any]]:

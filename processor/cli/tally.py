@@ -28,7 +28,7 @@ class Tally:
         """Lines that were handed over."""
         self.acknowledged = 0
         """Lines whose last ack came."""
-        self._refused = self._rejected = 0
+        self._refused = self._rejected = self._duplicates = 0
         self._show = show
         self._wants_acks = wants_acks
         self._lock = threading.Lock()
@@ -52,6 +52,7 @@ class Tally:
         with self._lock:
             if error is None:
                 self.acknowledged += 1
+                self._duplicates += done.result().reason == "duplicate"
                 if self.acknowledged % _SHOWN_EVERY == 0:
                     self._show(0, self.acknowledged)
             elif not isinstance(error, AcksMissing):  # Those are told all at once, by who waited for them.
@@ -63,6 +64,8 @@ class Tally:
         """All of it in one sentence."""
         with self._lock:
             acknowledged = f", {self.acknowledged} acknowledged" if self._wants_acks else ""
+            if self._duplicates:
+                acknowledged += f" ({self._duplicates} as duplicates)"
             rejected = f", {self._rejected} rejected" if self._rejected else ""
             refused = f", {self._refused} lines refused" if self._refused else ""
             return f"{self.sent} records sent to {topic}{acknowledged}{rejected}{refused}."

@@ -7,6 +7,7 @@ import yaml
 from processor.config import load
 from processor.kafka.admin import Admin
 from processor.kafka.publisher import Publisher
+from processor.record import Record
 from processor.topics import TopicSpec
 from tests.cli.conftest import Cli
 
@@ -24,6 +25,17 @@ def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **hea
     data = None if value is None else json.dumps(value).encode()
     publisher.send(topic, key.encode(), data, [(name, text.encode()) for name, text in headers.items()])
     publisher.flush(10)
+
+
+def published(cli: Cli, topic: str) -> list[Record]:
+    """Everything on an input topic of two partitions."""
+    config = load(cli.settings)
+    from processor.client.cut import Cut
+
+    cut = Cut(config.kafka, Admin(config.kafka), topic=f"{topic}.publish", partitions=range(2), group="test")
+    found = [record for batch in cut.before() for record in batch]
+    cut.close()
+    return found
 
 
 def test_topics_are_created_once_and_checked(cli: Cli, unique: str):
@@ -100,6 +112,28 @@ def test_lines_are_json_on_every_topic(cli: Cli, unique: str):
     assert found.key == b"1"
     assert codec_of(config, unique).decode(found.value or b"") == {"id": 1, "n": [None, 1.5]}
     assert found.headers == [("expiration", b"5"), ("client", b"feed"), ("sequence", b"3")]
+
+
+def test_each_line_has_a_number_of_its_own(cli: Cli, unique: str):
+    """`sequence` is the first line's, the others count on by line: no line is taken for a duplicate of another."""
+    cli("topics", "apply")
+    headers = ("--header", "client=feed", "--header", "sequence=3", "--key", "k")
+    assert cli("publish", unique, *headers, given='{"n":1}\n\n{"n":2}\n').returncode == 0
+    sent = published(cli, unique)
+    assert [dict(record.headers or ())["sequence"] for record in sent] == [b"3", b"5"]
+
+
+def test_a_line_of_bytes_is_base64(cli: Cli, unique: str):
+    """On a topic of bytes a line is the text that `sow` shows; what is no Base64 is told and left out."""
+    tree = yaml.safe_load(cli.settings.read_text())
+    tree["topics"][unique] |= {"message_type": "binary", "key": "explicit"}
+    cli.settings.write_text(yaml.safe_dump(tree))
+    cli("topics", "apply")
+    done = cli("publish", unique, "--key", "k", given='"AP9h"\n"a!"\n{"n":1}\n')
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stderr.splitlines()[:-1]] == ["line 2", "line 3"]
+    assert "not Base64" in done.stderr
+    assert [record.value for record in published(cli, unique)] == [b"\x00\xffa"]
 
 
 def test_the_state_of_the_world_is_printed(cli: Cli, unique: str):
