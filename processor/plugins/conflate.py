@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import (
     Context,
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pydantic import BaseModel
+
+
+_DIGITS_MAX: Final = 19
+_NUMBER_END: Final = 2**63
+_TEXT_BYTES_MAX: Final = 2**16 - 1
 
 
 @dataclass(slots=True)
@@ -119,13 +124,14 @@ class Conflate(Processor):
             raise RecordRejected("not_an_object", "a SOW record is an object")
         expires_at_ms = _expires_at_ms(record)
         pending = self._pending.get(key)
+        # First what may be refused: nothing half made waits to be delivered.
+        delivered = None if old is None or pending is not None else self._body(old.value)
+        before = delivered if pending is None else pending.body
+        change = diff(before, body) if body is not None and before is not None and self._can_delta else None
         if pending is None:
             pending = self._pending[key] = _Pending(record, self._context.now_ms + self._interval_ms, record)
-            before = None if old is None else self._body(old.value)
-        else:
-            before = pending.body
-        if body is not None and before is not None and self._can_delta:
-            touch(pending.touched, diff(before, body))
+        if change is not None:
+            touch(pending.touched, change)
         pending.last, pending.version, pending.body, pending.expires_at_ms = record, version, body, expires_at_ms
         pending.count += 1
 
@@ -159,7 +165,7 @@ class Conflate(Processor):
                     # The updates were small enough one by one, together they are not.
                     context.reject(pending.last, error.reason, error.detail)
                     continue
-                correlation_id = dict(pending.last.headers or ()).get(Name.CORRELATION_ID) or b""
+                correlation_id = _correlation_id(pending.last)
                 expires_at_ms = pending.expires_at_ms
                 changes[key] = Stored(pending.version, data, expires_at_ms, pending.last.offset, correlation_id)
                 if expires_at_ms:
@@ -198,7 +204,7 @@ class Conflate(Processor):
             headers.append((Name.CONFLATED, b"%d" % pending.count))
         headers.append((Name.FIRST_TIMESTAMP, b"%d" % pending.first.timestamp_ms))
         headers.append((Name.SOURCE, self._source + b"%d" % pending.last.offset))
-        if correlation_id := last.get(Name.CORRELATION_ID):
+        if correlation_id := _correlation_id(pending.last):
             headers.append((Name.CORRELATION_ID, correlation_id))
         headers += [header for header in pending.last.headers or () if header[0] not in OUR_HEADERS]
         return headers
@@ -218,14 +224,25 @@ def _base(old: Stored | None, pending: _Pending) -> Headers:
 def _version(record: Record) -> int:
     """The version a SOW record carries."""
     text = dict(record.headers or ()).get(Name.VERSION)
-    if text is None or not text.isdigit():
-        raise RecordRejected("bad_header", f"a SOW record carries its version; this one says {text!r}")
+    if text is None or not _is_number(text):
+        raise RecordRejected("bad_header", f"a SOW record carries its version; this one says {text!r:.100}")
     return int(text)
 
 
 def _expires_at_ms(record: Record) -> int:
     """When the record that a SOW record carries expires; 0 is never."""
     text = dict(record.headers or ()).get(Name.EXPIRES_AT) or b"0"
-    if not text.isdigit():
+    if not _is_number(text):
         raise RecordRejected("bad_header", f"header {Name.EXPIRES_AT} of a SOW record is {text!r:.100}, no time")
     return int(text)
+
+
+def _correlation_id(record: Record) -> bytes:
+    """The one that a SOW record carries; one that no store holds is left out."""
+    text = dict(record.headers or ()).get(Name.CORRELATION_ID) or b""
+    return text if len(text) <= _TEXT_BYTES_MAX else b""
+
+
+def _is_number(text: bytes) -> bool:
+    """Whether it is one that a store holds: of 63 bits."""
+    return text.isdigit() and len(text) <= _DIGITS_MAX and int(text) < _NUMBER_END

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from processor.record import Name, Record, Stored
+
+_NUMBER_END: Final = 2**63
+_TEXT_BYTES_MAX: Final = 2**16 - 1
 
 
 def stored_from(record: Record) -> Stored | None:
@@ -23,4 +28,6 @@ def stored_from(record: Record) -> Stored | None:
             source_offset = int((text or b"").rpartition(b"/")[2])
         elif name == Name.CORRELATION_ID:
             correlation_id = text or b""
+    if max(version, expires_at_ms, source_offset) >= _NUMBER_END or len(correlation_id) > _TEXT_BYTES_MAX:
+        raise ValueError("a header of it is larger than a worker writes")
     return Stored(version, record.value, expires_at_ms, source_offset, correlation_id)

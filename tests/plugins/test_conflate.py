@@ -4,6 +4,7 @@ import pytest
 
 from processor.config import ConflatedConfig, TopicConfig
 from processor.plugins.conflate import Conflate
+from processor.state.layout import encode_record
 from processor.testing import ProcessorTestDriver
 from tests.endtoend.oracle import last_per_key, replay
 from tests.plugins.reading import bodies, seen, told
@@ -268,7 +269,7 @@ class TestMetadata:
         assert (sow.value, delta.value) == (None, b'{"id":7}')
         assert told(sow)["kind"] == told(delta)["kind"] == "expire"
 
-    @pytest.mark.parametrize("text", ["x", "-1", "1.5"])
+    @pytest.mark.parametrize("text", ["x", "-1", "1.5", "9223372036854775808", "9" * 5000])
     def test_an_end_that_is_no_time_is_rejected(self, orders, text):
         """No worker wrote it."""
         orders.update("7", {"id": 7}, expires_at=text)
@@ -288,6 +289,8 @@ class TestBadInput:
             ("7", {"id": 7}, {"version": "one"}, "bad_header"),
             ("7", {"id": 7}, {"version": b"\xff"}, "bad_header"),
             ("7", None, {"version": "-1"}, "bad_header"),
+            ("7", {"id": 7}, {"version": "9223372036854775808"}, "bad_header"),
+            ("7", {"id": 7}, {"version": "9" * 5000}, "bad_header"),
         ],
     )
     def test_a_record_that_is_none_of_a_sow_topic_is_rejected(self, orders, key, value, headers, reason):
@@ -299,6 +302,29 @@ class TestBadInput:
         orders.driver.advance_time(INTERVAL_MS)
         assert delivered(orders) == [{"id": 7, "n": 1}]
         assert orders.driver.committed_offset == 2
+
+    def test_the_first_update_of_an_interval_that_is_rejected_begins_none(self, orders):
+        """As one that loses so much that nobody could be told: the record stays delivered as it was."""
+        long = "x" * 100_000
+        settle(orders, "7", {"id": 7, long: {str(n): n for n in range(50)}})
+        orders.update("7", {"id": 7, long: {}})
+        assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == ["too_large"]
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == []
+        orders.update("7", {"id": 7, long: {str(n): n for n in range(50)}, "n": 1})
+        orders.driver.advance_time(INTERVAL_MS)
+        assert [body["n"] for body in delivered(orders)] == [1]
+
+    def test_a_correlation_id_that_no_store_holds_is_left_out(self, orders):
+        """The largest one fits."""
+        for n, size in enumerate((65_535, 65_536)):
+            orders.update("7", {"id": 7, "n": n}, correlation_id="x" * size)
+            orders.driver.advance_time(INTERVAL_MS)
+        records = orders.driver.pending_output("sow")
+        assert [len(told(record).get("correlation_id", "")) for record in records] == [65_535, 0]
+        orders.driver.commit()
+        [stored] = orders.driver.state.get_many([b"7"]).values()
+        assert encode_record(stored)
 
     def test_a_publishers_header_that_is_no_text_does_not_keep_a_record_back(self, orders):
         """It travels on, whatever its name."""
