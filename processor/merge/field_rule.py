@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Final, cast
 
 from processor.config import unknown_name
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import Rule
 from processor.merge.pointer import names
@@ -40,6 +40,7 @@ class FieldRule:
         Raises:
             RecordRejected: `schema_mismatch` or whatever the rule says, with the path; `plugin_failed` if it raises
                 anything else.
+            Stop: the rule orders it, as where something that it asks does not answer.
         """
         for name in self._parents:
             delta = delta.get(name)
@@ -60,6 +61,8 @@ class FieldRule:
                 value = self._begin(new)
             else:
                 return
+        except Stop:
+            raise
         except RecordRejected as error:
             raise RecordRejected(error.reason, f"{self._pointer}, merge rule {self._name}: {error.detail}") from None
         except Exception as error:

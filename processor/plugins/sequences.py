@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from processor.api import Marks
     from processor.plugins.request import Request
+
+
+_PARTITION_DIGITS_MAX: Final = 5
 
 
 class Sequences:
@@ -53,4 +56,6 @@ class Sequences:
         """A mark's name: `sequence/<partition where it came in, if not here>/<client>`."""
         source = request.source
         came_in = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
+        if not came_in.isdigit() or len(came_in) > _PARTITION_DIGITS_MAX:
+            came_in = b""  # No worker wrote that; a name may not grow by it.
         return b"sequence/%b/%b" % (came_in, request.client)

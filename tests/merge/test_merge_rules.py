@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import MergePolicy, compile_rules, field_rule, insert, merge, rule_names
 
 BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
@@ -198,6 +198,11 @@ def constant(old, new):
     return CONSTANT
 
 
+def halt(old, new):
+    """A rule that cannot go on."""
+    raise Stop("the price list does not answer")
+
+
 NO_FUNCTION = 5
 
 
@@ -230,6 +235,12 @@ def test_a_plug_in_that_fails_rejects_the_delta(plug_in):
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(RecordRejected, match="schema_mismatch: /o/v, merge rule refuse: not today"):
         meet("refuse", 1, 2)
+
+
+def test_a_plug_in_that_orders_to_stop_is_obeyed(plug_in):
+    """Its order is not the fault of the record."""
+    with pytest.raises(Stop, match="the price list does not answer"):
+        meet("halt", 1, 2)
 
 
 def test_a_plug_in_that_changes_the_old_value_changes_a_copy(plug_in):

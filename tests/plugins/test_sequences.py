@@ -138,3 +138,15 @@ def test_a_number_needs_a_client(headers):
     driver = merging()
     driver.pipe_input("7", {"id": 7}, headers)
     assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
+
+
+@pytest.mark.parametrize(
+    "source", ["orders.publish/x/1", "orders.publish/" + "1" * 1000 + "/1", "orders.publish/", "x/1/1"]
+)
+def test_a_source_that_no_worker_wrote_makes_no_mark_of_its_own(source):
+    """A publisher may send anything under that name; its number counts as one that came in here."""
+    driver = merging()
+    driver.pipe_batch([numbered(5, source=source), numbered(5)])
+    assert taken(driver) == [5]
+    driver.commit()
+    assert [record.key for record in driver.read_output("mark")] == [b"sequence//desk"]
