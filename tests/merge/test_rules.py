@@ -93,6 +93,14 @@ def test_rule_6_null_is_ignored_by_default():
     assert change.delta == {"o": {"y": 2}, "n": {"q": [None]}}
 
 
+@pytest.mark.parametrize("nulls", ["ignore", "remove"])
+@pytest.mark.parametrize("old", [{}, {"a": 1}, {"a": {}}], ids=str)
+def test_rule_6_nulls_below_the_levels_that_merge_are_values(nulls, old):
+    """Wherever the objects come to: as a new field, in the place of a scalar, or into an object."""
+    delta = {"a": {"gone": None, "kept": {"n": None}}}
+    assert merge(old, delta, MergePolicy(nulls, merge_depth=2)).record == {"a": {"kept": {"n": None}}}
+
+
 def test_rule_6_null_is_a_value_under_set():
     """Under `set` a null is stored, once: storing it again changes nothing."""
     delta = {"a": None, "o": {"x": None}, "n": {"p": None}}

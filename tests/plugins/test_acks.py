@@ -119,6 +119,14 @@ def test_persisted_successes_are_conflated(driver):
     ]
 
 
+def test_a_conflated_ack_is_told_once(driver):
+    """The next batch has nothing of the one before."""
+    driver.pipe_input("7", {"id": 7}, {"client": "desk", "sequence": "1", "ack_type": "persisted"})
+    driver.pipe_input("7", {"id": 7}, {"client": "other", "sequence": "1", "ack_type": "persisted"})
+    driver.pipe_input("7", {"id": 7})
+    assert [(ack["client"], ack["sequence"]) for ack in acks(driver)] == [("desk", 1), ("other", 1)]
+
+
 def test_a_dead_letter_sent_again_lowers_no_conflated_ack(driver):
     """Its number is behind that of others of its batch."""
     asked = {"client": "desk", "ack_type": "persisted"}

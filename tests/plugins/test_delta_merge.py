@@ -74,6 +74,14 @@ class TestCommands:
         assert sow.headers == [("version", b"2")]
         assert told(delta) == {"version": "2", "removed": '["/o/y", "/a"]'}
 
+    def test_a_null_key_field_is_missing_in_a_delta_only(self, driver):
+        """Where nulls are ignored; a publish would store it, and it is no key."""
+        driver.pipe_batch([("7", {"id": None, "a": 2}, None), ("7", {"id": None, "a": 3}, PUBLISH)])
+        [sow], _ = news(driver)
+        assert bodies([sow]) == [{"id": 7, "a": 2, "o": {"x": 1, "y": 2}}]
+        [letter] = driver.pending_output("dlq")
+        assert told(letter)["dlq_reason"] == "missing_key"
+
     @pytest.mark.parametrize("value", [None, {"id": 7}, b"not even JSON"], ids=["none", "its key", "garbage"])
     def test_sow_delete_removes(self, driver, value):
         """A tombstone, and the key fields on the delta topic, with the next version; a body does not matter."""
@@ -100,6 +108,19 @@ class TestCommands:
         driver.commit()
         assert driver.events == {"delete_of_nothing": 1}
         assert driver.committed_offset == 2
+
+    @pytest.mark.parametrize("by_clock", [False, True], ids=["delete", "expire"])
+    def test_a_record_that_cannot_be_read_any_more_can_end(self, by_clock):
+        """Its delta has no key fields; the Kafka key says which it was."""
+        driver = merging()
+        driver.state.put_many({b"7": Stored(3, b"{", driver.now_ms + 1000 if by_clock else 0)})
+        if by_clock:
+            driver.advance_time(1000)
+        else:
+            driver.pipe_input("7", None)
+        [sow], [delta] = news(driver)
+        assert (sow.key, sow.value, delta.key, delta.value) == (b"7", None, b"7", b"{}")
+        assert told(delta) == {"version": "4", "kind": "expire" if by_clock else "delete"}
 
     def test_the_topic_says_what_a_record_without_command_is(self):
         """`default_command: publish`: fields left out are gone; a header beats it."""
@@ -142,6 +163,13 @@ class TestHeaders:
         driver.pipe_input("7", {}, {"remove": '["/a"]'})
         [_], [delta] = news(driver)
         assert (delta.value, told(delta)) == (b'{"id":7}', {"version": "2", "removed": '["/a"]'})
+
+    def test_versions_count_on_and_on(self, driver):
+        """Past the number up to which their headers are kept ready."""
+        driver.pipe_batch([("7", b"{}", None)] * 5000)
+        sow, delta = news(driver, 5000)
+        for records in (sow, delta):
+            assert [told(record)["version"] for record in records] == [str(n) for n in range(2, 5002)]
 
     def test_versions_count_from_one_again_after_a_delete(self, driver):
         """The record that comes back is another one: an insert."""
@@ -254,6 +282,21 @@ def test_a_bad_record_is_rejected_and_changes_nothing(key, value, headers, reaso
     assert rejected.headers[-1] == ("source", b"orders.publish/0/2")
     assert driver.rejections == {reason: 1}
     assert driver.read_output("publish") == []
+
+
+def test_a_record_of_just_the_size_that_is_allowed_is_merged():
+    """Of the message and of the record that it makes; one byte more is too large."""
+    driver = merging(max_record_bytes=20)
+    driver.pipe_batch([
+        ("7", b'{"id":7,"a":"12345"}', None), ("7", b'{"id":7,"a":"123456"}', None), ("8", b'{"id":8,"a":"123"}', None),
+        ("8", b'{"b":1}', None), ("9", b'{"id":9,"a":1}', None), ("9", b'{"b":2}', None),
+    ])  # fmt: skip
+    assert [record.value for record in driver.pending_output("sow")] == [
+        b'{"id":7,"a":"12345"}', b'{"id":8,"a":"123"}', b'{"id":9,"a":1}', b'{"id":9,"a":1,"b":2}',
+    ]  # fmt: skip
+    assert [told(letter)["dlq_detail"].split(";")[0] for letter in driver.pending_output("dlq")] == [
+        "21 bytes", "merged: 24 bytes",
+    ]  # fmt: skip
 
 
 def test_what_is_not_committed_is_not_seen():

@@ -72,6 +72,13 @@ def test_the_header_beats_the_topic_and_nought_is_never(topic, headers, ttl_ms):
     assert ends == (None if ttl_ms is None else str(driver.now_ms + ttl_ms))
 
 
+def test_a_life_shorter_than_a_clock_can_tell_is_not_for_ever():
+    """A tenth of a millisecond is one, by the topic's setting as by the header."""
+    driver = merging(expiration=0.0001)
+    driver.pipe_batch([("7", {"id": 7}, None), ("8", {"id": 8}, {"expiration": "0.0001"})])
+    assert [told(record)["expires_at"] for record in driver.pending_output("sow")] == [str(driver.now_ms + 1)] * 2
+
+
 def test_an_update_without_header_goes_by_the_topic_again():
     """A header counts for its own command; without a setting of the topic the record lives for ever from then on."""
     driver = merging()
