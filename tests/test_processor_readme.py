@@ -2,10 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import REGISTRY
 
 import processor.runtime.metrics
+from processor.cli.plugins import GROUPS
 from processor.record import Name
 
 PROCESSOR = Path(__file__).parent.parent / "processor"
@@ -32,6 +34,30 @@ def test_every_metric_is_told_with_its_labels():
             suffix = "_total" if collector._type == "counter" else ""
             ours[name + suffix] = ",".join(collector._labelnames)
     assert dict(re.findall(r"`(sowstream_\w+)\{([\w,]+)\}`", first_column("What can be watched"))) == ours
+
+
+def test_every_event_is_told():
+    """The table has the events that our processors count, and no others."""
+    code = "".join(path.read_text(encoding="utf-8") for path in (PROCESSOR / "plugins").glob("*.py"))
+    told = set(re.findall(r"^\| `(\w+)` \|", section("What can be watched"), re.MULTILINE))
+    assert told == set(re.findall(r'context\.count\("(\w+)"', code))
+
+
+def test_every_kind_of_plug_in_is_told():
+    """The groups that the command lists are the ones an author is told of."""
+    assert set(re.findall(r"sowstream\.(\w+)[`\"]", section("Writing a processor"))) == {
+        group.removeprefix("sowstream.") for group in GROUPS
+    }
+
+
+def test_the_example_steps_run():
+    """What an author would copy does what it says."""
+    [code] = re.findall(r"```python\n(from processor.api import RecordRejected.*?)```", TEXT, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert found["upper"]()({"symbol": "ibm"}) == {"symbol": "IBM"}
+    assert found["stamp"](by=2)({"id": 1}, {"id": 1, "seen": 2}) == {"id": 1, "seen": 4}
+    assert found["longest"]("ab", "c") == "ab"
 
 
 def test_every_header_is_told():

@@ -10,7 +10,6 @@ GROUPS = (
     "sowstream.preprocessors",
     "sowstream.enrichers",
     "sowstream.merge_rules",
-    "sowstream.functions",
 )
 
 
