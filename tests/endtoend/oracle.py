@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Seen(NamedTuple):
@@ -55,8 +58,8 @@ def last_per_key(records: list[Seen]) -> dict[str, Any]:
     return world
 
 
-def replay(records: list[Seen]) -> dict[str, Any]:
-    """The state of the world that a delta topic adds up to; its versions are checked on the way."""
+def replay(records: list[Seen], parse: Callable[[Seen], Any] | None = None) -> dict[str, Any]:
+    """The state of the world that a delta topic adds up to; its versions are checked on the way. `parse`: not JSON."""
     world: dict[str, Any] = {}
     versions: dict[str, int] = {}
     for record in records:
@@ -70,7 +73,8 @@ def replay(records: list[Seen]) -> dict[str, Any]:
             continue
         versions[key] = version
         assert record.value is not None
-        world[key] = _apply(world.get(key, {}), json.loads(record.value))
+        delta = json.loads(record.value) if parse is None else parse(record)
+        world[key] = _apply(world.get(key, {}), delta)
         for pointer in json.loads(headers.get("removed", "[]")):
             _remove(world[key], pointer)
     return world

@@ -22,17 +22,27 @@ from processor.runtime.pipeline import specs
 from tests.endtoend.oracle import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 PATIENCE_S = 60.0
 
 
 class World:
-    """A configured family, `name`, with a conflated copy, `conflated`."""
+    """A configured family, `name`, with a conflated copy, `conflated`; `others` are more topics of the same workers."""
 
-    def __init__(self, bootstrap: str, directory: Path, name: str, *, interval: str = "500ms", **topic: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        name: str,
+        *,
+        interval: str = "500ms",
+        others: Mapping[str, Any] | None = None,
+        **topic: Any,
+    ) -> None:
         self.bootstrap = bootstrap
         self.name = name
+        self.names = [name, *(others or ())]
         self.conflated = f"{name}_slow"
         self.directory = directory
         self.file = directory / "sowstream.yaml"
@@ -41,7 +51,7 @@ class World:
             "application_id": f"app-{name}",
             "kafka": {"bootstrap.servers": bootstrap},
             "state_dir": str(directory / "state"),
-            "topics": {name: {"key": ["/id"], "partitions": 4, **topic}},
+            "topics": {name: {"key": ["/id"], "partitions": 4, **topic}, **(others or {})},
             "conflated": {self.conflated: {"underlying": name, "interval": interval}},
             # A dead worker is to be noticed within a test.
             "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5},
@@ -64,7 +74,7 @@ class World:
         self, command: str = "worker", name: str | None = None, *, crash: tuple[str, int] | None = None
     ) -> Worker:
         """Start a worker process; `crash` names a point of `crashing_worker`, and at which time it comes by."""
-        worker = Worker(self, command, name or self.name, crash)
+        worker = Worker(self, command, self.names if name is None else [name], crash)
         self.workers.append(worker)
         return worker
 
@@ -130,7 +140,7 @@ def _markers(topic: str) -> int:
 class Worker:
     """A worker in a process of its own."""
 
-    def __init__(self, world: World, command: str, name: str, crash: tuple[str, int] | None) -> None:
+    def __init__(self, world: World, command: str, names: list[str], crash: tuple[str, int] | None) -> None:
         self.file = world.directory / f"{command}-{len(world.workers)}.log"
         self.is_expected_to_end = crash is not None
         program = ["processor.cli.main"]
@@ -138,7 +148,7 @@ class Worker:
             program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *program, command, name, "-c", str(world.file)],
+                [sys.executable, "-m", *program, command, *names, "-c", str(world.file)],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"NO_COLOR": "1"},
