@@ -171,3 +171,36 @@ def test_where_the_schema_came_from_does_not_travel_on(world):
         assert "__value_schema_id" not in names
         assert "trace" in names
     driver.close()
+
+
+def test_a_bad_schema_costs_its_record_only(world):
+    """One that the registry lacks, and one that no record of the topic can be read with; the neighbours are merged."""
+    driver = driver_of(world)
+    other = record(("id", "long"), ("qty", "string"), name="Other")
+    driver.pipe_batch([
+        ("7", {"id": 7, "qty": 1}, {"command": "publish"}),
+        ("7", b"\0" + (987_654).to_bytes(4, "big") + b"\x0e", None),
+        ("7", world.framed(other, {"id": 7, "qty": "many"}), None),
+        ("7", world.framed(record(("id", "long"), ("qty", "int"), name="Part"), {"id": 7, "qty": 3}), None),
+    ])  # fmt: skip
+    driver.commit()
+    letters = [(header_text(letter.headers, "dlq_reason"), letter.offset) for letter in driver.read_output("dlq")]
+    assert letters == [("schema_not_found", 0), ("schema_mismatch", 1)]
+    assert [driver._codec.decode(sow.value)["qty"] for sow in driver.read_output("sow")] == [1, 3]
+    driver.close()
+
+
+def test_what_is_removed_comes_back_as_its_default(world):
+    """Header `remove` and a full publish alike: an Avro record has all its fields, so the delta tells the default."""
+    driver = driver_of(world)
+    driver.pipe_batch([
+        ("7", {"id": 7, "qty": 5, "tags": ["x"], "marks": {"a": 1, "b": 2}}, {"command": "publish"}),
+        ("7", world.framed(record(("id", "long"), name="Key"), {"id": 7}), {"remove": '["/qty","/marks/a","/tags"]'}),
+    ])  # fmt: skip
+    driver.commit()
+    codec = driver._codec
+    delta, value = driver.read_output("delta")[-1], codec.decode(driver.read_output("sow")[-1].value)
+    assert (value["qty"], value["tags"], value["marks"]) == (1, [], {"b": 2})
+    assert codec.decode_command(delta.value, delta.headers, is_delta=True) == {"id": 7, "qty": 1, "tags": []}
+    assert json.loads(header_text(delta.headers, "removed")) == ["/marks/a"]
+    driver.close()
