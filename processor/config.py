@@ -161,8 +161,9 @@ class TopicConfig(Section):
     """Say on SOW and delta records which input record they came from, as header `source`."""
     max_depth: int = Field(default=128, ge=1, le=254)
     """Deepest nesting accepted."""
-    max_record_bytes: int = Field(default=1_048_576, ge=1)
-    """Largest input and largest merged record; larger ones are rejected as `too_large`."""
+    max_record_bytes: int = Field(default=1_048_576, ge=1, le=10_485_760)
+    """Largest input and largest merged record; larger ones are rejected as `too_large`. With the longest headers beside
+    it, a record of 10 MiB is what the topics take."""
     dlq_max_ratio: float = Field(default=0.9, ge=0, le=1)
     """The worker stops when more than this part of a window's records of a partition was rejected; 1: never."""
     dlq_window_records: int = Field(default=1000, ge=1)

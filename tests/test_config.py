@@ -4,8 +4,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from processor.config import Config, load
+from processor.config import Config, TopicConfig, load
 from processor.errors import ConfigurationError
+from processor.plugins.removed import REMOVED_BYTES_MAX
+from processor.plugins.request import KEY_BYTES_MAX, PASSED_BYTES_MAX
+from processor.topics import MESSAGE_MAX_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -202,6 +205,14 @@ class TestErrors:
     def test_no_value_is_repeated(self, tmp_path):
         """What is wrong with a password need not be in a log."""
         assert "hunter2" not in refused(tmp_path, {"kafka": {"sasl.password": ["hunter2"]}, "topics": "hunter2"})
+
+
+def test_the_largest_record_fits_its_topics_with_the_longest_headers(tmp_path):
+    """Or Kafka would refuse one that was accepted, and the worker stop at it again and again."""
+    largest = TopicConfig(max_record_bytes=10_485_760).max_record_bytes
+    assert largest + PASSED_BYTES_MAX + REMOVED_BYTES_MAX + KEY_BYTES_MAX + 16 * 1024 < MESSAGE_MAX_BYTES
+    said = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
+    assert "topics.orders.max_record_bytes: Input should be less than or equal to 10485760" in said
 
 
 class TestIntervals:
