@@ -87,6 +87,9 @@ class GroupConsumer:
 
     def lag(self, partition: int, offset: int) -> int:
         """How many offsets an input position is behind the end, as far as is known without asking."""
+        if partition in self.ended:
+            # The end may lie behind a transaction's marker, which no position steps over before the next record comes.
+            return 0
         _, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
         return max(0, end - offset)
 

@@ -100,3 +100,15 @@ def test_an_end_is_told_again_to_whoever_begins_again(member):
         member.consumer.pause(0)
         member.consumer.pause(1)
         assert member.consumer.ended == set()
+
+
+def test_a_transactions_marker_is_nothing_to_wait_for(member: Member):
+    """Who has every record has no lag, also where the last offset is a marker and no record."""
+    member.send(0, b"d", transaction=True)
+    member.consumer.begin(0, 0)
+    member.wait(lambda: 0 in member.consumer.ended)
+    assert member.read == [b"a", b"b", b"c", b"d"]
+    assert member.consumer.lag(0, 4) == 0
+    member.send(0, b"e")
+    member.wait(lambda: b"e" in member.read and 0 not in member.consumer.ended)
+    assert member.consumer.lag(0, 3) > 0
