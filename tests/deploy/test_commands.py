@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 import yaml
 
 from processor.cli.main import app
+from processor.topics import Role
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "sowstream"
@@ -62,3 +64,9 @@ def test_chart_commands_are_accepted() -> None:
     assert {line[0] for line in lines} == {"worker", "conflate", "topics"}
     for line in lines:
         assert accepted(list(line))["config"] == Path("/etc/sowstream/sowstream.yaml")
+
+
+def test_every_topic_of_a_family_is_told_to_whoever_sets_acls() -> None:
+    """The table of rights has each role, and no other."""
+    text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `orders\.(\w+)` \|", text, re.MULTILINE)) == set(get_args(Role))
