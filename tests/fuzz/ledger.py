@@ -80,7 +80,10 @@ class Ledger:
             *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
             holder = record
             for name in path:
-                holder = holder[name]
+                holder = holder.get(name, {}) if isinstance(holder, dict) else {}
+            if not isinstance(holder, dict) or last not in holder:
+                self.wrong.append(f"{_place(message)}: {pointer} is removed and was not there")
+                continue
             del holder[last]
         self._world[key] = record
         if given is not None:
