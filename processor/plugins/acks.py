@@ -28,7 +28,7 @@ class Acks:
         self._persisted: dict[bytes, int] = {}
 
     def succeeded(self, request: Request, key: bytes, reason: str | None = None) -> None:
-        """A command was carried out; with a reason: it had been before."""
+        """A command was carried out; one with a reason, such as `duplicate`, stands for itself alone."""
         client, sequence = request.client, request.sequence
         for ack_type in request.acks:
             if ack_type == "persisted" and sequence >= 0 and reason is None:

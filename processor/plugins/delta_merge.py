@@ -177,7 +177,8 @@ class DeltaMerge(Processor):
             if request.sequence >= 0:
                 self._sequences.take(request)
             if request.acks:
-                self._acks.succeeded(request, key)
+                # Its client's other numbers on this partition are in another order.
+                self._acks.succeeded(request, key, "rekeyed" if self._sequences.came_in(request) else None)
 
     def _message(self, record: Record, request: Request) -> Value:
         """A record's body where the message type or a plug-in wants more than its bytes."""

@@ -52,10 +52,13 @@ class Sequences:
             highest = self._highest[name] = -1 if kept is None else int(kept)
         return highest
 
+    def came_in(self, request: Request) -> bytes:
+        """The partition where a record came in that was sent here with its key; empty for one that came in here."""
+        source = request.source
+        partition = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
+        # What no worker wrote counts for nothing: a mark's name may not grow by it.
+        return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""
+
     def _name(self, request: Request) -> bytes:
         """A mark's name: `sequence/<partition where it came in, if not here>/<client>`."""
-        source = request.source
-        came_in = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
-        if not came_in.isdigit() or len(came_in) > _PARTITION_DIGITS_MAX:
-            came_in = b""  # No worker wrote that; a name may not grow by it.
-        return b"sequence/%b/%b" % (came_in, request.client)
+        return b"sequence/%b/%b" % (self.came_in(request), request.client)

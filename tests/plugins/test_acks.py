@@ -209,3 +209,12 @@ def test_a_key_of_megabytes_is_rejected_and_told_without_it(driver):
         },
         {"ack_type": "processed", "status": "success"},
     ]
+
+
+def test_a_rekeyed_record_stands_for_itself_alone(driver):
+    """It may overtake records of its client that were sent here at once: its success says nothing of them."""
+    driver.pipe_input(None, {"id": 7}, {"ack_type": "processed,persisted", "client": "c", "sequence": "9"})
+    assert acks(driver) == []
+    driver.commit()
+    told_alone = {"client": "c", "sequence": 9, "sow_key": "7", "status": "success", "reason": "rekeyed"}
+    assert acks(driver) == [{"ack_type": kind, **told_alone} for kind in ("processed", "persisted")]
