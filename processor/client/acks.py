@@ -22,7 +22,8 @@ class Ack(NamedTuple):
     status: Literal["success", "failure"]
     """Whether the command did what it should."""
     reason: str | None
-    """Of a failure: a reason of the dead-letter topic, a colon, one sentence. Of a success: None, `duplicate` or `rekeyed`."""
+    """Of a failure: a reason of the dead-letter topic, a colon, one sentence. Of a success: None, or one word, such as
+    `duplicate`."""
     ack_type: AckType
     """How far the command has come."""
     topic: str
