@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from processor.client.outbox import Outbox
 from processor.client.publishing import publishable
 from processor.codec import codec_of, load_codec
-from processor.config import Config
+from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
+from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Value
+from processor.testing import ProcessorTestDriver
 from tests.client.message_types import Framed
 
 CONFIG = Config.model_validate(
@@ -34,6 +36,27 @@ def test_the_key_comes_from_the_body():
     assert outbox().record("delta_publish", {"id": 7, "n": 1}, None, None) == (b"7", b'{"id":7,"n":1}', None)
     key, _, _ = outbox("full").record("publish", {"a": True, "b": {"c": "x"}}, None, None)
     assert key == b'["true","x"]'
+
+
+VALUES = st.one_of(
+    st.text(), st.integers(-(2**63), 2**64 - 1), st.booleans(), st.sampled_from(['a"b\\', "\n\x00", "é𝄞"])
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=3))
+def test_the_key_is_the_one_that_a_worker_makes(values: list[Value]):
+    """Byte for byte, of one field or several: so what a worker keys for a publisher meets what he keys himself."""
+    pointers = tuple(f"/{name}" for name in "abc"[: len(values)])
+    topic = TopicConfig(key=pointers)
+    key, value, _ = Outbox("orders", topic, load_codec("json")).record(
+        "delta_publish", dict(zip("abc", values, strict=False)), None, None
+    )
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    driver.pipe_input(None, value)
+    driver.pipe_input(key, value)
+    [again] = driver.pending_output("publish")
+    [merged] = driver.pending_output("sow")
+    assert again.key == merged.key == key
 
 
 def test_a_message_that_is_bytes_travels_as_it_is():

@@ -91,7 +91,9 @@ class Asked:
         if reason is None and command.sequence is not None:
             if missing["persisted"] and conflated >= command.sequence:
                 del missing["persisted"]
-            elif command.place in merged and kinds["persisted"]:
+            elif command.place in merged and any(
+                ack["ack_type"] == "persisted" and "reason" not in ack for ack in told
+            ):
                 return "a persisted ack that should be conflated"
         if missing or more:
             return f"{dict(missing)} are missing, {dict(more)} too many"
