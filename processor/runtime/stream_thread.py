@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from processor.errors import ProducerLost, StateDamaged, TransactionAborted
+from processor.errors import ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
 from processor.kafka.message import by_partition, records
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
@@ -227,7 +227,7 @@ class StreamThread:
         """Forget the open transaction: every running task begins again from what Kafka says was committed."""
         log.warning("transaction rolled back", pipeline=self._pipeline.name, why=str(error))
         self._metrics.aborted(type(error).__name__)
-        time.sleep(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
+        time.sleep(back_off_s(error, self._failures))
         self._failures += 1
         if isinstance(error, ProducerLost):
             self._producer.start()
@@ -271,3 +271,11 @@ class StreamThread:
 
     def _states(self) -> dict[int, TaskState]:
         return {partition: task.task_state for partition, task in self._tasks.items()}
+
+
+def back_off_s(error: TransactionAborted, failures: int) -> float:
+    """How long to wait before the work is done again, after so many failures in a row before this one.
+
+    Not at all where a processor raised: waiting mends nothing, and each turn finds one more record to put aside.
+    """
+    return 0.0 if isinstance(error, ProcessorFailed) else _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
