@@ -64,5 +64,10 @@ def codec_of(config: Config, name: str) -> Codec:
     Raises:
         ConfigurationError: as `load_codec`; no such topic.
     """
-    topic = config.topic(name)
-    return load_codec(topic.message_type, codec_options(topic, name=config.root(name), registry=config.schema_registry))
+    topic, root = config.topic(name), config.root(name)
+    try:
+        return load_codec(topic.message_type, codec_options(topic, name=root, registry=config.schema_registry))
+    except ConfigurationError as error:
+        # Some say it themselves.
+        told = str(error)
+        raise ConfigurationError(told if repr(root) in told else f"topic {root!r}: {told}") from error

@@ -42,6 +42,11 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
     Raises:
         ConfigurationError: a plug-in or a rule is unknown or refuses its settings, or two settings do not go together.
     """
+    if settings.key_fields and _is_bytes(settings):
+        raise ConfigurationError(
+            f"{name}: messages of type {settings.message_type!r} are bytes and have no fields to make a key of; "
+            "set key: explicit"
+        )
     policy = MergePolicy(settings.null_policy, settings.merge_depth)
     try:
         key = KeyFields(settings.key_fields)
@@ -66,3 +71,8 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
         preprocessing(settings.preprocess, name) if settings.preprocess else None,
         enriching(settings.enrich, name) if settings.enrich else None,
     )
+
+
+def _is_bytes(settings: TopicConfig) -> bool:
+    """Whether a message is nothing but bytes: every one would be rejected for its key."""
+    return settings.message_type == "binary" or (settings.message_type == "protobuf" and not settings.message_schema)

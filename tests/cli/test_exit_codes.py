@@ -90,6 +90,8 @@ def test_wrong_kafka_properties_are_2(offline: Cli):
         ("preprocess: [upper]", "there is no preprocessor 'upper'"),
         ("enrich: [upper]", "there is no enricher 'upper'"),
         ("key: [/a~]", "~ stands alone"),
+        ("message_type: binary", "set key: explicit"),
+        ("message_type: protobuf", "set key: explicit"),
     ],
 )
 def test_a_topic_that_no_partition_could_begin_with_is_2(offline: Cli, setting: str, said: str):

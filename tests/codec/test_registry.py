@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from processor.codec import CodecOptions, load_codec
+from processor.codec import CodecOptions, codec_of, load_codec
 from processor.codec.json import JsonCodec
+from processor.config import Config
 from processor.errors import ConfigurationError
 
 
@@ -42,6 +43,16 @@ def test_an_unknown_message_type_is_a_configuration_error_with_a_suggestion(inst
     """The message names the nearest one that there is."""
     with pytest.raises(ConfigurationError, match="there is no message type 'jasom'; did you mean 'jason'"):
         load_codec("jasom")
+
+
+def test_what_is_wrong_with_a_message_type_is_told_with_its_topic():
+    """Of many topics, the one to be mended is named, once."""
+    topics = {"a": {"message_type": "composite-local"}, "b": {"message_type": "jsom"}, "c": {"message_type": "avro"}}
+    config = Config.model_validate({"topics": topics})
+    for name in topics:
+        with pytest.raises(ConfigurationError) as raised:
+            codec_of(config, name)
+        assert str(raised.value).count(f"topic '{name}'") == 1
 
 
 def test_a_codec_that_cannot_be_loaded_is_a_configuration_error(installed):
