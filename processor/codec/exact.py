@@ -100,5 +100,9 @@ def _no_number(literal: str) -> NoReturn:
 
 def _write(value: object) -> orjson.Fragment:
     if type(value) is Decimal and value.is_finite():
-        return orjson.Fragment(str(value))
+        text = str(value)
+        # Without its exponent `7.19369477883690001e17` would be read again as an int, and that is another value.
+        if text.lstrip("-").isdecimal() and _fits(text) and not _holds(f"{text}E0"):
+            text += "E0"
+        return orjson.Fragment(text)
     raise TypeError(f"{type(value).__name__} is not a JSON value: {value!r}")

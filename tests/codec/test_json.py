@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from processor.codec import CodecOptions
 from processor.codec.json import DEPTH_MAX, JsonCodec
 from processor.errors import ConfigurationError, RecordRejected
+from processor.merge import diff
 
 PROVED = settings(max_examples=300, deadline=None, print_blob=True)
 CODEC = JsonCodec()
@@ -209,3 +210,16 @@ def test_what_json_cannot_say_is_a_type_error(value):
     """A plug-in that puts such a value into a record is at fault, not the record."""
     with pytest.raises(TypeError):
         CODEC.encode(value)
+
+
+@pytest.mark.parametrize("literal", [
+    b"7.19369477883690001e+17", b"-7.19369477883690001e17", b"1.23456789012345678901234e23", b"9007199254740993E0",
+    b"719369477883690001.0", b"18446744073709551616",
+])  # fmt: skip
+def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
+    """A decimal that happens to be whole does not turn into an integer of 64 bits when it is written and read again."""
+    codec = JsonCodec(CodecOptions())
+    value = codec.decode(b'{"a":%b}' % literal)
+    again = codec.decode_own(codec.encode(value))
+    assert diff(value, again).delta == {}
+    assert codec.encode(again) == codec.encode(value)
