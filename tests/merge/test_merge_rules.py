@@ -52,6 +52,7 @@ def test_the_rules_of_the_specification_are_installed():
         ("union", [Decimal("1.0")], [Decimal("1.00"), Decimal("1.0")], [Decimal("1.0"), Decimal("1.00")]),
         ("union", ["a"], "b", ["a", "b"]),
         ("union", "a", ["b"], ["a", "b"]),
+        ("union", "a", ["a"], "a"),
         ("first", 1, 2, 1),
         ("first", {"a": 1}, {"b": 2}, {"a": 1}),
         ("first", [1], 2, [1]),
