@@ -6,33 +6,22 @@ Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_K
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from processor.errors import ConfigurationError
+from processor.explanation import explain, unknown_name
+from processor.secret import hide_secrets
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
-_EXPECTED = {
-    "dict_type": "expected settings, each `name: value`, or {} for none",
-    "model_type": "expected settings, each `name: value`, or {} for none",
-    "tuple_type": "expected a list, such as [/id]",
-}
-"""What pydantic says in Python's words, in those of YAML."""
-_SECRET_WORDS = (
-    "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
-    "key.pem", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
-)  # fmt: skip
-
-_CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def _interval_s(value: object) -> object:
@@ -347,35 +336,8 @@ class Config(BaseSettings):
 
     def shown(self) -> dict[str, Any]:
         """The tree as plain values, secrets hidden: fit for a log."""
-        shown: dict[str, Any] = _hide_secrets(self.model_dump(mode="json"))
+        shown: dict[str, Any] = hide_secrets(self.model_dump(mode="json"))
         return shown
-
-
-def hide_secret(name: str, value: str) -> str:
-    """A property's value, or stars where its name says that it is secret; an address without its credentials."""
-    return "****" if _is_secret(name) else _CREDENTIALS.sub("//****@", value)
-
-
-def _is_secret(name: str) -> bool:
-    return any(word in name.lower() for word in _SECRET_WORDS)
-
-
-def _hide_secrets(tree: Any, name: str = "") -> Any:
-    """The same for all that a tree holds: plug-ins have passwords too, and some are numbers, or lists of them."""
-    if isinstance(tree, dict):
-        return {inner: _hide_secrets(item, inner) for inner, item in tree.items()}
-    if isinstance(tree, list):
-        return [_hide_secrets(item, name) for item in tree]
-    if isinstance(tree, str):
-        return hide_secret(name, tree)
-    return tree if tree is None or isinstance(tree, bool) or not _is_secret(name) else "****"
-
-
-def unknown_name(noun: str, name: str, known: list[str]) -> str:
-    """`there is no topic 'oders'; did you mean 'orders'?`."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
-    return f"there is no {noun} {name!r}; {hint}"
 
 
 def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: Path | None = None) -> Config:
@@ -424,38 +386,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
         raise ConfigurationError(f"{file}: expected settings such as `topics:` at the top level")
     return tree
-
-
-def explain(error: ValidationError, model: type[BaseModel], section: str = "") -> str:
-    """What is wrong with settings as a person reads it: a line each, with a suggestion for an unknown key.
-
-    The values are left out: one may be a password.
-
-    Args:
-        error: what the model said.
-        model: the model of the settings.
-        section: where in the tree they stand.
-    """
-    return "\n".join(f"  {_explain(detail, model, section)}" for detail in error.errors(include_url=False))
-
-
-def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) -> str:
-    path = detail["loc"]
-    place = ".".join(str(part) for part in (section, *path) if part != "")
-    if detail["type"] != "extra_forbidden":
-        said = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        return f"{place or 'settings'}: {said}"
-    return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
-
-
-def _known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The keys of the section at a place in the tree."""
-    for part in path:
-        field = model.model_fields.get(str(part))
-        if field is None:
-            continue
-        candidates = [field.annotation, *get_args(field.annotation)]
-        models = [item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)]
-        if models:
-            model = models[0]
-    return list(model.model_fields)

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from processor.config import hide_secret
+from processor.secret import hide_secret
 
 
 def set_up_logging(*, verbose: bool = False, tells_process: bool = False) -> None:

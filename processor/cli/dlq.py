@@ -106,8 +106,8 @@ def _known(reason: str | None) -> str | None:
     """
     from typing import get_args  # noqa: PLC0415
 
-    from processor.config import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.explanation import unknown_name  # noqa: PLC0415
     from processor.record import RejectReason  # noqa: PLC0415
 
     if reason is not None and reason not in get_args(RejectReason):

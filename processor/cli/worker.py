@@ -51,8 +51,8 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
     Raises:
         ConfigurationError: a name is not one of `known`.
     """
-    from processor.config import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.explanation import unknown_name  # noqa: PLC0415
 
     for name in names or ():
         if name in elsewhere:

@@ -6,8 +6,8 @@ import json
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from processor.config import unknown_name
 from processor.errors import ConfigurationError
+from processor.explanation import unknown_name
 
 AckType: TypeAlias = Literal["received", "processed", "completed", "persisted"]
 """How far a command has come: read by a worker, merged, told, committed and replicated."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from processor.config import unknown_name
 from processor.errors import ConfigurationError
+from processor.explanation import unknown_name
 
 _OPTION = re.compile(r"[^,\[]+(?:\[[^\]]*\])?")
 _FOR_DELTAS: Final = frozenset(("no_empties", "no_sowkey", "send_keys"))

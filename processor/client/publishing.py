@@ -12,8 +12,9 @@ from processor.client.outbox import Outbox
 from processor.client.outstanding import OnAck
 from processor.client.topics import TopicLookup
 from processor.codec import codec_of
-from processor.config import Config, TopicConfig, unknown_name
+from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
+from processor.explanation import unknown_name
 from processor.kafka.admin import Admin
 from processor.kafka.publisher import Delivered, Publisher
 from processor.record import Command, Value

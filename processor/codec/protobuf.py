@@ -8,8 +8,8 @@ from typing import ClassVar
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_depth, depth_limit
 from processor.codec.needs import not_installed
-from processor.config import unknown_name
 from processor.errors import ConfigurationError, RecordRejected
+from processor.explanation import unknown_name
 from processor.record import Value
 
 try:

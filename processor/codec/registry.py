@@ -7,8 +7,9 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.config import Config, TopicConfig, unknown_name
+from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
+from processor.explanation import unknown_name
 
 GROUP = "sowstream.codecs"
 """The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""

@@ -6,8 +6,8 @@ from copy import deepcopy
 from importlib.metadata import entry_points
 from typing import Final, cast
 
-from processor.config import unknown_name
 from processor.errors import ConfigurationError, RecordRejected, Stop
+from processor.explanation import unknown_name
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import Rule
 from processor.merge.pointer import names

@@ -8,8 +8,8 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.api import Enrich, Preprocess, RecordRejected, Value
-from processor.config import unknown_name
 from processor.errors import ConfigurationError, Stop
+from processor.explanation import unknown_name
 from processor.plugins.request import kind_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from processor.api import Processor
-from processor.config import explain, unknown_name
 from processor.errors import ConfigurationError
+from processor.explanation import explain, unknown_name
 from processor.topics import Role, TopicSpec, family_specs, topic_name
 
 if TYPE_CHECKING:

@@ -1,0 +1,58 @@
+"""Says what is wrong with settings as a person reads it, with a suggestion for what is unknown."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+_EXPECTED = {
+    "dict_type": "expected settings, each `name: value`, or {} for none",
+    "model_type": "expected settings, each `name: value`, or {} for none",
+    "tuple_type": "expected a list, such as [/id]",
+}
+"""What pydantic says in Python's words, in those of YAML."""
+
+
+def unknown_name(noun: str, name: str, known: list[str]) -> str:
+    """`there is no topic 'oders'; did you mean 'orders'?`."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+    return f"there is no {noun} {name!r}; {hint}"
+
+
+def explain(error: ValidationError, model: type[BaseModel], section: str = "") -> str:
+    """What is wrong with settings as a person reads it: a line each, with a suggestion for an unknown key.
+
+    The values are left out: one may be a password.
+
+    Args:
+        error: what the model said.
+        model: the model of the settings.
+        section: where in the tree they stand.
+    """
+    return "\n".join(f"  {_explain(detail, model, section)}" for detail in error.errors(include_url=False))
+
+
+def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) -> str:
+    path = detail["loc"]
+    place = ".".join(str(part) for part in (section, *path) if part != "")
+    if detail["type"] != "extra_forbidden":
+        said = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+        return f"{place or 'settings'}: {said}"
+    return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
+
+
+def _known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """The keys of the section at a place in the tree."""
+    for part in path:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            continue
+        candidates = [field.annotation, *get_args(field.annotation)]
+        models = [item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)]
+        if models:
+            model = models[0]
+    return list(model.model_fields)

@@ -1,0 +1,32 @@
+"""Hides what nobody should read in a log: passwords, tokens, credentials in addresses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_SECRET_WORDS = (
+    "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
+    "key.pem", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
+)  # fmt: skip
+_CREDENTIALS = re.compile(r"//[^/@\s]+@")
+
+
+def hide_secret(name: str, value: str) -> str:
+    """A property's value, or stars where its name says that it is secret; an address without its credentials."""
+    return "****" if _is_secret(name) else _CREDENTIALS.sub("//****@", value)
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET_WORDS)
+
+
+def hide_secrets(tree: Any, name: str = "") -> Any:
+    """The same for all that a tree holds: plug-ins have passwords too, and some are numbers, or lists of them."""
+    if isinstance(tree, dict):
+        return {inner: hide_secrets(item, inner) for inner, item in tree.items()}
+    if isinstance(tree, list):
+        return [hide_secrets(item, name) for item in tree]
+    if isinstance(tree, str):
+        return hide_secret(name, tree)
+    return tree if tree is None or isinstance(tree, bool) or not _is_secret(name) else "****"
