@@ -77,7 +77,7 @@ class KeyFields:
             return apply_delta(self.only(record), delta)
         return {name: record[name], **delta} if name in record else dict(delta)
 
-    def protect(self, record: Value, delta: Value, *, nulls_missing: bool = True) -> None:
+    def protect(self, record: Value, delta: Value, nulls_missing: bool = True) -> None:
         """Keep the key fields that the record has from changing through a delta, which is changed in place.
 
         `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7), and a
@@ -102,7 +102,7 @@ class KeyFields:
             if value is not MISSING:
                 _keep(delta, path, value, pointer, nulls_missing=nulls_missing)
 
-    def check(self, key: bytes, body: Value, *, nulls_missing: bool = False) -> None:
+    def check(self, key: bytes, body: Value, nulls_missing: bool = False) -> None:
         """Make sure that the key fields in a body, as far as they are there, agree with the record's key.
 
         Args:

@@ -24,7 +24,7 @@ from processor.api import (
     Stored,
     Value,
 )
-from processor.config import EXPLICIT_KEY, TopicConfig
+from processor.config import TopicConfig
 from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
@@ -71,16 +71,17 @@ class DeltaMerge(Processor):
         plan(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Compile what the settings say once."""
+        """Compile what the settings say once.
+
+        At most 30 attributes: Python looks up those of an object with more of them a good deal slower.
+        """
         assert isinstance(settings, TopicConfig)
         codec = context.codec
         self._context = context
-        self._codec = codec
         self._decode, self._decode_own, self._encode = codec.decode, codec.decode_own, codec.encode
         self._max_bytes = settings.max_record_bytes
         made = plan(context.name, settings, codec)
         self._key, self._policy, self._merge, self._rules, self._preprocess, self._enrich = made
-        self._is_key_explicit = settings.key == EXPLICIT_KEY
         self._nulls_missing = settings.null_policy == "ignore"
         name = context.name
         self._requests = RequestReader(settings.default_command, ttl_ms(settings.expiration), codec.header_names)
@@ -169,7 +170,7 @@ class DeltaMerge(Processor):
         else:
             body = self._decode(value) if self._is_plain else self._message(record, request)
             if type(body) is dict:
-                self._key.check(key, body, nulls_missing=self._nulls_missing and command == "delta_publish")
+                self._key.check(key, body, self._nulls_missing and command == "delta_publish")
             elif self._can_delta or self._key.pointers or self._enrich:
                 raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
             self._update(record, key, old, request, body)
@@ -186,7 +187,7 @@ class DeltaMerge(Processor):
         assert value is not None
         if self._uses_headers:
             is_delta = request.command == "delta_publish"
-            body = self._codec.decode_command(value, record.headers or [], is_delta=is_delta)
+            body = self._context.codec.decode_command(value, record.headers or [], is_delta=is_delta)
         else:
             body = self._decode(value)
         return body if self._preprocess is None or type(body) is not dict else self._preprocess(body)
@@ -196,7 +197,7 @@ class DeltaMerge(Processor):
         command, passed, ttl_ms, correlation_id, remove, _, _, _, _, _, _, _ = request  # Faster than five by name.
         if self._enrich is not None:
             body = self._enrich(body, None if old is None else self._decode_own(old.value))
-            self._key.check(key, body, nulls_missing=self._nulls_missing and command == "delta_publish")
+            self._key.check(key, body, self._nulls_missing and command == "delta_publish")
         headers: Headers
         if old is None:
             if len(key) > KEY_BYTES_MAX:
@@ -222,7 +223,7 @@ class DeltaMerge(Processor):
                 data = self._encode(merged)
                 delta = self._key.with_delta(merged, changed)
                 if self._uses_headers:
-                    told, more = self._codec.encode_delta(delta)
+                    told, more = self._context.codec.encode_delta(delta)
                     delta_headers = headers + more
                 else:
                     told = self._encode(delta)
@@ -252,7 +253,7 @@ class DeltaMerge(Processor):
             change = insert(body, self._policy)
         else:
             record = self._decode_own(old.value)
-            self._key.protect(record, body, nulls_missing=self._nulls_missing)
+            self._key.protect(record, body, self._nulls_missing)
             if self._rules is not None:
                 self._apply_rules(record, body)
             change = self._merge(record, body)
@@ -264,7 +265,7 @@ class DeltaMerge(Processor):
 
     def _completed(self, old: Stored | None, change: Change) -> Change:
         """The same where the message type fills in what a record lacks; what is new in it is new in the delta too."""
-        self._codec.complete(change.record)
+        self._context.codec.complete(change.record)
         if not change.removed:
             return change
         # What was removed may be back, as a default.
@@ -298,7 +299,7 @@ class DeltaMerge(Processor):
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
         """A tombstone, and the key fields on the delta topic."""
         headers: Headers = [(Name.VERSION, b"%d" % (old.version + 1)), (Name.KIND, kind.encode()), *more]
-        told, delta_headers = key_alone(self._codec, self._key, old)
+        told, delta_headers = key_alone(self._context.codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, told, headers + delta_headers))
         self._stored[key] = self._changed[key] = None
@@ -317,7 +318,7 @@ class DeltaMerge(Processor):
 
         It goes as it came: what plug-ins make of it they make of it there.
         """
-        if self._is_key_explicit:
+        if not self._key.pointers:
             if (key := request.sow_key) is None:
                 raise RecordRejected("missing_key", f"no Kafka key, and no header {Name.SOW_KEY}")
         else:
