@@ -129,7 +129,8 @@ def test_an_author_needs_the_contract_only(file):
         {"processor.api"}
         if EXAMPLE in file.parents
         else {
-            "processor." + name for name in ("api", "codec.contract", "config", "errors", "merge", "record", "topics")
+            "processor." + name
+            for name in ("api", "codec.contract", "config", "errors", "explanation", "merge", "record", "topics")
         }
         | {f"processor.plugins.{path.stem}" for path in Path("processor/plugins").glob("*.py")}
     )
