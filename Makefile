@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-registry lint bench bench-features fuzz lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features fuzz lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -28,6 +28,10 @@ demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; 
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.broker
 	$(BIN)/pytest $(ARGS)
+
+test-long: $(DEV) ## run the tests that wait long
+	$(BIN)/python -m processor.broker
+	$(BIN)/pytest -m long $(ARGS)
 
 test-registry: $(DEV) ## run the tests on a real schema registry; fetches 159 MB, once
 	$(BIN)/python -m processor.broker

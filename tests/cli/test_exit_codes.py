@@ -126,6 +126,7 @@ def test_the_doctor_tells_trouble_of_settings_from_trouble_of_kafka(offline: Cli
     assert "sowstream broker start" not in wrong.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_broker_is_1(offline: Cli):
     """A Kafka that does not answer is told with what to do, and ends with 1."""

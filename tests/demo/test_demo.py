@@ -60,6 +60,7 @@ def await_line(process: subprocess.Popen[str], pattern: str) -> str:
     raise AssertionError(f"{pattern!r} never came:\n{''.join(lines)}")
 
 
+@pytest.mark.long
 def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
     """Ten seconds of everything end with every check held, rejected records among them, and a clean house."""
     with demo(tmp_path, bootstrap, "--seconds", "10") as process:

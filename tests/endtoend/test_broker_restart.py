@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.long
 def test_a_worker_outlives_a_broker_that_is_away_for_longer_than_its_session(tmp_path: Path, unique: str) -> None:
     """Stopped in the middle of a backlog, and started again on the same port with the same data."""
     with EmbeddedBroker(data_dir=tmp_path / "broker") as broker:

@@ -35,6 +35,7 @@ def test_the_last_states_arrive_and_the_conflated_deltas_add_up_to_them(world: W
     assert conflater.stop() == 0, conflater.log()
 
 
+@pytest.mark.long
 def test_what_is_pending_when_a_conflater_is_killed_arrives_all_the_same(
     bootstrap: str, tmp_path: Path, unique: str
 ) -> None:
