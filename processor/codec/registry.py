@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import cast
 
 from processor.codec.contract import Codec, CodecOptions
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
-from processor.explanation import unknown_name
+from processor.installed import find_installed, installed_names, load_installed
 
 GROUP = "sowstream.codecs"
 """The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""
@@ -17,7 +16,7 @@ GROUP = "sowstream.codecs"
 
 def codec_names() -> list[str]:
     """The message types that are installed, sorted."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+    return installed_names(GROUP)
 
 
 def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
@@ -30,15 +29,9 @@ def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
     Raises:
         ConfigurationError: there is no such message type, it cannot be imported, or it refuses an option.
     """
-    for point in entry_points(group=GROUP, name=message_type):
-        try:
-            make = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigurationError(
-                f"message type {message_type!r}: {point.value} cannot be loaded: {error}; install what it needs"
-            ) from error
-        return cast("Codec", make(options or CodecOptions()))
-    raise ConfigurationError(unknown_name("message type", message_type, codec_names()))
+    noun = "message type"
+    make = load_installed(find_installed(GROUP, noun, message_type), noun)
+    return cast("Codec", make(options or CodecOptions()))
 
 
 def codec_options(topic: TopicConfig, *, name: str, registry: Mapping[str, str] | None = None) -> CodecOptions:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from importlib.metadata import entry_points
 from typing import Final, cast
 
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.explanation import unknown_name
+from processor.installed import find_installed, installed_names, load_installed
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import Rule
 from processor.merge.pointer import names
@@ -78,7 +77,7 @@ class FieldRule:
 
 def rule_names() -> list[str]:
     """The merge rules that are installed, sorted."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+    return installed_names(GROUP)
 
 
 def load_rule(name: str) -> Rule:
@@ -87,17 +86,12 @@ def load_rule(name: str) -> Rule:
     Raises:
         ConfigurationError: there is no such rule, or it cannot be imported, or is no function.
     """
-    for point in entry_points(group=GROUP, name=name):
-        try:
-            rule = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigurationError(
-                f"merge rule {name!r}: {point.value} cannot be loaded: {error}; install what it needs"
-            ) from error
-        if not callable(rule):
-            raise ConfigurationError(f"merge rule {name!r}: {point.value} is no function (old, new) -> value")
-        return cast("Rule", rule)
-    raise ConfigurationError(unknown_name("merge rule", name, rule_names()))
+    noun = "merge rule"
+    point = find_installed(GROUP, noun, name)
+    rule = load_installed(point, noun)
+    if not callable(rule):
+        raise ConfigurationError(f"{noun} {name!r}: {point.value} is no function (old, new) -> value")
+    return cast("Rule", rule)
 
 
 def _own(value: Value) -> Value:

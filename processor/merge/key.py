@@ -9,7 +9,7 @@ from typing import Final
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge.apply import apply_delta
-from processor.merge.pointer import names
+from processor.merge.pointer import find, names
 from processor.merge.same import MISSING
 from processor.record import Value
 
@@ -63,7 +63,7 @@ class KeyFields:
         """A new object with just the key fields that the record has, where the record has them."""
         fields: Value = {}
         for path in self._names:
-            value = _find(record, path)
+            value = find(record, path)
             if value is not MISSING:
                 for name in reversed(path):
                     value = {name: value}
@@ -98,7 +98,7 @@ class KeyFields:
                 delta.pop(name, None)
             return
         for pointer, path in zip(self.pointers, self._names, strict=True):
-            value = _find(record, path)
+            value = find(record, path)
             if value is not MISSING:
                 _keep(delta, path, value, pointer, nulls_missing=nulls_missing)
 
@@ -139,7 +139,7 @@ class KeyFields:
         """The text of each key field, None for a missing one."""
         texts = []
         for pointer, path in zip(self.pointers, self._names, strict=True):
-            value = _find(body, path)
+            value = find(body, path)
             missing = value is MISSING or (value is None and nulls_missing)
             texts.append(None if missing else _scalar_text(value, pointer))
         return texts
@@ -171,15 +171,6 @@ def _text_of_member(name: str, pointer: str) -> Callable[[Value], str | None]:
         return None if value is MISSING else _scalar_text(value, pointer)
 
     return text
-
-
-def _find(record: Value, path: tuple[str, ...]) -> Value:
-    """The value at a path of names, or MISSING."""
-    for name in path:
-        if type(record) is not dict:
-            return MISSING
-        record = record.get(name, MISSING)
-    return record
 
 
 def _keep(delta: Value, path: tuple[str, ...], value: Value, pointer: str, *, nulls_missing: bool) -> None:

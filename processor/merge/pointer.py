@@ -10,6 +10,8 @@ from collections.abc import Collection
 from typing import Final
 
 from processor.errors import RecordRejected
+from processor.merge.same import MISSING
+from processor.record import Value
 
 GONE_CHARACTERS_MAX: Final = 4 * 1024 * 1024
 """Longest list of removed paths, in characters: it goes into one header of one record."""
@@ -59,3 +61,12 @@ def names(pointer: str) -> tuple[str, ...]:
         raise ValueError(f"{pointer!r} is not a JSON Pointer: ~ stands alone; write ~0")
     # In this order: the other way, `~01` would become `/`.
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
+
+
+def find(value: Value, path: tuple[str, ...]) -> Value:
+    """The value at a path of names, or MISSING."""
+    for name in path:
+        if type(value) is not dict:
+            return MISSING
+        value = value.get(name, MISSING)
+    return value

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from processor.errors import RecordRejected
 from processor.merge.order import check_order, compare
-from processor.merge.pointer import names
+from processor.merge.pointer import find, names
 from processor.merge.same import MISSING
 from processor.record import Value
 
@@ -65,15 +65,6 @@ class SequenceGroup:
         for path in touched:
             take_out(delta, path)
         return True
-
-
-def find(value: Value, path: tuple[str, ...]) -> Value:
-    """The value at a path of names, or MISSING."""
-    for name in path:
-        if type(value) is not dict:
-            return MISSING
-        value = value.get(name, MISSING)
-    return value
 
 
 def take_out(delta: Value, path: tuple[str, ...]) -> None:

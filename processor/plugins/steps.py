@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.api import Enrich, Preprocess, RecordRejected, Value
 from processor.errors import ConfigurationError, Stop
 from processor.explanation import unknown_name
+from processor.installed import find_installed, installed_names, load_installed
 from processor.plugins.request import kind_of
 
 if TYPE_CHECKING:
@@ -83,21 +83,20 @@ def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> l
 
 
 def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
-    for point in entry_points(group=group, name=name):
-        try:
-            factory = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigurationError(
-                f"{topic}: {noun} {name!r}: {point.value} cannot be loaded: {error}; install what it needs"
-            ) from error
-        try:
-            function = factory(**settings)
-        except ConfigurationError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"{topic}: {noun} {name!r} does not take its settings: {error}") from error
-        if not callable(function):
-            raise ConfigurationError(f"{topic}: {noun} {name!r} ({point.value}) made no function of its settings")
-        return function  # type: ignore[no-any-return]
-    known = sorted({point.name for point in entry_points(group=group)})
-    raise ConfigurationError(f"{topic}: {unknown_name(noun, name, known)}; is its package installed?")
+    known = installed_names(group)
+    if name not in known:
+        raise ConfigurationError(f"{topic}: {unknown_name(noun, name, known)}; is its package installed?")
+    point = find_installed(group, noun, name)
+    try:
+        factory = load_installed(point, noun)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{topic}: {error}") from error
+    try:
+        function = factory(**settings)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"{topic}: {noun} {name!r} does not take its settings: {error}") from error
+    if not callable(function):
+        raise ConfigurationError(f"{topic}: {noun} {name!r} ({point.value}) made no function of its settings")
+    return function  # type: ignore[no-any-return]

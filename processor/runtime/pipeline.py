@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from processor.api import Processor
 from processor.errors import ConfigurationError
 from processor.explanation import explain, unknown_name
+from processor.installed import load_installed
 from processor.topics import Role, TopicSpec, family_specs, topic_name
 
 if TYPE_CHECKING:
@@ -89,12 +90,7 @@ def installed() -> dict[str, type[Processor]]:
     """
     found: dict[str, type[Processor]] = {}
     for entry_point in entry_points(group=GROUP):
-        try:
-            processor_type = entry_point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigurationError(
-                f"processor {entry_point.name!r}: {entry_point.value} cannot be loaded: {error}; install what it needs"
-            ) from error
+        processor_type = load_installed(entry_point, "processor")
         if not (isinstance(processor_type, type) and issubclass(processor_type, Processor)):
             raise ConfigurationError(f"entry point {entry_point.name!r} ({entry_point.value}) is not a Processor")
         found[entry_point.name] = processor_type

@@ -7,8 +7,9 @@ from time import perf_counter
 
 import pytest
 
+from processor import installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.merge import MergePolicy, compile_rules, field_rule, insert, merge, rule_names
+from processor.merge import MergePolicy, compile_rules, insert, merge, rule_names
 
 BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
 
@@ -217,7 +218,7 @@ def plug_in(monkeypatch):
         point = f"{__name__}:" if name != "gone" else "no.such.module:"
         return [EntryPoint(one, point + one, group) for one in names]
 
-    monkeypatch.setattr(field_rule, "entry_points", found)
+    monkeypatch.setattr(installed, "entry_points", found)
 
 
 def test_a_plug_in_is_a_rule(plug_in):

@@ -130,7 +130,17 @@ def test_an_author_needs_the_contract_only(file):
         if EXAMPLE in file.parents
         else {
             "processor." + name
-            for name in ("api", "codec.contract", "config", "errors", "explanation", "merge", "record", "topics")
+            for name in (
+                "api",
+                "codec.contract",
+                "config",
+                "errors",
+                "explanation",
+                "installed",
+                "merge",
+                "record",
+                "topics",
+            )
         }
         | {f"processor.plugins.{path.stem}" for path in Path("processor/plugins").glob("*.py")}
     )
