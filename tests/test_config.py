@@ -139,7 +139,7 @@ class TestErrors:
             ),
             ({"topics": {"orders": {"key": []}}}, "topics.orders.key: key needs at least one path such as /id"),
             ({"topics": {"orders": {"key": ["id"]}}}, "topics.orders.key: key needs at least one path such as /id"),
-            ({"guarantee": "at_most_once"}, "guarantee: Input should be 'exactly_once'"),
+            ({"guarantee": "at_most_once"}, "guarantee: Input should be 'exactly_once' or 'at_least_once'"),
             (
                 {"runtime": {"commit_interval_s": 6, "transaction_timeout_s": 10}},
                 "runtime: commit_interval_s must be at most half of transaction_timeout_s",

@@ -29,7 +29,8 @@ class Guard:
         self._stop_timeout_s = stop_timeout_s
         self._parent = os.getppid()
         self._told = False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # SIGABRT goes to the whole group and makes the program write its stacks: stay until it has, and has ended.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT):
             signal.signal(number, self._on_signal)
 
     def run(self, command: list[str], log: Path) -> int:

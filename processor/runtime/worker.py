@@ -16,18 +16,12 @@ import structlog
 from prometheus_client import start_http_server
 
 from processor.codec import codec_of
-from processor.errors import ConfigurationError, StateDamaged, Stop
+from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin import Admin
-from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
-from processor.kafka.log_reader import LogReader
-from processor.kafka.transactional_producer import TransactionalProducer
 from processor.log_setup import set_up_logging
+from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline, check_settings, pipelines, source_spec
-from processor.runtime.restore import Restorer
 from processor.runtime.slot import Slot
-from processor.runtime.stream_thread import Clients, StreamThread
-from processor.state.rocks import RocksMemory, RocksStore
-from processor.state.transactional import TransactionalState
 from processor.topic_problems import FoundTopic, problems
 from processor.topics import family_specs
 
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
-_ASK_TIMEOUT_S = 2.0
 
 
 def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1) -> int:
@@ -96,8 +89,8 @@ class _Worker:
     def __init__(self, config: Config, chosen: Sequence[Pipeline]) -> None:
         self._config = config
         self._slot = Slot(config.state_dir)
-        self._memory = RocksMemory(config.runtime.block_cache_bytes)
         self._stop = threading.Event()
+        self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set)
         self._error: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._run, args=(pipeline,), name=pipeline.name, daemon=True) for pipeline in chosen
@@ -160,7 +153,7 @@ class _Worker:
     def _run(self, pipeline: Pipeline) -> None:
         """A thread's whole life; its first error ends the process."""
         try:
-            self._thread(pipeline).run(self._stop)
+            self._assembly.thread(pipeline).run(self._stop)
         except BaseException as error:
             if self._error is None:
                 self._error = error
@@ -169,58 +162,6 @@ class _Worker:
             )
         finally:
             self._stop.set()
-
-    def _thread(self, pipeline: Pipeline) -> StreamThread:
-        config, runtime = self._config, self._config.runtime
-        group = f"{config.application_id}.{pipeline.name}"
-
-        def consumer(listener: AssignmentListener) -> GroupConsumer:
-            return GroupConsumer(
-                config.kafka,
-                group=group,
-                topic=pipeline.source,
-                session_timeout_s=runtime.session_timeout_s,
-                listener=listener,
-            )
-
-        producer = TransactionalProducer(
-            config.kafka,
-            transactional_id=f"{group}.{self._slot.name}",
-            transaction_timeout_s=runtime.transaction_timeout_s,
-            is_stopping=self._stop.is_set,
-        )
-        admin = Admin(config.kafka)
-        restorer = Restorer(
-            reader=LogReader(config.kafka, group=group),
-            admin=admin,
-            source=pipeline.source,
-            sow=pipeline.output("sow"),
-            mark=pipeline.output("mark") if pipeline.has_marks else None,
-            open_state=lambda partition: self._open_state(pipeline, partition, admin),
-            stall_timeout_s=runtime.restore_stall_timeout_s,
-        )
-        codec = codec_of(config, pipeline.name)
-        return StreamThread(pipeline, Clients(consumer, producer, restorer), runtime, codec)
-
-    def _open_state(self, pipeline: Pipeline, partition: int, admin: Admin) -> TransactionalState:
-        """The state of a partition as it was left; a damaged one is replaced by an empty one.
-
-        Raises:
-            BrokerUnavailable: Kafka does not say which topic it is to be a cache of.
-        """
-        directory = self._config.state_dir / self._config.application_id / pipeline.name / str(partition)
-        # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
-        sow = pipeline.output("sow")
-        identity = f"{sow}/{partition}/{admin.topic_id(sow, _ASK_TIMEOUT_S)}"
-        cache_bytes = self._config.runtime.write_back_bytes // pipeline.topic.partitions
-        try:
-            store = RocksStore(directory, identity=identity, memory=self._memory)
-            return TransactionalState(store, cache_bytes=cache_bytes)
-        except StateDamaged as error:
-            log.error("local state damaged; restoring it from the SOW topic", directory=str(directory), why=str(error))
-            RocksStore.destroy(directory)
-            store = RocksStore(directory, identity=identity, memory=self._memory)
-            return TransactionalState(store, cache_bytes=cache_bytes)
 
 
 def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:

@@ -51,4 +51,6 @@ def test_one_that_is_killed_gets_no_warning(tmp_path: Path) -> None:
 def test_the_exit_code_is_the_workers_own(tmp_path: Path) -> None:
     """What a worker ends with is what the demo sees."""
     process = started(tmp_path, "print('ready', flush=True); raise SystemExit(3)")
+    while process.is_running:  # To wait for its end is to order it.
+        time.sleep(0.01)
     assert process.await_end() == 3

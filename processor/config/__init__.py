@@ -1,0 +1,38 @@
+"""Settings: one frozen tree, read from a YAML file, then the environment, then flags, each beating the one before.
+
+Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS` or
+`SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the one that was meant.
+"""
+
+from processor.config.load import load
+from processor.config.runtime import RuntimeConfig
+from processor.config.section import IntervalS, Properties, Section, TopicName
+from processor.config.topic import (
+    EXPLICIT_KEY,
+    PRESETS,
+    ConflatedConfig,
+    ProcessorConfig,
+    SchemaConfig,
+    SequenceGroupConfig,
+    StepConfig,
+    TopicConfig,
+)
+from processor.config.tree import Config
+
+__all__ = [
+    "EXPLICIT_KEY",
+    "PRESETS",
+    "Config",
+    "ConflatedConfig",
+    "IntervalS",
+    "ProcessorConfig",
+    "Properties",
+    "RuntimeConfig",
+    "SchemaConfig",
+    "Section",
+    "SequenceGroupConfig",
+    "StepConfig",
+    "TopicConfig",
+    "TopicName",
+    "load",
+]

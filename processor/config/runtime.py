@@ -1,0 +1,51 @@
+"""The section `runtime`: how workers run, and every limit they keep."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from processor.config.section import IntervalS, Section
+
+
+class RuntimeConfig(Section):
+    """How workers run: `runtime`."""
+
+    commit_interval_s: IntervalS = Field(default=0.2, gt=0)
+    """Longest time between two commits while records flow; an idle worker commits at once."""
+    commit_records_max: int = Field(default=100_000, ge=1)
+    """Most input records in one transaction."""
+    batch_records_max: int = Field(default=5_000, ge=1)
+    """Most records given to a processor at once."""
+    transaction_timeout_s: IntervalS = Field(default=10.0, ge=1, le=900)
+    """The broker aborts a dead worker's transaction after this; readers of the topics wait for it that long."""
+    session_timeout_s: IntervalS = Field(default=10.0, ge=1)
+    """A worker that is not heard of for this long loses its partitions."""
+    shutdown_timeout_s: IntervalS = Field(default=20.0, ge=1)
+    """A stop that takes longer than this is ended by force; Kafka then rolls the open transaction back."""
+    write_back_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Committed records that may wait in memory before they go to RocksDB, for all partitions of a processor."""
+    write_back_interval_s: IntervalS = Field(default=10.0, gt=0)
+    """Longest time they wait: what a killed worker has to read again from the SOW topic."""
+    block_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """RocksDB's block cache and write buffers, shared by all partitions of a process."""
+    restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
+    """A restore that gets no record for this long stops the worker with an error."""
+    stuck_timeout_s: IntervalS = Field(default=120.0, ge=10)
+    """A thread that has not come round for this long is taken for stuck: the process says where, and ends."""
+    static_membership: bool = False
+    """Keep a stopped worker's partitions for it until `session_timeout_s` is over: a restart moves nothing."""
+    standby_replicas: int = Field(default=0, ge=0, le=8)
+    """How many other workers keep a copy of each partition's state up to date, so that a takeover needs no restore."""
+    prefetch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
+    """Input that each consumer may hold in memory before it is processed."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """Serve Prometheus metrics here, the processes of one `state_dir` on ports one after the other; none: nowhere."""
+
+    @model_validator(mode="after")
+    def _commit_within_transaction(self) -> RuntimeConfig:
+        if self.commit_interval_s * 2 > self.transaction_timeout_s:
+            raise ValueError("commit_interval_s must be at most half of transaction_timeout_s")
+        # Every call to Kafka within a turn of the loop may take the transaction's time, and an abort follows a commit.
+        if self.stuck_timeout_s < self.transaction_timeout_s * 3:
+            raise ValueError("stuck_timeout_s must be at least three times transaction_timeout_s")
+        return self

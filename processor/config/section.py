@@ -1,0 +1,44 @@
+"""What every part of the settings is made of: sections, and the values people write in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def _interval_s(value: object) -> object:
+    """Read `500ms`, `5s`, `1m` or a number of seconds."""
+    if not isinstance(value, str):
+        return value
+    match = _INTERVAL.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"{value!r} is not an interval; write 500ms, 5s, 1m or 1h")
+    return float(match[1]) * _UNIT_S[match[2]]
+
+
+def _as_text(value: object) -> object:
+    """YAML reads `true` and `9092` as other types; Kafka wants their text."""
+    if not isinstance(value, dict):
+        return value
+    return {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
+
+
+Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
+"""Settings as Kafka spells them."""
+
+IntervalS: TypeAlias = Annotated[float, BeforeValidator(_interval_s), Field(allow_inf_nan=False)]
+"""Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
+
+TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
+"""A family's name: Kafka's characters, without the dot that separates it from its role."""
+
+
+class Section(BaseModel):
+    """Base of every part of the tree: immutable, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,162 @@
+"""The sections of topics: what a record of one is, and how it is merged, copied or processed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from processor.config.section import IntervalS, Properties, Section, TopicName
+
+
+def _schema(value: object) -> object:
+    """A bare path is a file."""
+    return {"file": value} if isinstance(value, str | Path) else value
+
+
+EXPLICIT_KEY: Final = ("explicit",)
+"""What `key: explicit` is kept as."""
+
+
+def _key(value: object) -> object:
+    """The one word that is no list of paths; the environment says a list as JSON."""
+    if value == "explicit":
+        return EXPLICIT_KEY
+    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+
+
+def _step(value: object) -> object:
+    """A bare name is a plug-in without settings."""
+    return {"use": value} if isinstance(value, str) else value
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "um": {"merge_depth": 1, "null_policy": "set", "default_command": "publish"},
+}
+"""Settings of a topic that go together. `um`: a nested object replaces, a null is a value, a publish that does not say
+`allow-merge` replaces the record."""
+
+
+class SchemaConfig(Section):
+    """Where the schema of a topic's records is: a file, or a subject of the registry."""
+
+    file: Path | None = None
+    """A file: an Avro schema (.avsc), or a protobuf descriptor set."""
+    subject: str | None = None
+    """A subject of the registry; its latest version at the start of a worker is the schema its records are kept in."""
+    message: str | None = None
+    """The full name of the message in a protobuf descriptor set."""
+
+
+class StepConfig(Section):
+    """One preprocessing or enrichment plug-in of a topic."""
+
+    use: str
+    """Its name in the entry-point group `sowstream.preprocessors` or `sowstream.enrichers`."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What it takes, by keyword."""
+
+
+class SequenceGroupConfig(Section):
+    """Fields that a late delta must not undo."""
+
+    by: str
+    """JSON Pointer of the field that orders the updates, such as /ts."""
+    fields: tuple[str, ...] = Field(min_length=1)
+    """JSON Pointers of the fields that apply only if `by` is not older than the one applied."""
+
+
+class TopicConfig(Section):
+    """One SOW topic: `topics.<name>`."""
+
+    preset: Literal["um"] | None = None
+    """`um`: as Universal Messaging merges; see `PRESETS`. What is set here beats the preset."""
+    message_type: str = "json"
+    """Name of the codec, entry-point group `sowstream.codecs`."""
+    message_schema: Annotated[SchemaConfig | None, BeforeValidator(_schema)] = Field(default=None, alias="schema")
+    """The schema of the records, for message types that have one: a file, or {subject: NAME}."""
+    separator: str = Field(default="\x01", min_length=1, max_length=1)
+    """What stands between the fields of `fix` and `nvfix`."""
+    parts: tuple[str, ...] = ()
+    """The message types of a composite's parts, in order."""
+    key: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_key)] = ("/id",)
+    """JSON Pointers of the key fields: their values make the Kafka record key. `explicit`: the publisher gives it."""
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    """Partitions of every topic of the family. It cannot change later: keys would move."""
+    default_command: Literal["publish", "delta_publish"] = "delta_publish"
+    """What a record without header `command` is."""
+    null_policy: Literal["ignore", "set", "remove"] = "ignore"
+    """What a null in a delta does (merge.md, rule 6)."""
+    merge_depth: int | None = Field(default=None, ge=1)
+    """How deep objects merge; None is to any depth, 1 replaces nested objects whole."""
+    merge_rules: dict[str, str] = Field(default_factory=dict)
+    """How a delta's value meets the record's, by JSON Pointer: a name in `sowstream.merge_rules`, such as `sum`."""
+    sequence_groups: tuple[SequenceGroupConfig, ...] = ()
+    """Fields that late, out-of-order deltas cannot undo."""
+    preprocess: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
+    """Plug-ins that see each message before its key is made, in order."""
+    enrich: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
+    """Plug-ins that see each message and the record it meets, in order."""
+    expiration: IntervalS | None = Field(default=None, gt=0)
+    """How long a record lives after its last update; none: for ever."""
+    source_header: bool = False
+    """Say on SOW and delta records which input record they came from, as header `source`."""
+    max_depth: int = Field(default=128, ge=1, le=254)
+    """Deepest nesting accepted."""
+    max_record_bytes: int = Field(default=1_048_576, ge=1, le=10_485_760)
+    """Largest input and largest merged record; larger ones are rejected as `too_large`. With the longest headers beside
+    it, a record of 10 MiB is what the topics take."""
+    dlq_max_ratio: float = Field(default=0.9, ge=0, le=1)
+    """The worker stops when more than this part of a window's records of a partition was rejected; 1: never."""
+    dlq_window_records: int = Field(default=1000, ge=1)
+    """Length of that window, in input records."""
+    config: Properties = Field(default_factory=dict)
+    """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_first(cls, value: Any) -> Any:
+        """What a preset says, under what is set."""
+        if not isinstance(value, dict):
+            return value
+        return {**PRESETS.get(str(value.get("preset")), {}), **value}
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The JSON Pointers of the key fields; none where the key is explicit."""
+        return () if self.key == EXPLICIT_KEY else self.key
+
+    @field_validator("key")
+    @classmethod
+    def _key_is_pointers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value == EXPLICIT_KEY:
+            return value
+        if not value or any(not path.startswith("/") or path == "/" for path in value):
+            raise ValueError("key needs at least one path such as /id")
+        return value
+
+
+class ConflatedConfig(Section):
+    """One conflated topic: `conflated.<name>`."""
+
+    underlying: TopicName
+    """The topic it copies: any other one that is configured."""
+    interval: IntervalS = Field(default=5.0, ge=0.1)
+    """A key changes at most once in this time; least 100 ms."""
+
+
+class ProcessorConfig(Section):
+    """A third party's processor: `processors.<name>`."""
+
+    use: str
+    """Its name in the entry-point group `sowstream.processors`."""
+    underlying: TopicName | None = None
+    """The topic whose SOW it reads; none for a processor that reads its own `<name>.publish`."""
+    topic: TopicConfig = Field(default_factory=TopicConfig)
+    """What holds for its own records; one with an `underlying` has the underlying's."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What its settings model takes."""

@@ -1,0 +1,120 @@
+"""The whole tree of settings, and how its names hang together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from processor.config.runtime import RuntimeConfig
+from processor.config.section import Properties, TopicName
+from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
+from processor.errors import ConfigurationError
+from processor.explanation import unknown_name
+from processor.secret import hide_secrets
+
+
+class Config(BaseSettings):
+    """The whole tree."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix="SOWSTREAM_",
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    application_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")] = "sowstream"
+    """First part of consumer groups and transactional ids."""
+    kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
+    """librdkafka properties for every client: addresses, TLS, SASL."""
+    schema_registry: Properties = Field(default_factory=dict)
+    """Settings of the schema registry's client: `url`, credentials, TLS; none: schemas come from files."""
+    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    """What a record's effects are promised to be. `at_least_once`: seen sooner; the SOW topic stays right, deltas, acks
+    and dead letters may come twice after a crash."""
+    state_dir: Path = Path("./state")
+    """Where RocksDB keeps the partitions; losing it costs a restore, nothing else."""
+    topics: dict[TopicName, TopicConfig] = Field(default_factory=dict)
+    """The SOW topics."""
+    conflated: dict[TopicName, ConflatedConfig] = Field(default_factory=dict)
+    """The conflated topics."""
+    processors: dict[TopicName, ProcessorConfig] = Field(default_factory=dict)
+    """Processors of third parties."""
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    """How workers run."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment beats the file, which `load` passes as arguments."""
+        return env_settings, init_settings
+
+    @field_validator("kafka")
+    @classmethod
+    def _kafka_has_an_address(cls, value: dict[str, str]) -> dict[str, str]:
+        return {"bootstrap.servers": "localhost:9092"} | value
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Config:
+        """Every name is used once, and every underlying exists and leads to a topic."""
+        sections: tuple[Mapping[str, object], ...] = (self.topics, self.conflated, self.processors)
+        for index, section in enumerate(sections):
+            for other in sections[index + 1 :]:
+                if twice := sorted(set(section) & set(other)):
+                    raise ValueError(f"{twice[0]!r} is configured twice; a name stands for one family of topics")
+        for name in (*self.conflated, *self.processors):
+            self._root(name)
+        return self
+
+    def _root(self, name: str) -> str:
+        """The topic at the bottom of a chain of copies."""
+        chain = [name]
+        while (underlying := self._underlying(chain[-1])) is not None:
+            if underlying in chain:
+                raise ValueError(f"underlying topics go in a circle: {' → '.join([*chain, underlying])}")
+            chain.append(underlying)
+        root = chain[-1]
+        if root in self.topics or root in self.processors:
+            return root
+        raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
+
+    def _underlying(self, name: str) -> str | None:
+        """The topic that another one is a copy of."""
+        section = self.conflated.get(name) or self.processors.get(name)
+        return None if section is None else section.underlying
+
+    def root(self, name: str) -> str:
+        """The topic that makes the records: the one of this name, or the one it is a copy of.
+
+        Raises:
+            ConfigurationError: no such topic.
+        """
+        known = [*self.topics, *self.conflated, *self.processors]
+        if name not in known:
+            raise ConfigurationError(unknown_name("topic", name, known))
+        return self._root(name)
+
+    def topic(self, name: str) -> TopicConfig:
+        """What holds for a topic's records: the section of its root.
+
+        Raises:
+            ConfigurationError: no such topic.
+        """
+        root = self.root(name)
+        return self.topics[root] if root in self.topics else self.processors[root].topic
+
+    def shown(self) -> dict[str, Any]:
+        """The tree as plain values, secrets hidden: fit for a log."""
+        shown: dict[str, Any] = hide_secrets(self.model_dump(mode="json"))
+        return shown

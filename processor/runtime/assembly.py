@@ -1,0 +1,75 @@
+"""Puts a stream thread together: its clients, its restorer and the states it opens, as the settings say."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from processor.codec import codec_of
+from processor.kafka.admin import Admin
+from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
+from processor.kafka.log_reader import LogReader
+from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.restore import Restorer
+from processor.runtime.state_directory import StateDirectory
+from processor.runtime.stream_thread import Clients, StreamThread
+from processor.state.rocks import RocksMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from processor.config import Config
+    from processor.runtime.pipeline import Pipeline
+    from processor.runtime.slot import Slot
+
+
+class Assembly:
+    """Makes the threads of one process; what they share is made here once."""
+
+    def __init__(self, config: Config, slot: Slot, *, is_stopping: Callable[[], bool]) -> None:
+        """Prepare what is shared.
+
+        Args:
+            config: the settings.
+            slot: the process's place on its machine.
+            is_stopping: whether the process has been told to end.
+        """
+        self._config = config
+        self._slot = slot
+        self._is_stopping = is_stopping
+        self._memory = RocksMemory(config.runtime.block_cache_bytes)
+
+    def thread(self, pipeline: Pipeline) -> StreamThread:
+        """A pipeline's thread; nothing is started."""
+        config, runtime = self._config, self._config.runtime
+        group = f"{config.application_id}.{pipeline.name}"
+        producer = TransactionalProducer(
+            config.kafka,
+            transactional_id=f"{group}.{self._slot.name}",
+            transaction_timeout_s=runtime.transaction_timeout_s,
+            is_stopping=self._is_stopping,
+        )
+        admin = Admin(config.kafka)
+        states = StateDirectory(
+            config.state_dir / config.application_id / pipeline.name, pipeline, runtime, self._memory, admin
+        )
+        restorer = Restorer(
+            reader=LogReader(config.kafka, group=group),
+            admin=admin,
+            source=pipeline.source,
+            sow=pipeline.output("sow"),
+            mark=pipeline.output("mark") if pipeline.has_marks else None,
+            open_state=states.open,
+            stall_timeout_s=runtime.restore_stall_timeout_s,
+        )
+        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer)
+        return StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
+
+    def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
+        return GroupConsumer(
+            self._config.kafka,
+            group=group,
+            topic=pipeline.source,
+            session_timeout_s=self._config.runtime.session_timeout_s,
+            listener=listener,
+        )
