@@ -50,6 +50,7 @@ def test_life_cycle(data: Path):
     assert not is_ready(host, int(port))
 
 
+@pytest.mark.long
 def test_killed_broker_is_not_found(data: Path):
     """After a kill -9 of the broker status says that none runs, and the next start works."""
     assert broker("start", "--data", data, "--port", "0", "--heap", "384m").returncode == 0

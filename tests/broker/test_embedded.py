@@ -140,6 +140,7 @@ def test_taken_port_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_lost_race_for_a_port_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where the free port is taken between its choice and its use, another one is chosen."""
     with socket.create_server((HOST, 0)) as taken:

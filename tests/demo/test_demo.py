@@ -75,6 +75,7 @@ def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: st
     assert left_behind(tmp_path, bootstrap, output) == []
 
 
+@pytest.mark.long
 def test_the_checks_hold_although_a_worker_is_killed(tmp_path: Path, bootstrap: str) -> None:
     """After kill -9 of a worker midway nothing is lost, doubled or out of order."""
     with demo(tmp_path, bootstrap, "--seconds", "10", "--kill-worker") as process:

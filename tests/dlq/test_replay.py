@@ -113,6 +113,7 @@ def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(of
     assert numbers(office) == [*range(8)]
 
 
+@pytest.mark.long
 def test_whatever_is_chosen_and_wherever_it_breaks_off(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random replays of random reasons, some broken off between two transactions: each letter goes back once."""
     seed = random.randrange(1_000_000)

@@ -60,6 +60,7 @@ def test_what_is_pending_when_a_conflater_is_killed_arrives_all_the_same(
         world.close()
 
 
+@pytest.mark.long
 def test_a_killed_conflater_loses_no_pending_update_and_delivers_none_twice(world: World) -> None:
     """Killed -9 while updates are pending, twice."""
     world.start()

@@ -67,6 +67,7 @@ def _headers(text: str) -> dict[str, str]:
     return headers
 
 
+@pytest.mark.long
 def test_kafkas_own_console_consumer_reads_the_same_world(world: World) -> None:
     """SOW and delta, read committed: what a transaction rolled back is not there."""
     world.publish(random_commands(71, 3_000, 60))

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize("point", POINTS)
+QUICK = {"after commit, before apply", "commit of unknown end"}
+"""Tried on every run; the others on the long ones."""
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(point, marks=[] if point in QUICK else [pytest.mark.long]) for point in POINTS]
+)
 def test_a_calamity_at_any_point_leaves_sow_delta_and_input_in_agreement(world: World, point: str) -> None:
     """On a state that another worker left; where the victim dies, a third one takes over."""
     world.publish(random_commands(81, 1_000, 50))

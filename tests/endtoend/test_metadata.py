@@ -22,6 +22,7 @@ pytestmark = pytest.mark.broker
 LIFE_S = 5.0  # Longer than a worker takes from a merge to its kill.
 
 
+@pytest.mark.long
 def test_marks_and_ends_outlive_a_killed_worker_and_its_disk(world: World) -> None:
     """A second worker on an empty disk skips what the first one took, and expires in order what was due meanwhile."""
     rng = random.Random(41)

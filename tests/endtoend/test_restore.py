@@ -66,7 +66,14 @@ def _tamper(partition: Path, progress: Progress) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [remove_everything, truncate_tables, remove_manifest, run_ahead, fall_behind_the_horizon]
+    "damage",
+    [
+        truncate_tables,
+        *(
+            pytest.param(damage, marks=pytest.mark.long)
+            for damage in (remove_everything, remove_manifest, run_ahead, fall_behind_the_horizon)
+        ),
+    ],
 )
 def test_a_state_that_cannot_be_trusted_is_restored_from_the_sow_topic(
     world: World, damage: Callable[[Path], None]

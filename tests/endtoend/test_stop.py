@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_commits_and_ends_with_exit_code_0(world: World, number: signal.Signals) -> None:
     """In the middle of a backlog; the next worker needs no rollback."""
     world.publish(random_commands(61, 20_000, 500))
