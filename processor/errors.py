@@ -13,6 +13,7 @@ SowstreamError
     ├── BrokerUnavailable     Kafka did not answer within the time given
     ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
     ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
+    ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
     └── UndeclaredOutput      a processor forwards to an output that it does not declare: no record is at fault
 """
 
@@ -80,6 +81,14 @@ class AcksMissing(Stop):
 
 class RestoreStalled(Stop):
     """A restore made no progress for too long."""
+
+
+class DiskUnusable(Stop):
+    """The disk of a local state takes or gives no data: full, over quota, read-only, failing, forbidden.
+
+    Nothing is wiped: to restore needs the disk too. The SOW topic has everything, and a start on a disk that works
+    goes on from there.
+    """
 
 
 class UndeclaredOutput(Stop):

@@ -6,6 +6,7 @@ A partition's directory holds `lock` (held by the process that uses it) and `roc
     m format           the number below, ASCII decimal
     m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition/topic id`
     m progress         position, applied_at_ms                          two little-endian int64
+    m closed           nothing: it was closed in good order and not written since; gone with the next batch
     e <time> <key>     nothing: the record of the key expires then              big-endian uint64, milliseconds; the key
     r <record key>     version, expires_at_ms, source_offset            three little-endian int64
                        length of correlation_id, correlation_id, value  little-endian uint16, then the bytes of both
@@ -22,10 +23,11 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.state.store import Expiring, Progress
 
-FORMAT: Final = b"2"
+FORMAT: Final = b"3"
 FORMAT_KEY: Final = b"mformat"
 IDENTITY_KEY: Final = b"midentity"
 PROGRESS_KEY: Final = b"mprogress"
+CLOSED_KEY: Final = b"mclosed"
 EXPIRY_PREFIX: Final = b"e"
 AFTER_EXPIRIES: Final = b"f"
 RECORD_PREFIX: Final = b"r"

@@ -5,23 +5,15 @@ from __future__ import annotations
 import fcntl
 import shutil
 import weakref
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from contextlib import AbstractContextManager, suppress
+from typing import IO, TYPE_CHECKING, Final, cast
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    Options,
-    Rdict,
-    ReadOptions,
-    WriteBatch,
-    WriteBufferManager,
-    WriteOptions,
-)
+from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from processor.errors import StateDamaged, StateLocked
+from processor.errors import StateLocked
 from processor.state import layout
+from processor.state.failure import telling
+from processor.state.rocks_memory import RocksMemory
 from processor.state.store import Progress
 
 if TYPE_CHECKING:
@@ -29,44 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from processor.record import Stored
-    from processor.state.store import Expiring
+    from processor.state.store import Expiring, Found
 
-_BLOOM_BITS_PER_KEY = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
-_BLOCK_BYTES = 16 * 1024
-_ARENA_BYTES = 64 * 1024  # What an idle partition takes of the write buffers; RocksDB's own is 1 MB.
+__all__ = ["RocksMemory", "RocksStore"]
 
-
-class RocksMemory:
-    """The block cache and write-buffer budget that all partitions of a process share.
-
-    One for each partition would multiply "64 MB" by their number, as users of others found out.
-    """
-
-    def __init__(self, capacity_bytes: int) -> None:
-        self._cache = Cache(capacity_bytes)
-        # Write buffers are charged to the cache, so that the capacity bounds both.
-        self._write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            capacity_bytes // 2, False, self._cache
-        )
-
-    def options(self) -> Options:
-        """Options of one partition's database."""
-        table = BlockBasedOptions()
-        table.set_block_cache(self._cache)
-        table.set_block_size(_BLOCK_BYTES)
-        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
-        table.set_cache_index_and_filter_blocks(True)
-        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        options = Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_block_based_table_factory(table)
-        options.set_write_buffer_manager(self._write_buffers)
-        options.set_arena_block_size(_ARENA_BYTES)
-        options.set_compression_type(DBCompressionType.lz4())
-        options.set_level_compaction_dynamic_level_bytes(True)
-        options.set_keep_log_file_num(2)
-        options.set_max_open_files(256)
-        return options
+_USAGE: Final = {
+    "write_buffers": "rocksdb.cur-size-all-mem-tables",
+    "table_readers": "rocksdb.estimate-table-readers-mem",
+    "disk": "rocksdb.total-sst-files-size",
+}
+_ROW_BYTES: Final = 100  # About what a row takes in a write buffer besides its record's value.
 
 
 class RocksStore:
@@ -83,19 +47,13 @@ class RocksStore:
         Raises:
             StateLocked: another process uses the directory.
             StateDamaged: the database cannot be opened; `RocksStore.destroy` makes room for a new one.
+            DiskUnusable: the disk is full, read-only, failing or forbidden.
         """
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._identity = identity
         self._memory = memory
-        self._lock = (directory / layout.LOCK_FILE).open("a+b")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise StateLocked(
-                f"{directory} is in use by another process; give each worker its own state_dir, or stop the other"
-            ) from None
+        self._lock = self._locked()
+        self._is_closed_on_disk = False  # Whether the database says so: the next batch takes it back.
         # A store that is dropped without close must not keep the directory from its successor in this process.
         self._release = weakref.finalize(self, self._lock.close)
         self._unlogged = WriteOptions()
@@ -105,51 +63,57 @@ class RocksStore:
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
         try:
             self._db = self._open()
-            self._settle()
+            self.found: Found = self._settle()
+            """What the directory held."""
         except BaseException:
             self._release()
             raise
 
     @staticmethod
     def destroy(directory: Path) -> None:
-        """Remove a partition's database from disk; nobody may have it open."""
-        shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY, ignore_errors=True)
+        """Remove a partition's database from disk, and whatever else stands in its place; nobody may have it open.
+
+        Raises:
+            DiskUnusable: it cannot be removed.
+        """
+        with telling("wiping", directory):
+            for place in (directory, directory / layout.ROCKSDB_DIRECTORY):
+                if place.is_symlink() or place.is_file():
+                    place.unlink()
+            with suppress(FileNotFoundError):
+                shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
 
     def progress(self) -> Progress:
         """How far it has come."""
-        with _damage(f"reading {self._directory}"):
+        with self._telling("reading"):
             data = self._db.get(layout.PROGRESS_KEY)
         return Progress(0, 0) if data is None else layout.decode_progress(data)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
         """The records of these keys, in their order: one multi-get, which lets other threads run."""
-        with _damage(f"reading {self._directory}"):
+        with self._telling("reading"):
             found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
         return [None if data is None else layout.decode_record(data) for data in found]
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Write records and the progress they stand for in one batch.
+        """Write records and the progress they stand for: in one batch, or the progress with the last of several.
 
         Without the write-ahead log: after a crash RocksDB holds some earlier batch's end, progress included, and
         the SOW topic the rest.
         """
-        batch = WriteBatch(raw_mode=True)
-        self._index(batch, changes)
-        prefix, encode = layout.RECORD_PREFIX, layout.encode_record
-        for key, stored in changes.items():
-            if stored is None:
-                batch.delete(prefix + key)
-            else:
-                batch[prefix + key] = encode(stored)
+        parts = _parts(changes, self._memory.part_bytes)
+        last = parts.pop()
+        for part in parts:
+            self._write(self._batch(part))
+        batch = self._batch(last)
         batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
-        with _damage(f"writing {self._directory}"):
-            self._db.write(batch, self._unlogged)
+        self._write(batch)
 
     def scan(self) -> Iterator[tuple[bytes, Stored]]:
         """Every key and record, in key order."""
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
-        with _damage(f"reading {self._directory}"):
+        with self._telling("reading"):
             rows = self._db.iter(options)
             rows.seek(layout.RECORD_PREFIX)
             while rows.valid():
@@ -166,7 +130,7 @@ class RocksStore:
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_EXPIRIES)
         found: list[Expiring] = []
-        with _damage(f"reading {self._directory}"):
+        with self._telling("reading"):
             rows = self._db.iter(options)
             rows.seek(begin)
             if after is not None and rows.valid() and rows.key() == begin:
@@ -179,6 +143,11 @@ class RocksStore:
             self._expiring_from_ms = found[0][0] if found else None
         return found
 
+    def usage(self) -> dict[str, int]:
+        """How many bytes it takes: write buffers, what is kept of open tables beside the cache, and tables on disk."""
+        with self._telling("reading"):
+            return {kind: self._db.property_int_value(name) or 0 for kind, name in _USAGE.items()}
+
     def wipe(self) -> None:
         """Forget everything: a new, empty database."""
         self._abandon()
@@ -190,16 +159,42 @@ class RocksStore:
     def close(self) -> None:
         """Flush what was applied, which was not logged, and release the directory."""
         try:
-            with _damage(f"closing {self._directory}"):
-                self._db.close()  # Flushes, and closes even if it cannot.
+            with self._telling("closing"):
+                try:
+                    if not self._is_closed_on_disk:
+                        # With the last of the records: buffers are flushed in their order, or not at all.
+                        self._db.put(layout.CLOSED_KEY, b"", write_opt=self._unlogged)
+                finally:
+                    self._db.close()  # Flushes, and closes even if it cannot.
         finally:
             self._release()
+
+    def _batch(self, changes: Mapping[bytes, Stored | None]) -> WriteBatch:
+        """A batch with these changes and those of the index."""
+        batch = WriteBatch(raw_mode=True)
+        self._index(batch, changes)
+        prefix, encode = layout.RECORD_PREFIX, layout.encode_record
+        for key, stored in changes.items():
+            if stored is None:
+                batch.delete(prefix + key)
+            else:
+                batch[prefix + key] = encode(stored)
+        return batch
+
+    def _write(self, batch: WriteBatch) -> None:
+        """Write a batch; the first one says that the store is open."""
+        if self._is_closed_on_disk:
+            batch.delete(layout.CLOSED_KEY)
+        with self._telling("writing"):
+            self._db.write(batch, self._unlogged)
+            self._is_closed_on_disk = False
+            self._memory.relieve(self._db)
 
     def _index(self, batch: WriteBatch, changes: Mapping[bytes, Stored | None]) -> None:
         """Bring the index of expiring records up to date with the records of a batch."""
         old: dict[bytes, int] = {}
         if self._expiring_from_ms is not None:
-            with _damage(f"reading {self._directory}"):
+            with self._telling("reading"):
                 rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in changes]))
             old = {
                 key: expires_at_ms
@@ -218,52 +213,99 @@ class RocksStore:
             known_ms = self._expiring_from_ms
             self._expiring_from_ms = first_ms if known_ms is None else min(known_ms, first_ms)
 
+    def _locked(self) -> IO[bytes]:
+        """The lock file, ours until it is closed."""
+        with self._telling("opening"):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            lock = (self._directory / layout.LOCK_FILE).open("a+b")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise StateLocked(
+                f"{self._directory} is in use by another process; give each worker its own state_dir, or stop the other"
+            ) from None
+        return lock
+
     def _open(self) -> Rdict:
         options = self._memory.options()
-        path = str(self._directory / layout.ROCKSDB_DIRECTORY)
-        with _damage(f"opening {path}"):
+        with self._telling("opening"):
             # Without column_families a reopened database silently loses its table options: no bloom filter and an
             # 8 MB cache of its own.
+            path = str(self._directory / layout.ROCKSDB_DIRECTORY)
             return Rdict(path, options=options, column_families={"default": options})
 
-    def _settle(self) -> None:
-        """Wipe what is not ours."""
+    def _settle(self) -> Found:
+        """Look what it is, wipe what is not ours, and claim what is new."""
         try:
-            belongs = self._belongs()
+            found = self._look()
+            self._is_closed_on_disk = found == "clean"
+            is_ours = found in {"clean", "unclean"} and not self._has_begun_only()
             self.expiring(None, 1)
+            if found == "new":
+                self._claim()
         except BaseException:
             # RocksDB lets nobody open the directory again, wiped or not, before this handle is closed.
             self._abandon()
             raise
-        if not belongs:
+        if found != "new" and not is_ours:
             self.wipe()
+        return found
+
+    def _look(self) -> Found:
+        """What the database is to us."""
+        with self._telling("reading"):
+            keys = layout.FORMAT_KEY, layout.IDENTITY_KEY, layout.CLOSED_KEY
+            marked, identity, closed = cast("list[bytes | None]", self._db.get(list(keys)))
+            if marked is None and identity is None:
+                rows = self._db.iter()
+                rows.seek_to_first()
+                is_empty = not rows.valid()
+                rows.status()
+                return "new" if is_empty else "identity"
+        if marked != layout.FORMAT:
+            return "format"
+        if identity != self._identity.encode():
+            return "identity"
+        return "unclean" if closed is None else "clean"
+
+    def _has_begun_only(self) -> bool:
+        """Whether a part of the first batch is all there is: position 0 is to mean that nothing is there.
+
+        Else nobody could tell how old those records are, and that of a deleted one might stay for ever.
+        """
+        if self.progress().position > 0:
+            return False
+        return next(self.scan(), None) is not None
+
+    def _claim(self) -> None:
+        """Write down whose a new database is."""
+        batch = WriteBatch(raw_mode=True)
+        batch[layout.FORMAT_KEY] = layout.FORMAT
+        batch[layout.IDENTITY_KEY] = self._identity.encode()
+        self._write(batch)
 
     def _abandon(self) -> None:
         """Close without a wish to keep anything: damage may prevent the flush, not the closing."""
         with suppress(Exception):
             self._db.close()
 
-    def _belongs(self) -> bool:
-        """Whether the database is in our format and a cache of our topic; a new one is claimed."""
-        with _damage(f"reading {self._directory}"):
-            found = self._db.get(layout.FORMAT_KEY), self._db.get(layout.IDENTITY_KEY)
-        if found == (None, None) and self.progress().position == 0:
-            self._claim()
-            return True
-        return found == (layout.FORMAT, self._identity.encode())
-
-    def _claim(self) -> None:
-        with _damage(f"writing {self._directory}"):
-            self._db.put(layout.FORMAT_KEY, layout.FORMAT, write_opt=self._unlogged)
-            self._db.put(layout.IDENTITY_KEY, self._identity.encode(), write_opt=self._unlogged)
+    def _telling(self, doing: str) -> AbstractContextManager[None]:
+        return telling(doing, self._directory)
 
 
-@contextmanager
-def _damage(doing: str) -> Iterator[None]:
-    """Map what rocksdict raises: it knows one class of error only, so any of them means damage to us."""
-    try:
-        yield
-    except StateDamaged:
-        raise
-    except Exception as error:
-        raise StateDamaged(f"{doing}: {error}") from error
+def _parts(changes: Mapping[bytes, Stored | None], bytes_max: int) -> list[Mapping[bytes, Stored | None]]:
+    """Changes in parts of about so many bytes; at least one part."""
+    sizes = [_ROW_BYTES if stored is None else _ROW_BYTES + len(stored.value) for stored in changes.values()]
+    if sum(sizes) <= bytes_max:
+        return [changes]
+    parts: list[Mapping[bytes, Stored | None]] = []
+    part: dict[bytes, Stored | None] = {}
+    room = bytes_max
+    for (key, stored), size in zip(changes.items(), sizes, strict=True):
+        if size > room and part:
+            parts.append(part)
+            part, room = {}, bytes_max
+        part[key] = stored
+        room -= size
+    return [*parts, part]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,19 @@ if TYPE_CHECKING:
 
 Expiring: TypeAlias = tuple[int, bytes]
 """When a record expires, milliseconds since the epoch, and its key."""
+
+
+Found: TypeAlias = Literal["new", "clean", "unclean", "format", "identity"]
+"""What a directory held when it was opened.
+
+`new` nothing; `clean` a store that was closed in good order; `unclean` one that was not: it is what some earlier batch
+left, and the SOW topic has the rest; `format` one of another version, `identity` one of another topic or partition,
+which were wiped.
+"""
+
+WipeReason: TypeAlias = Literal["format", "identity", "damaged", "ahead", "too_old"]
+"""Why a store is wiped: it is not ours to read, not ours, damaged, ahead of its SOW topic, or too old to have seen
+all deletes."""
 
 
 class Progress(NamedTuple):
@@ -42,10 +55,11 @@ class Store(Protocol):
         """
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Write records (None deletes) and the progress they stand for, all or nothing.
+        """Write records (None deletes) and the progress they stand for, which is never there without them.
 
         Raises:
             StateDamaged: it cannot be written.
+            DiskUnusable: the disk takes no more; what was applied before is as good as it was.
         """
 
     def scan(self) -> Iterator[tuple[bytes, Stored]]:
@@ -61,6 +75,9 @@ class Store(Protocol):
         Raises:
             StateDamaged: what is there cannot be read.
         """
+
+    def usage(self) -> Mapping[str, int]:
+        """How many bytes it takes, by kind; nothing for a store that does not know."""
 
     def wipe(self) -> None:
         """Forget everything."""

@@ -1,0 +1,93 @@
+"""What a failure of RocksDB or of the file system means: damage, a disk that cannot be used, or somebody else's lock.
+
+rocksdict raises one class of error for everything; only the text, RocksDB's own, tells one from the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import DiskUnusable, SowstreamError, StateDamaged, StateLocked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MAKE_ROOM: Final = "make room, or give state_dir a larger disk"
+_TO_DO: Final = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: "raise the quota of this user, or make room",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EROFS: "mount the file system for writing",
+    errno.EIO: "look at the system's log; if the disk is failing, give state_dir another one",
+    errno.EACCES: "let this user read and write there",
+    errno.EPERM: "let this user read and write there",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files",
+    errno.ENOMEM: "give the process more memory, or lower runtime.block_cache_bytes",
+    errno.ENOTDIR: "something else stands where a directory belongs: move it away",
+    errno.EISDIR: "a directory stands where a file belongs: move it away",
+    errno.ENAMETOOLONG: "choose a shorter state_dir",
+}
+"""What helps, for the errors that no wiping and restoring helps against."""
+
+_TOLD_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR}
+"""Within its directory a file of the wrong kind is damage like any other."""
+
+
+@contextmanager
+def telling(doing: str, directory: Path) -> Iterator[None]:
+    """Say in our words what rocksdict and the file system raise.
+
+    Args:
+        doing: what is being done, for the message: `writing`.
+        directory: the partition's.
+
+    Raises:
+        DiskUnusable: the disk is full, read-only, failing or forbidden; the state on it is as good as it was.
+        StateLocked: another process has the database open.
+        StateDamaged: anything else.
+    """
+    try:
+        yield
+    except SowstreamError:
+        raise
+    except Exception as error:
+        raise _meaning(error, doing, directory) from error
+
+
+def _meaning(error: Exception, doing: str, directory: Path) -> SowstreamError:
+    text = str(error)
+    number = error.errno if isinstance(error, OSError) else _number(text)
+    if number in _TO_DO:
+        return DiskUnusable(
+            f"{doing} {directory}: {text} ({_room(directory)}). Nothing is lost, the SOW topic has everything: "
+            f"{_TO_DO[number]}, then start again"
+        )
+    # Our own lock comes first; this is for a directory whose lock file was deleted under its user.
+    if "lock" in text.lower() and ("lock hold by current process" in text or number == errno.EAGAIN):
+        return StateLocked(f"{directory} is in use by another process: {text}")
+    return StateDamaged(f"{doing} {directory}: {text}")
+
+
+def _number(text: str) -> int | None:
+    """The error number in a text of RocksDB's, which has its words at the end; None if there is none."""
+    if not text.startswith("IO error"):
+        return None
+    last = text.rpartition(": ")[2].strip()
+    return next((number for number in _TOLD_BY_ROCKSDB if last == os.strerror(number)), None)
+
+
+def _room(directory: Path) -> str:
+    """How much room is left where a directory is, or would be."""
+    for place in (directory, *directory.parents):
+        try:
+            free = shutil.disk_usage(place).free
+        except OSError:
+            continue
+        return f"{free / 1e6:,.1f} MB are free there"
+    return "nobody says how much is free there"

@@ -1,0 +1,78 @@
+"""The memory that all RocksDB databases of a process share, and the options that keep them within it.
+
+What bounds what, with `runtime.block_cache_bytes` as the capacity:
+
+    block cache      data blocks, filters and indexes of the tables: the capacity. The filters and the top of each index
+                     are read in parts, so a cold key costs the parts it needs.
+    write buffers    half the capacity, charged to the cache: what they take, blocks give back. A write that finds them
+                     over it waits for a flush (`relieve`), so they stand above it by one part of a batch at most.
+    table readers    a few KB for each open table; their number is bounded by `max_open_files`.
+    compactions      a few MB for each of RocksDB's two threads while they run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBufferManager,
+)
+
+_BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
+_BLOCK_BYTES: Final = 16 * 1024
+_ARENA_BYTES: Final = 64 * 1024  # What an idle partition takes of the write buffers; RocksDB's own is 1 MB.
+
+
+class RocksMemory:
+    """The block cache and write-buffer budget that all partitions of a process share.
+
+    One for each partition would multiply "64 MB" by their number, as users of others found out.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._cache = Cache(capacity_bytes)
+        # Write buffers are charged to the cache, so that the capacity bounds both.
+        self._write_buffers_max = capacity_bytes // 2
+        self._write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            self._write_buffers_max, False, self._cache
+        )
+        self.part_bytes = capacity_bytes // 16
+        """How much of a batch is to be written at once: what the write buffers may stand above their budget."""
+
+    @property
+    def used_bytes(self) -> int:
+        """What cache and write buffers take now."""
+        return self._cache.get_usage()
+
+    def relieve(self, database: Rdict) -> None:
+        """Wait until a database that was just written is flushed, if the write buffers are over their budget.
+
+        RocksDB itself only begins to flush there and lets writes go on: a burst took nine times the budget.
+        """
+        if self._write_buffers.get_usage() > self._write_buffers_max:
+            database.flush(True)
+
+    def options(self) -> Options:
+        """Options of one partition's database."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_block_size(_BLOCK_BYTES)
+        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._write_buffers)
+        options.set_arena_block_size(_ARENA_BYTES)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_level_compaction_dynamic_level_bytes(True)
+        options.set_keep_log_file_num(2)
+        options.set_max_open_files(256)
+        return options
