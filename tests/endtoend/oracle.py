@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,17 +31,18 @@ def fold(records: list[Seen]) -> dict[str, Any]:
         elif command == "publish":
             world[key] = json.loads(record.value)
         else:
-            world[key] = _merge(world.get(key), json.loads(record.value))
+            world[key] = merged(world.get(key), json.loads(record.value))
     return world
 
 
-def _merge(old: Any, delta: Any) -> Any:
+def merged(old: Any, delta: Any) -> Any:
+    """A record with a delta in it; the old one is not changed, and shares with the new one what the delta leaves."""
     if not isinstance(delta, dict):
         return delta
-    new = copy.deepcopy(old) if isinstance(old, dict) else {}
+    new = dict(old) if isinstance(old, dict) else {}
     for name, value in delta.items():
         if value is not None:
-            new[name] = _merge(new.get(name), value)
+            new[name] = merged(new.get(name), value)
     return new
 
 
@@ -74,22 +74,24 @@ def replay(records: list[Seen], parse: Callable[[Seen], Any] | None = None) -> d
         versions[key] = version
         assert record.value is not None
         delta = json.loads(record.value) if parse is None else parse(record)
-        world[key] = _apply(world.get(key, {}), delta)
+        world[key] = applied(world.get(key, {}), delta)
         for pointer in json.loads(headers.get("removed", "[]")):
-            _remove(world[key], pointer)
+            remove(world[key], pointer)
     return world
 
 
-def _apply(old: Any, delta: Any) -> Any:
+def applied(old: Any, delta: Any) -> Any:
+    """What a subscriber makes of a record and a delta of what changed."""
     if not isinstance(delta, dict) or not isinstance(old, dict):
         return delta
     new = dict(old)
     for name, value in delta.items():
-        new[name] = _apply(new[name], value) if name in new else value
+        new[name] = applied(new[name], value) if name in new else value
     return new
 
 
-def _remove(record: Any, pointer: str) -> None:
+def remove(record: Any, pointer: str) -> None:
+    """Take out of a record what a JSON Pointer leads to; KeyError if it is not there."""
     *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     for name in path:
         record = record[name]

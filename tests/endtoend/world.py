@@ -22,7 +22,7 @@ from processor.runtime.pipeline import specs
 from tests.endtoend.oracle import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 PATIENCE_S = 60.0
 
@@ -38,6 +38,7 @@ class World:
         *,
         interval: str = "500ms",
         others: Mapping[str, Any] | None = None,
+        runtime: Mapping[str, Any] | None = None,
         **topic: Any,
     ) -> None:
         self.bootstrap = bootstrap
@@ -54,7 +55,8 @@ class World:
             "topics": {name: {"key": ["/id"], "partitions": 4, **topic}, **(others or {})},
             "conflated": {self.conflated: {"underlying": name, "interval": interval}},
             # A dead worker is to be noticed within a test.
-            "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5},
+            "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5}
+            | dict(runtime or {}),
         }
         self.file.write_text(yaml.safe_dump(tree))
         self.config: Config = load(self.file)
@@ -71,10 +73,28 @@ class World:
         assert producer.flush(30) == 0
 
     def start(
-        self, command: str = "worker", name: str | None = None, *, crash: tuple[str, int] | None = None
+        self,
+        command: str = "worker",
+        name: str | None = None,
+        *,
+        crash: tuple[str, int] | None = None,
+        program: Sequence[str] | None = None,
+        state_dir: Path | None = None,
     ) -> Worker:
-        """Start a worker process; `crash` names a point of `crashing_worker`, and at which time it comes by."""
-        worker = Worker(self, command, self.names if name is None else [name], crash)
+        """Start a worker process.
+
+        Args:
+            command: what it runs.
+            name: the topic; None: all of this world.
+            crash: a point of `crashing_worker`, and at which time it comes by.
+            program: the module that is run instead of the command line's, and what it is told before `command`.
+            state_dir: its own directory, as on another machine; None: the one that all share.
+        """
+        if crash is not None:
+            program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
+        env = {} if state_dir is None else {"SOWSTREAM_STATE_DIR": str(state_dir)}
+        worker = Worker(self, command, self.names if name is None else [name], program, env)
+        worker.is_expected_to_end = crash is not None
         self.workers.append(worker)
         return worker
 
@@ -105,13 +125,16 @@ class World:
         """Whether the group of `name` has committed the end of its input."""
         topic = source or f"{self.name}.publish"
         group = f"app-{self.name}.{name or self.name}"
-        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "isolation.level": "read_committed"})
-        partitions = [TopicPartition(topic, number) for number in range(4)]
-        ends = {place.partition: reader.get_watermark_offsets(place, timeout=10)[1] for place in partitions}
-        committed = {place.partition: place.offset for place in reader.committed(partitions, timeout=10)}
+        partitions = range(self.config.topics[self.name].partitions)
+        ends = Admin(self.config.kafka).end_offsets(topic, partitions)
+        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
+                           "isolation.level": "read_committed", "enable.partition.eof": True})  # fmt: skip
+        places = reader.committed([TopicPartition(topic, number) for number in partitions], timeout=10)
+        left = [place for place in places if max(0, place.offset) < ends[place.partition]]
+        # What lies behind may be no record: the markers of transactions, and what was rolled back.
+        is_over = all(place.offset >= 0 and _is_bare(reader, place, ends[place.partition]) for place in left)
         reader.close()
-        # A transaction's marker stands after the last record, and no reader steps over it before the next one comes.
-        return all(committed.get(partition, -1) >= end - _markers(topic) or end == 0 for partition, end in ends.items())
+        return is_over
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
         """Wait for a fact; workers that died without being told to are an error at once."""
@@ -133,25 +156,28 @@ class World:
         Admin(self.config.kafka).delete([spec.name for spec in specs(self.config)])
 
 
-def _markers(topic: str) -> int:
-    return 0 if topic.endswith(".publish") else 1
+def _is_bare(reader: Consumer, place: TopicPartition, end: int) -> bool:
+    """Whether no committed record lies between a place and the true end of its partition."""
+    reader.assign([place])
+    message = reader.poll(2)
+    return message is not None and message.error() is not None and message.offset() >= end
 
 
 class Worker:
     """A worker in a process of its own."""
 
-    def __init__(self, world: World, command: str, names: list[str], crash: tuple[str, int] | None) -> None:
+    def __init__(
+        self, world: World, command: str, names: list[str], program: Sequence[str] | None, env: Mapping[str, str]
+    ) -> None:
         self.file = world.directory / f"{command}-{len(world.workers)}.log"
-        self.is_expected_to_end = crash is not None
-        program = ["processor.cli.main"]
-        if crash is not None:
-            program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
+        self.is_expected_to_end = False
+        program = program or ["processor.cli.main"]
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *program, command, *names, "-c", str(world.file)],
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"NO_COLOR": "1"},
+                env={**os.environ, "NO_COLOR": "1", **env},
             )
 
     def log(self) -> str:

@@ -1,0 +1,149 @@
+"""Workers as they run in production: whoever ends with an error is started again."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+from confluent_kafka import KafkaException
+
+from processor.errors import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from tests.endtoend.world import Worker, World
+
+_LOOK_S = 0.2
+_BACK_OFF_S = 1.0
+
+
+def through(world: World, bootstrap: str, **kafka: Any) -> None:
+    """Let the workers that are started from now on come to another address, with these librdkafka properties."""
+    tree = yaml.safe_load(world.file.read_text())
+    tree["kafka"] |= {"bootstrap.servers": bootstrap, **kafka}
+    world.file.write_text(yaml.safe_dump(tree))
+
+
+class Crew:
+    """Some workers of a world, watched: one that ends with exit code 1 is started again, as a pod is.
+
+    Ended otherwise, it is an error where the block is left.
+    """
+
+    def __init__(self, world: World, size: int = 1) -> None:
+        """Say how many; the block starts them."""
+        self.world = world
+        self.size = size
+        self.reasons: list[str] = []
+        """What those said that ended."""
+        self._workers: list[Worker] = []
+        self._wrong: list[str] = []
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._watcher = threading.Thread(target=self._watch, name="crew", daemon=True)
+
+    @property
+    def logs(self) -> str:
+        """What all of them said, from the first to the last."""
+        return "\n".join(worker.file.read_text(errors="replace") for worker in self.world.workers)
+
+    def count(self, event: str) -> int:
+        """How often they told of an event."""
+        return self.logs.count(f'"event": "{event}"')
+
+    def await_event(self, event: str, patience_s: float = 90.0) -> None:
+        """Wait until somebody tells of it."""
+        self.wait(lambda: self.count(event) > 0, event, patience_s)
+
+    def settle(self, patience_s: float = 120.0) -> None:
+        """Wait until all input is processed."""
+        self.wait(lambda: processed(self.world), "processing all input", patience_s)
+
+    def wait(self, reached: Callable[[], bool], what: str, patience_s: float = 90.0) -> None:
+        """Wait for a fact.
+
+        Raises:
+            AssertionError: it took longer than `patience_s`; with the end of the last worker's log.
+        """
+        deadline_s = time.monotonic() + patience_s
+        while not reached():
+            assert not self._wrong, self._wrong[0]
+            said = "\n".join(worker.log() for worker in self._workers)
+            assert time.monotonic() < deadline_s, f"{what} did not happen in {patience_s:g} s\n{said}"
+            time.sleep(_LOOK_S)
+
+    def kill(self) -> None:
+        """End all of them as a power cut would; `revive` starts them again."""
+        with self._lock:
+            for worker in self._workers:
+                worker.kill()
+            self._workers = []
+
+    def revive(self) -> None:
+        """Start as many as there should be."""
+        with self._lock:
+            self._workers += [self._start() for _ in range(self.size - len(self._workers))]
+
+    def __enter__(self) -> Self:
+        self.revive()
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._watcher.join()
+        for worker in self._workers:
+            if error is not None:
+                worker.kill()
+            elif worker.process.poll() is None and (code := worker.stop()) != 0:
+                self._wrong.append(f"exit code {code} when told to stop:\n{worker.log()}")
+        if error is None:
+            assert not self._wrong, self._wrong[0]
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            with self._lock:
+                ended = [worker for worker in self._workers if worker.process.poll() is not None]
+                self._workers = [worker for worker in self._workers if worker not in ended]
+            for worker in ended:
+                self._tell(worker)
+            if ended and not self._over.wait(_BACK_OFF_S):
+                self.revive()
+
+    def _start(self) -> Worker:
+        worker = self.world.start()
+        worker.is_expected_to_end = True  # Watched here.
+        return worker
+
+    def _tell(self, worker: Worker) -> None:
+        reason = last_error(worker.log())
+        self.reasons.append(reason)
+        if worker.process.returncode != 1 or not reason:
+            self._wrong.append(f"exit code {worker.process.returncode}:\n{worker.log()}")
+
+
+def processed(world: World) -> bool:
+    """Whether all input is processed, as far as the brokers can tell."""
+    try:
+        return world.processed()
+    except (KafkaException, Stop):
+        return False
+
+
+def last_error(log: str) -> str:
+    """What a worker said last of what went wrong."""
+    for line in reversed(log.splitlines()):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if "error" in entry:
+            return str(entry["error"])
+    return ""
