@@ -13,7 +13,7 @@ from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.restore import Restorer
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
-from processor.state.rocks import RocksMemory
+from processor.state.rocks_memory import RocksMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

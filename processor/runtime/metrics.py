@@ -30,6 +30,14 @@ RESTORE_REMAINING = Gauge(
     "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
 )
 LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
+STATE_OPENED = Counter(
+    "sowstream_state_opened_total", "Local states opened, by what the directory held.", ["processor", "how"]
+)
+STATE_WIPED = Counter("sowstream_state_wiped_total", "Local states wiped to be restored.", ["processor", "reason"])
+STATE_BYTES = Gauge(
+    "sowstream_state_bytes", "What local states take in memory and on disk.", ["processor", "partition", "kind"]
+)
+BLOCK_CACHE = Gauge("sowstream_block_cache_bytes", "The memory all local states of a process share.", ["kind"])
 
 
 class ThreadMetrics:
@@ -41,6 +49,7 @@ class ThreadMetrics:
         self._commits = COMMITS.labels(processor)
         self._worked, self._waited = WORKED.labels(processor), WAITED.labels(processor)
         self._shown: set[tuple[int, str]] = set()
+        self._sized: set[tuple[int, str]] = set()
 
     def consumed(self, count: int) -> None:
         """Records were processed."""
@@ -90,6 +99,16 @@ class ThreadMetrics:
         self._shown = now
         for partition in states:
             RESTORE_REMAINING.labels(self._processor, partition).set(remaining.get(partition, 0))
+
+    def state_bytes(self, usage: Mapping[int, Mapping[str, int]]) -> None:
+        """What each partition's state takes; partitions that left are shown no more."""
+        now = {(partition, kind) for partition, kinds in usage.items() for kind in kinds}
+        for partition, kind in self._sized - now:
+            STATE_BYTES.remove(self._processor, partition, kind)
+        for partition, kinds in usage.items():
+            for kind, size in kinds.items():
+                STATE_BYTES.labels(self._processor, partition, kind).set(size)
+        self._sized = now
 
     def lag(self, lags: Mapping[int, int]) -> None:
         """How far each partition is behind its input."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from processor.record import Record, Stored
     from processor.state.marks import TransactionalMarks
+    from processor.state.store import WipeReason
     from processor.state.transactional import TransactionalState
 
 
@@ -98,13 +99,14 @@ class SowLog(RestoredLog):
     def distrust(self, horizon_ms: float) -> str | None:
         """Wipe a state that cannot be a cache of this topic, or that is too old to have seen its deletes."""
         progress = self._state.store.progress()
+        reason: WipeReason
         if self.position > self.target:
-            why = "it is ahead of the SOW topic, which must have been made anew"
+            reason, why = "ahead", "it is ahead of the SOW topic, which must have been made anew"
         elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > horizon_ms:
-            why = "it is older than the topic's delete.retention.ms: deletes may be missing"
+            reason, why = "too_old", "it is older than the topic's delete.retention.ms: deletes may be missing"
         else:
             return None
-        self._state.wipe()
+        self._state.wipe(reason)
         return why
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from processor.errors import StateDamaged
-from processor.state.rocks import RocksMemory, RocksStore
+from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
+from processor.state.rocks import RocksStore
 from processor.state.transactional import TransactionalState
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from processor.config import RuntimeConfig
     from processor.kafka.admin import Admin
     from processor.runtime.pipeline import Pipeline
+    from processor.state.rocks_memory import RocksMemory
+    from processor.state.store import WipeReason
 
 log = structlog.stdlib.get_logger("sowstream.state")
 
@@ -40,8 +43,11 @@ class StateDirectory:
         self._directory = directory
         self._memory = memory
         self._admin = admin
+        self._processor = pipeline.name
         self._sow = pipeline.output("sow")
         self._cache_bytes = runtime.write_back_bytes // pipeline.topic.partitions
+        BLOCK_CACHE.labels("used").set_function(lambda: memory.used_bytes)
+        BLOCK_CACHE.labels("capacity").set(memory.capacity_bytes)
 
     def open(self, partition: int) -> TransactionalState:
         """The state of a partition as it was left; a damaged one is replaced by an empty one.
@@ -49,17 +55,40 @@ class StateDirectory:
         Raises:
             BrokerUnavailable: Kafka does not say which topic it is to be a cache of.
             StateLocked: another process has it open.
+            DiskUnusable: the disk is full, read-only, failing or forbidden.
         """
         directory = self._directory / str(partition)
         # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
         identity = f"{self._sow}/{partition}/{self._admin.topic_id(self._sow, _ASK_TIMEOUT_S)}"
+        damage: StateDamaged | None = None
         try:
-            return self._made(directory, identity)
+            store, state = self._made(directory, identity)
         except StateDamaged as error:
-            log.error("local state damaged; restoring it from the SOW topic", directory=str(directory), why=str(error))
+            damage = error
             RocksStore.destroy(directory)
-            return self._made(directory, identity)
+            store, state = self._made(directory, identity)
+        self._tell(directory, store, damage)
+        return state
 
-    def _made(self, directory: Path, identity: str) -> TransactionalState:
+    def _made(self, directory: Path, identity: str) -> tuple[RocksStore, TransactionalState]:
         store = RocksStore(directory, identity=identity, memory=self._memory)
-        return TransactionalState(store, cache_bytes=self._cache_bytes)
+        return store, TransactionalState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
+
+    def _tell(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:
+        """Log and count what was found, in one line."""
+        found = "damaged" if damage is not None else store.found
+        STATE_OPENED.labels(self._processor, found).inc()
+        facts = {"directory": str(directory), "found": found, "position": store.progress().position}
+        if damage is not None:
+            self._wiped("damaged")
+            log.error("local state damaged; restoring it from the SOW topic", **facts, why=str(damage))
+            return
+        match store.found:
+            case "format" | "identity" as reason:
+                self._wiped(reason)
+                log.warning("local state is not ours; restoring it from the SOW topic", **facts)
+            case _:
+                log.info("local state opened", **facts)
+
+    def _wiped(self, reason: WipeReason) -> None:
+        STATE_WIPED.labels(self._processor, reason).inc()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from processor.errors import ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
+from processor.errors import DiskUnusable, ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
 from processor.kafka.message import by_partition, records
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
@@ -215,6 +215,7 @@ class StreamThread:
         for task in tasks:
             self._healing(task, partial(task.state.write, int(time.time() * 1000)))
         self._metrics.lag({task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks})
+        self._metrics.state_bytes({task.partition: task.state.usage() for task in tasks})
 
     def _try(self, action: Callable[[], None]) -> None:
         """Do something in a transaction; if it fails, go back to the last commit."""
@@ -262,8 +263,8 @@ class StreamThread:
     def _close(self, task: Task) -> None:
         try:
             task.close()
-        except StateDamaged as error:
-            # The next owner finds the damage and restores.
+        except (StateDamaged, DiskUnusable) as error:
+            # The next owner finds the damage, or what reached the disk, and restores the rest.
             log.error("closing a state failed", partition=task.partition, why=str(error))
 
     def _running(self) -> list[Task]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from processor.record import Stored
     from processor.state.store import Expiring, Found
 
-__all__ = ["RocksMemory", "RocksStore"]
 
 _USAGE: Final = {
     "write_buffers": "rocksdb.cur-size-all-mem-tables",

@@ -10,10 +10,10 @@ from processor.state.expiry import Expiry
 from processor.state.store import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.record import Stored
-    from processor.state.store import Store
+    from processor.state.store import Store, WipeReason
 
 _ENTRY_BYTES = (
     256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
@@ -35,14 +35,16 @@ class TransactionalState:
     bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
     """
 
-    def __init__(self, store: Store, *, cache_bytes: int) -> None:
+    def __init__(self, store: Store, *, cache_bytes: int, on_wipe: Callable[[WipeReason], None] | None = None) -> None:
         """Put the layers before a store.
 
         Args:
             store: the committed records.
             cache_bytes: how much of what the store holds is kept in memory.
+            on_wipe: is told whenever the store is wiped, and why.
         """
         self.store = store
+        self._on_wipe = on_wipe
         self._cache_bytes_max = cache_bytes
         self._known: dict[bytes, Stored | None] = {}
         self._staged: dict[bytes, Stored | None] = {}
@@ -160,9 +162,15 @@ class TransactionalState:
         self._known.update(self._staged)
         self._restart_expiry(same=True)
 
-    def wipe(self) -> None:
+    def usage(self) -> dict[str, int]:
+        """How many bytes it takes, by kind: of the store, and what waits to be written or is kept of it in memory."""
+        return {**self.store.usage(), "unwritten": self.unwritten_bytes, "known": self._clean_bytes}
+
+    def wipe(self, reason: WipeReason = "damaged") -> None:
         """Forget everything, the store included."""
         self.store.wipe()
+        if self._on_wipe is not None:
+            self._on_wipe(reason)
         self._known, self._staged, self._unwritten = {}, {}, {}
         self._clean_bytes = self._staged_bytes = self.unwritten_bytes = self._position = 0
         self._written = Progress(0, 0)
