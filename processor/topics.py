@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq", "mark"]
 """What a topic of a family is for; also the last part of its name."""
 
+Allowance: TypeAlias = Literal["lossy_compaction", "one_replica"]
+"""A loss that the settings of a topic accept; what is otherwise refused is then told only."""
+
 DAY_MS = 86_400_000
 
 MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
@@ -37,6 +40,8 @@ class TopicSpec(NamedTuple):
     """Number of partitions: the same over the whole family, as output goes to the input's partition number."""
     config: Mapping[str, str]
     """Topic settings as Kafka spells them."""
+    allows: frozenset[Allowance] = frozenset()
+    """What its settings accept."""
 
 
 def topic_name(family: str, role: Role) -> str:
@@ -44,10 +49,14 @@ def topic_name(family: str, role: Role) -> str:
     return f"{family}.{role}"
 
 
+def message_max_bytes(role: Role) -> int:
+    """The largest record that a topic must take."""
+    return MESSAGE_MAX_BYTES + (DLQ_HEADERS_BYTES if role == "dlq" else 0)
+
+
 def _config(role: Role, settings: Mapping[str, str]) -> dict[str, str]:
     """What a role insists on, under the topic's own `config` section."""
-    room = DLQ_HEADERS_BYTES if role == "dlq" else 0
-    config = {"max.message.bytes": str(MESSAGE_MAX_BYTES + room)}
+    config = {"max.message.bytes": str(message_max_bytes(role))}
     if role == "sow":
         # The SOW topic is the only place the records live: compacted, and deletes are kept long enough for a
         # worker that was down to see them.
@@ -74,7 +83,30 @@ def _config(role: Role, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def family_specs(
-    family: str, roles: Iterable[Role], *, partitions: int, settings: Mapping[str, str] | None = None
+    family: str,
+    roles: Iterable[Role],
+    *,
+    partitions: int,
+    settings: Mapping[str, str] | None = None,
+    allows: Iterable[Allowance] = (),
 ) -> list[TopicSpec]:
     """The topics of a family as they should be, in the order records pass through them."""
-    return [TopicSpec(topic_name(family, role), role, partitions, _config(role, settings or {})) for role in roles]
+    allowed = frozenset(allows)
+    return [
+        TopicSpec(topic_name(family, role), role, partitions, _config(role, settings or {}), allowed) for role in roles
+    ]
+
+
+def copies(brokers: int) -> int:
+    """How many copies a new topic gets on a cluster: as many as outlive a broker, where there are others."""
+    return min(3, brokers)
+
+
+def durable(specs: Iterable[TopicSpec], brokers: int) -> list[TopicSpec]:
+    """The topics as they are made on a cluster of so many brokers: with three copies, two must have a record.
+
+    Kafka's own default is that one is enough, and then a record is lost with the broker that alone had it.
+    """
+    if copies(brokers) < 3:
+        return list(specs)
+    return [spec._replace(config={"min.insync.replicas": "2", **spec.config}) for spec in specs]

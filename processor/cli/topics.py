@@ -23,7 +23,7 @@ def apply(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
     """Create topics that are missing, and print their names. Existing ones are never changed, only checked."""
     tree = settings(config, bootstrap)
     admin, specs = _admin_and_specs(tree)
-    created = admin.create(specs)
+    created = _create(admin, specs)
     for name in created:
         data(name)
     tell(f"{len(created)} of {len(specs)} topics created.")
@@ -32,11 +32,12 @@ def apply(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
 
 @app.command()
 def check(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
-    """Print what is wrong with the topics and what to do about it; exit with 1 if anything is."""
+    """Print what is wrong with the topics and what to do about it; exit with 1 if a worker would refuse them."""
     admin, specs = _admin_and_specs(settings(config, bootstrap))
     wrong = _problems(admin, specs)
     _report(wrong)
-    tell(f"{len(specs)} topics are as they should be.")
+    if not wrong:
+        tell(f"{len(specs)} topics are as they should be.")
 
 
 def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
@@ -51,13 +52,24 @@ def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
 
 
 def _problems(admin: Admin, specs: list[TopicSpec]) -> list[Problem]:
-    from processor.doctor.topics import problems_of  # noqa: PLC0415
+    from processor.runtime.topic_check import problems_of  # noqa: PLC0415
 
     return problems_of(admin, specs)
 
 
+def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
+    """Make topics that outlive a broker, where there are others."""
+    from processor.topics import copies, durable  # noqa: PLC0415
+
+    brokers = len(admin.cluster().brokers)
+    return admin.create(durable(specs, brokers), replication=copies(brokers))
+
+
 def _report(wrong: list[Problem]) -> None:
     if wrong:
-        table(("topic", "what is wrong", "what to do"), wrong)
-        tell(f"{len(wrong)} problems.")
+        table(("", "topic", "what is wrong", "what to do"), wrong)
+    if refused := sum(problem.severity == "refuse" for problem in wrong):
+        tell(f"{refused} problems, {len(wrong) - refused} warnings.")
         raise typer.Exit(1)
+    if wrong:
+        tell(f"{len(wrong)} warnings.")

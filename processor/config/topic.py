@@ -114,6 +114,10 @@ class TopicConfig(Section):
     """The worker stops when more than this part of a window's records of a partition was rejected; 1: never."""
     dlq_window_records: int = Field(default=1000, ge=1)
     """Length of that window, in input records."""
+    allow_lossy_compaction: bool = False
+    """Run although the input topic is compacted too early: deltas may be gone before a worker has read them."""
+    allow_one_replica: bool = False
+    """Run although only one broker of several has a topic of the family: its records are lost with that broker."""
     config: Properties = Field(default_factory=dict)
     """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
 
@@ -124,6 +128,15 @@ class TopicConfig(Section):
         if not isinstance(value, dict):
             return value
         return {**PRESETS.get(str(value.get("preset")), {}), **value}
+
+    @property
+    def allows(self) -> frozenset[Literal["lossy_compaction", "one_replica"]]:
+        """The losses that are accepted."""
+        accepted: dict[Literal["lossy_compaction", "one_replica"], bool] = {
+            "lossy_compaction": self.allow_lossy_compaction,
+            "one_replica": self.allow_one_replica,
+        }
+        return frozenset(name for name, is_accepted in accepted.items() if is_accepted)
 
     @property
     def key_fields(self) -> tuple[str, ...]:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
 from processor.config import Config
 from processor.doctor.finding import Finding
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin import Admin, Cluster
 from processor.runtime.pipeline import specs
-from processor.topic_problems import FoundTopic, Problem, problems
-from processor.topics import TopicSpec
+from processor.runtime.topic_check import problems_of
+from processor.topic_problems import Problem, internal_problems
+from processor.topic_problems.copies import INTERNAL
 
 _PATIENCE_S = 5.0
-
-
-def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | None = None) -> list[Problem]:
-    """What is wrong with the topics of a cluster.
-
-    Raises:
-        Stop: Kafka does not answer, or refuses.
-    """
-    partitions = (cluster or admin.cluster()).topics
-    configs = admin.topic_config([spec.name for spec in wanted if spec.name in partitions])
-    return problems(wanted, {name: FoundTopic(partitions[name], config) for name, config in configs.items()})
 
 
 def check_kafka(config: Config) -> list[Finding]:
@@ -40,9 +30,24 @@ def check_kafka(config: Config) -> list[Finding]:
         return [
             Finding("fail", "broker", str(error), "start Kafka (`sowstream broker start`), or name it: --bootstrap")
         ]
-    found += [Finding("fail", problem.topic, problem.what, problem.to_do) for problem in wrong]
+    found += [_finding(problem) for problem in wrong]
+    found += _internal(admin, cluster)
     if not wanted:
         found.append(Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c"))
     elif not wrong:
         found.append(Finding("ok", "topics", f"{len(wanted)} are as they should be"))
     return found
+
+
+def _finding(problem: Problem) -> Finding:
+    level: Literal["warn", "fail"] = "fail" if problem.severity == "refuse" else "warn"
+    return Finding(level, problem.topic, problem.what, problem.to_do)
+
+
+def _internal(admin: Admin, cluster: Cluster) -> list[Finding]:
+    """Kafka's own topics, which come into being with the first transaction; not everybody may look at them."""
+    try:
+        there = admin.found([name for name in INTERNAL if name in cluster.topics], _PATIENCE_S)
+    except Stop as error:
+        return [Finding("warn", "internal topics", str(error), "have somebody look who may")]
+    return [_finding(problem) for problem in internal_problems(there, len(cluster.brokers))]

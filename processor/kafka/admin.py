@@ -15,13 +15,17 @@ from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import failure, properties
+from processor.topic_problems import FoundTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
     from processor.topics import TopicSpec
 
 _TIMEOUT_S = 15.0
+_SILENCE_S = 2.0  # Whoever waits for longer is told what for.
 
 
 class Cluster(NamedTuple):
@@ -55,13 +59,25 @@ class Admin:
             BrokerUnavailable: no answer in time.
         """
         try:
-            metadata = self._client.list_topics(timeout=timeout_s)
+            metadata = self._metadata(timeout_s)
         except KafkaException as error:
             raise failure.stop(error, f"looking at the cluster at {self._bootstrap}") from error
         return Cluster(
             [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()],
             {name: len(topic.partitions) for name, topic in metadata.topics.items()},
         )
+
+    def _metadata(self, timeout_s: float) -> ClusterMetadata:
+        """Ask any broker; whoever waits long is told what for."""
+        if timeout_s > _SILENCE_S:
+            try:
+                return self._client.list_topics(timeout=_SILENCE_S)
+            except KafkaException as error:
+                if not failure.is_unreachable(error):
+                    raise
+            properties.log.warning("waiting for Kafka at %s, up to %g s", self._bootstrap, timeout_s)
+            timeout_s -= _SILENCE_S
+        return self._client.list_topics(timeout=timeout_s)
 
     def create(self, specs: Iterable[TopicSpec], *, replication: int = -1) -> list[str]:
         """Create topics that do not exist; the names of those it created.
@@ -122,6 +138,32 @@ class Admin:
                 raise failure.stop(error, f"reading the settings of the topic {resource.name}") from error
             found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
         return found
+
+    def found(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, FoundTopic]:
+        """Topics as they are; those that do not exist are left out.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka does not let us look.
+        """
+        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s) if names else {}
+        there = {}
+        for name, future in asked.items():
+            try:
+                there[name] = future.result()
+            except KafkaException as error:
+                if failure.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise failure.stop(error, f"looking at the topic {name}") from error
+        config = self.topic_config(list(there))
+        return {
+            name: FoundTopic(
+                partitions=len(topic.partitions),
+                config=config[name],
+                replicas=min(len(partition.replicas) for partition in topic.partitions),
+                topic_id=str(topic.topic_id),
+            )
+            for name, topic in there.items()
+        }
 
     def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
         """What tells a topic from another one that had its name before.

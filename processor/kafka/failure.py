@@ -105,6 +105,11 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         )
     if code in _MOVED:
         return BrokerUnavailable(f"{doing}: the leader is changing ({kafka_error.str()}); try again in a moment")
+def is_unreachable(error: KafkaException | KafkaError) -> bool:
+    """Whether nobody answered: somebody may later."""
+    return of(error).code() in _UNREACHABLE
+
+
     if code in _REFUSED:
         return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):

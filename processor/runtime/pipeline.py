@@ -122,13 +122,21 @@ def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
     """
     chosen = pipelines(config, names)
     check_settings(chosen)
-    return [
-        spec
-        for pipeline in chosen
-        for spec in family_specs(
-            pipeline.name, pipeline.roles, partitions=pipeline.topic.partitions, settings=pipeline.topic.config
-        )
-    ]
+    return [spec for pipeline in chosen for spec in family_of(pipeline)]
+
+
+def family_of(pipeline: Pipeline) -> list[TopicSpec]:
+    """The topics of a pipeline's own family, as they should be."""
+    topic = pipeline.topic
+    return family_specs(
+        pipeline.name, pipeline.roles, partitions=topic.partitions, settings=topic.config, allows=topic.allows
+    )
+
+
+def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
+    """Every topic that these pipelines read or write, as it should be, each once."""
+    wanted = [spec for pipeline in chosen for spec in (*family_of(pipeline), source_spec(pipeline))]
+    return list({spec.name: spec for spec in wanted}.values())
 
 
 def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec] | None = None) -> None:
@@ -151,7 +159,8 @@ def source_spec(pipeline: Pipeline) -> TopicSpec:
     """The topic a pipeline reads, as it should be; another family's, perhaps."""
     role = pipeline.processor_type.input.role
     family = pipeline.source.removesuffix(f".{role}")
-    (spec,) = family_specs(family, (role,), partitions=pipeline.topic.partitions)
+    topic = pipeline.topic
+    (spec,) = family_specs(family, (role,), partitions=topic.partitions, settings=topic.config, allows=topic.allows)
     return spec
 
 

@@ -17,13 +17,11 @@ from prometheus_client import start_http_server
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
-from processor.kafka.admin import Admin
 from processor.log_setup import set_up_logging
 from processor.runtime.assembly import Assembly
-from processor.runtime.pipeline import Pipeline, check_settings, pipelines, source_spec
+from processor.runtime.pipeline import Pipeline, check_settings, pipelines
 from processor.runtime.slot import Slot
-from processor.topic_problems import FoundTopic, problems
-from processor.topics import family_specs
+from processor.runtime.topic_check import check_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,30 +55,6 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
     if processes == 1:
         return _Worker(config, chosen).run()
     return _run_processes(config, names, processes)
-
-
-def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
-    """Refuse topics that would break a promise.
-
-    Raises:
-        ConfigurationError: with what is wrong and what to do.
-    """
-    admin = Admin(config.kafka)
-    wanted = {
-        spec.name: spec
-        for pipeline in chosen
-        for spec in (
-            *family_specs(pipeline.name, pipeline.roles, partitions=pipeline.topic.partitions),
-            source_spec(pipeline),
-        )
-    }
-    partitions = admin.cluster().topics
-    settings = admin.topic_config([name for name in wanted if name in partitions])
-    there = {name: FoundTopic(partitions[name], config) for name, config in settings.items()}
-    found = problems(wanted.values(), there)
-    if found:
-        lines = "\n".join(f"  {problem.topic} {problem.what}; {problem.to_do}" for problem in found)
-        raise ConfigurationError(f"topics that cannot be used:\n{lines}")
 
 
 class _Worker:

@@ -42,7 +42,7 @@ def test_topics_are_created_once_and_checked(cli: Cli, unique: str):
     """`apply` creates what is missing and prints it, `check` then finds nothing wrong; before, it says what to do."""
     before = cli("topics", "check")
     assert before.returncode == 1
-    assert f"{unique}.sow\tdoes not exist\tsowstream topics apply\n" in before.stdout
+    assert f"refuse\t{unique}.sow\tdoes not exist\tsowstream topics apply\n" in before.stdout
     first, second, after = cli("topics", "apply"), cli("topics", "apply"), cli("topics", "check")
     assert f"{unique}_slow.sow" in first.stdout.splitlines()
     assert (first.returncode, second.returncode, after.returncode) == (0, 0, 0)

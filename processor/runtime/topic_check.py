@@ -1,0 +1,49 @@
+"""Looks at the topics that pipelines need, before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from processor.errors import ConfigurationError
+from processor.kafka.admin import Admin
+from processor.runtime.pipeline import needed
+from processor.topic_problems import Problem, problems
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.config import Config
+    from processor.kafka.admin import Cluster
+    from processor.runtime.pipeline import Pipeline
+    from processor.topics import TopicSpec
+
+log = structlog.stdlib.get_logger("sowstream.topics")
+
+
+def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | None = None) -> list[Problem]:
+    """What is wrong with the topics of a cluster.
+
+    Raises:
+        Stop: Kafka does not answer, or refuses.
+    """
+    cluster = cluster or admin.cluster()
+    found = admin.found([spec.name for spec in wanted if spec.name in cluster.topics])
+    return problems(wanted, found, brokers=len(cluster.brokers))
+
+
+def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
+    """Refuse topics that would break a promise, and warn of those that might.
+
+    Raises:
+        ConfigurationError: with what is wrong and what to do.
+    """
+    wrong = problems_of(Admin(config.kafka), needed(chosen))
+    for problem in wrong:
+        if problem.severity == "warn":
+            log.warning("topic at risk", topic=problem.topic, what=problem.what, to_do=problem.to_do)
+    refused = [problem for problem in wrong if problem.severity == "refuse"]
+    if refused:
+        lines = "\n".join(f"  {problem}" for problem in refused)
+        raise ConfigurationError(f"topics that cannot be used:\n{lines}")

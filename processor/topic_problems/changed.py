@@ -1,0 +1,69 @@
+"""What has become of topics under a running worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.topic_problems.partitions import partition_problems
+from processor.topic_problems.problem import FoundTopic, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from processor.topics import TopicSpec
+
+
+def changes(
+    specs: Iterable[TopicSpec], before: Mapping[str, FoundTopic], now: Mapping[str, FoundTopic]
+) -> list[Problem]:
+    """What no worker may go on with (`refuse`), and what it may but somebody should know (`warn`).
+
+    Args:
+        specs: the topics as they should be.
+        before: the topics as they were when the worker began.
+        now: the topics as they are.
+    """
+    wrong: list[Problem] = []
+    for spec in specs:
+        topic = now.get(spec.name)
+        if topic is None:
+            wrong.append(Problem("refuse", spec.name, "was deleted", _deleted(spec)))
+            continue
+        was = before.get(spec.name)
+        if was is not None and was.topic_id != topic.topic_id:
+            wrong.append(remade(spec))
+        wrong += partition_problems(spec, topic)
+    return wrong
+
+
+def remade(spec: TopicSpec) -> Problem:
+    """A topic that was deleted and made anew."""
+    what = "was deleted and made anew"
+    if spec.role == "sow":
+        return Problem("refuse", spec.name, f"{what}: the records it had are gone", _rebuild(spec))
+    if spec.role == "publish":
+        return Problem(
+            "refuse",
+            spec.name,
+            f"{what}: the group's offsets are those of other records",
+            f"say where to begin, with the workers stopped: kafka-consumer-groups --reset-offsets --topic {spec.name}",
+        )
+    return Problem("warn", spec.name, f"{what}: what it had is gone", "nothing, unless a reader missed it")
+
+
+def _deleted(spec: TopicSpec) -> str:
+    if spec.role == "sow":
+        return f"sowstream topics apply makes an empty one; {_rebuild(spec)}"
+    return "sowstream topics apply makes an empty one"
+
+
+def _rebuild(spec: TopicSpec) -> str:
+    """How to get the records back: from what the input still has."""
+    family = spec.name.removesuffix(".sow")
+    return (
+        "to rebuild them from what its input still has: (1) stop all workers of the family, and publishers where "
+        f"deltas matter; (2) delete {spec.name} and {family}.delta, and {family}.mark if there is one, and run "
+        "sowstream topics apply; (3) kafka-consumer-groups --reset-offsets --to-earliest --execute for the group of "
+        f"{family} and its input; (4) start the workers. A worker that is merely restarted goes on with what the new "
+        "topic has"
+    )

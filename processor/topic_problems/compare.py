@@ -1,0 +1,55 @@
+"""Every rule about topics, one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.topic_problems.cleanup import cleanup_problems
+from processor.topic_problems.copies import copies_problems
+from processor.topic_problems.partitions import partition_problems
+from processor.topic_problems.problem import FoundTopic, Problem, alter
+from processor.topic_problems.retention import retention_problems
+from processor.topics import message_max_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from processor.topics import TopicSpec
+
+
+def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, brokers: int = 1) -> list[Problem]:
+    """Everything that is wrong, in the order of the specs.
+
+    Args:
+        specs: the topics as they should be.
+        found: the topics as they are; one that is not in it does not exist.
+        brokers: how many the cluster has; one alone cannot keep more than one copy.
+    """
+    wrong: list[Problem] = []
+    for spec in specs:
+        topic = found.get(spec.name)
+        if topic is None:
+            wrong.append(Problem("refuse", spec.name, "does not exist", "sowstream topics apply"))
+            continue
+        wrong += partition_problems(spec, topic)
+        wrong += cleanup_problems(spec, topic)
+        wrong += _size(spec, topic)
+        wrong += copies_problems(spec, topic, brokers)
+        wrong += retention_problems(spec, topic, found)
+    return wrong
+
+
+def _size(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+    """A record that is accepted must fit wherever it goes from there."""
+    wanted = message_max_bytes(spec.role)
+    set_to = topic.number("max.message.bytes", wanted)
+    if set_to >= wanted:
+        return []
+    return [
+        Problem(
+            "refuse",
+            spec.name,
+            f"max.message.bytes is {set_to}, less than {wanted}: a large record would stop the worker",
+            alter(spec.name, f"max.message.bytes={wanted}"),
+        )
+    ]

@@ -1,0 +1,58 @@
+"""A topic as it was found, and one thing that is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class FoundTopic(NamedTuple):
+    """One Kafka topic as it is."""
+
+    partitions: int
+    """Number of partitions."""
+    config: Mapping[str, str]
+    """The settings in force, defaults included."""
+    replicas: int = 1
+    """Copies of the partition that has fewest."""
+    topic_id: str = ""
+    """What tells it from another one that had its name before."""
+
+    def number(self, setting: str, default: int) -> int:
+        """A setting that is a number; the default for one that Kafka did not tell."""
+        return int(self.config.get(setting, default))
+
+
+class Problem(NamedTuple):
+    """One thing about a topic that breaks a promise."""
+
+    severity: Literal["refuse", "warn"]
+    """`refuse`: no worker starts; `warn`: the promise holds until something else fails, too."""
+    topic: str
+    """The Kafka topic."""
+    what: str
+    """What is wrong with it."""
+    to_do: str
+    """What to do about it."""
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.what}; {self.to_do}"
+
+
+_UNITS_MS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+
+
+def duration(ms: int) -> str:
+    """A time as people say it: `7 days`, `36 hours`, `90 seconds`, `20 ms`; rounded down."""
+    for name, unit_ms in _UNITS_MS:
+        count = ms // unit_ms
+        if count >= 2 or (count == 1 and ms % unit_ms == 0):
+            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    return f"{ms} ms"
+
+
+def alter(topic: str, setting: str) -> str:
+    """The command of Kafka's own tools that mends a setting."""
+    return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {setting}"
