@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -75,11 +76,13 @@ def _meaning(error: Exception, doing: str, directory: Path) -> SowstreamError:
 
 
 def _number(text: str) -> int | None:
-    """The error number in a text of RocksDB's, which has its words at the end; None if there is none."""
-    if not text.startswith("IO error"):
+    """The error number in a text of RocksDB's, which has its words at the end of a line, or of Rust's; None: none."""
+    if (told := re.search(r"\(os error (\d+)\)$", text)) is not None:
+        return int(told[1])
+    if "IO error" not in text:
         return None
-    last = text.rpartition(": ")[2].strip()
-    return next((number for number in _TOLD_BY_ROCKSDB if last == os.strerror(number)), None)
+    ends = {line.rpartition(": ")[2].strip() for line in text.splitlines()}
+    return next((number for number in _TOLD_BY_ROCKSDB if os.strerror(number) in ends), None)
 
 
 def _room(directory: Path) -> str:

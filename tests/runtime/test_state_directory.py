@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from processor.state import layout
 from processor.state.rocks_memory import RocksMemory
 
 HOUR_MS = 3_600_000
+NOBODY = 65534
 
 
 class Topics:
@@ -173,18 +175,34 @@ def test_a_file_in_the_way_of_the_whole_directory_stops_the_worker(place):
     assert place.partition.parent.read_text() == "a note"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-@pytest.mark.parametrize("forbidden", ["", layout.ROCKSDB_DIRECTORY])
-def test_a_directory_that_may_not_be_read_stops_the_worker(place, forbidden):
+@pytest.fixture
+def common_users_place():
+    """A directory of a user to whom things can be forbidden; root becomes nobody meanwhile."""
+    with tempfile.TemporaryDirectory() as directory:
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.chown(directory, NOBODY, -1)
+            os.seteuid(NOBODY)
+        try:
+            yield Place(Path(directory), "forbidden")
+        finally:
+            if is_root:
+                os.seteuid(0)
+
+
+@pytest.mark.parametrize("forbidden", ["", layout.ROCKSDB_DIRECTORY, layout.LOCK_FILE, "rocksdb/CURRENT"])
+def test_a_directory_that_may_not_be_read_stops_the_worker(common_users_place, forbidden):
     """Nothing is wiped; with the right to read it is clean as before."""
+    place = common_users_place
     place.leave()
-    directory = place.partition / forbidden
-    directory.chmod(0)
+    path = place.partition / forbidden
+    mode = path.stat().st_mode
+    path.chmod(0)
     try:
         with pytest.raises(DiskUnusable, match="let this user read and write there"):
             place.directory.open(0)
     finally:
-        directory.chmod(0o700)
+        path.chmod(mode)
     assert place.found() == "clean"
 
 

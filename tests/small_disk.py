@@ -1,0 +1,70 @@
+"""A file system of a few megabytes, as only root can make one: full at will, larger later, gone at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class SmallDisk:
+    """A file system in memory, mounted on a directory."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Mount it; the test is skipped where that is not allowed."""
+        self.path = path
+        path.mkdir()
+        done = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path))
+        if done.returncode != 0:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+
+    def leave_only(self, size: int) -> None:
+        """Fill it up to so many bytes, to a page."""
+        status = os.statvfs(self.path)
+        fill = max(0, status.f_bavail * status.f_frsize - size)
+        with (self.path / "filler").open("wb") as file:
+            file.write(bytes(fill))
+
+    def grow(self, size: int) -> None:
+        """Make room."""
+        self._remount(f"size={size}")
+
+    def forbid_writing(self) -> None:
+        """Let nobody write."""
+        self._remount("ro")
+
+    def _remount(self, option: str) -> None:
+        done = _run("mount", "-o", f"remount,{option}", str(self.path))
+        assert done.returncode == 0, done.stderr
+
+    def unmount(self) -> None:
+        """At once, whoever uses it."""
+        done = _run("umount", "--lazy", str(self.path))
+        assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def small_disks(directory: Path) -> Iterator[Callable[[int], SmallDisk]]:
+    """Makes disks of so many bytes; they are unmounted at the end, for certain."""
+    made: list[SmallDisk] = []
+
+    def make(size: int) -> SmallDisk:
+        made.append(SmallDisk(directory / f"disk-{len(made)}", size))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for disk in made:
+            disk.unmount()
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
