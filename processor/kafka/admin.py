@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import failure, properties
+from processor.kafka.group_description import GroupQuestion
 from processor.topic_problems import FoundTopic
 
 if TYPE_CHECKING:
@@ -176,6 +177,10 @@ class Admin:
             return str(asked[name].result().topic_id)
         except KafkaException as error:
             raise failure.stop(error, f"looking at the topic {name}") from error
+
+    def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
+        """Ask who is in a consumer group and which partitions of a topic they have; the answer is to be looked for."""
+        return GroupQuestion(self._client.describe_consumer_groups([group], request_timeout=timeout_s)[group], topic)
 
     def end_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S) -> dict[int, int]:
         """The true end of each partition, open transactions included.

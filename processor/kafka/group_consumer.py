@@ -112,6 +112,11 @@ class GroupConsumer:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.ended.add(partition)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+    @property
+    def member_id(self) -> str:
+        """Our name in the group; empty while we are no member."""
+        return self._consumer.memberid() or ""
+
                 raise Stop(
                     f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
                     f"({error.str()}). The topic's retention is too short for this outage; nothing is skipped "

@@ -10,7 +10,9 @@ from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.lookout import Lookout
 from processor.runtime.restore import Restorer
+from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
 from processor.state.rocks_memory import RocksMemory
@@ -54,18 +56,32 @@ class Assembly:
             config.state_dir / config.application_id / pipeline.name, pipeline, runtime, self._memory, admin
         )
         restorer = Restorer(
+        standbys = self._standbys(pipeline, group, admin, states)
             reader=LogReader(config.kafka, group=group),
             admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow"),
             mark=pipeline.output("mark") if pipeline.has_marks else None,
-            open_state=states.open,
+            open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
         )
-        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer)
+        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys)
         return StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
 
     def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
+    def _standbys(self, pipeline: Pipeline, group: str, admin: Admin, states: StateDirectory) -> Standbys:
+        replicas = self._config.runtime.standby_replicas
+        lookout = Lookout(admin, group=group, topic=pipeline.source, replicas=replicas)
+        return Standbys(
+            processor=pipeline.name,
+            sow=pipeline.output("sow"),
+            lookout=lookout if replicas > 0 else None,
+            admin=admin,
+            # Its queue is small: what waits there is not wanted now, and there is one for each pipeline.
+            open_reader=partial(LogReader, self._config.kafka | {"queued.max.messages.kbytes": "8192"}, group=group),
+            open_state=states.open,
+        )
+
         return GroupConsumer(
             self._config.kafka,
             group=group,

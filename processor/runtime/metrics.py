@@ -31,6 +31,8 @@ RESTORE_REMAINING = Gauge(
 )
 LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
 STATE_OPENED = Counter(
+STANDBY_LAG = Gauge("sowstream_standby_lag_records", "SOW offsets a standby is behind.", ["processor", "partition"])
+TAKEOVERS = Counter("sowstream_takeovers_total", "Partitions assigned, by what they begin with.", ["processor", "how"])
     "sowstream_state_opened_total", "Local states opened, by what the directory held.", ["processor", "how"]
 )
 STATE_WIPED = Counter("sowstream_state_wiped_total", "Local states wiped to be restored.", ["processor", "reason"])
@@ -114,3 +116,23 @@ class ThreadMetrics:
         """How far each partition is behind its input."""
         for partition, lag in lags.items():
             LAG.labels(self._processor, partition).set(lag)
+
+
+class StandbyMetrics:
+    """What the standbys of one processor tell."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+        self._shown: set[int] = set()
+
+    def took_over(self, how: str) -> None:
+        """A partition was assigned and begins with a standby's state, with what was on disk, or with nothing."""
+        TAKEOVERS.labels(self._processor, how).inc()
+
+    def lags(self, lags: Mapping[int, int]) -> None:
+        """How far each standby is behind the SOW topic; those that are none any more are shown no more."""
+        for partition in self._shown - lags.keys():
+            STANDBY_LAG.remove(self._processor, partition)
+        self._shown = set(lags)
+        for partition, lag in lags.items():
+            STANDBY_LAG.labels(self._processor, partition).set(lag)

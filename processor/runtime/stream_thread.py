@@ -19,6 +19,7 @@ from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.restore import Restorer
 from processor.runtime.task import Task, TaskState
+from processor.runtime.standby import Standbys
 
 if TYPE_CHECKING:
     import threading
@@ -49,6 +50,8 @@ class Clients(NamedTuple):
     """Brings the states back."""
 
 
+    standbys: Standbys
+    """Keeps states of partitions that may come."""
 class StreamThread:
     """One pipeline's partitions on one thread, with one consumer and one transaction at a time."""
 
@@ -60,6 +63,7 @@ class StreamThread:
         self._restorer = clients.restorer
         self._open_consumer = clients.consumer
         self._consumer: GroupConsumer
+        self._standbys = clients.standbys
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
@@ -88,6 +92,7 @@ class StreamThread:
             self._restorer.close()
             self._producer.close()
             for task in list(self._tasks.values()):
+            self._standbys.close()
                 self._close(task)
 
     def on_assigned(self, partitions: list[int]) -> None:
@@ -124,6 +129,9 @@ class StreamThread:
 
     def _poll(self) -> list[Message]:
         """What is there at once; if nothing is, the first record that comes within the idle time."""
+        self._standbys.turn(
+            self._consumer.member_id, self._tasks, is_idle=not messages, is_restoring=self._restorer.is_busy
+        )
         most = self._runtime.batch_records_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:

@@ -1,0 +1,102 @@
+"""With standbys a takeover restores next to nothing, and what comes out is the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.endtoend.test_exactly_once import check
+from tests.endtoend.world import World, random_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.endtoend.world import Worker
+
+pytestmark = [pytest.mark.broker, pytest.mark.long]
+
+
+class Machines:
+    """Workers with a disk and a page of metrics each, as on several machines."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        self._monkeypatch = monkeypatch
+        self._ports: dict[Worker, int] = {}
+
+    def start(self, command: str = "worker", name: str | None = None) -> Worker:
+        """One more machine."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._monkeypatch.setenv("SOWSTREAM_RUNTIME__METRICS_PORT", str(port))
+        disk = self.world.directory / f"disk-{len(self._ports)}"
+        worker = self.world.start(command, name, state_dir=disk)
+        self._ports[worker] = port
+        return worker
+
+    def metric(self, worker: Worker, name: str, label: str) -> dict[str, float]:
+        """One metric of a living worker, by the value of one of its labels."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[worker]}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:  # It has not come so far.
+            return {}
+        rows = re.findall(rf'^{name}\{{[^}}]*{label}="([^"]*)"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+        return {value: float(number) for value, number in rows}
+
+    def lags(self) -> dict[str, float]:
+        """How far the standby of each partition is behind, wherever it is kept."""
+        return {
+            partition: lag
+            for worker in self._ports
+            if worker.process.poll() is None
+            for partition, lag in self.metric(worker, "sowstream_standby_lag_records", "partition").items()
+        }
+
+    def wait_for_standbys(self) -> None:
+        """Wait until each partition has one that is up to date."""
+        self.world.wait(lambda: self.lags() == dict.fromkeys("0123", 0.0), "a standby of each partition")
+
+
+@pytest.fixture
+def machines(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
+    """A family whose workers keep one standby of each partition."""
+    world = World(bootstrap, tmp_path, unique, runtime={"standby_replicas": 1})
+    yield Machines(world, monkeypatch)
+    world.close()
+
+
+def takeovers(worker: Worker) -> dict[int, int]:
+    """The partitions that a worker took over from its standbys, and how many records it had to read for each."""
+    taken: dict[int, int] = {}
+    for line in worker.file.read_text().splitlines():
+        said = json.loads(line) if line.startswith("{") else {}
+        if said.get("event") == "took over from standby":
+            taken[said["partition"]] = -1
+        elif said.get("event") == "restored" and taken.get(said["partition"]) == -1:
+            taken[said["partition"]] = said["read"]
+    return taken
+
+
+def test_a_standby_takes_over_what_its_owner_had_and_reads_next_to_nothing(machines: Machines) -> None:
+    """An owner is killed: its partitions go where they were kept up to date, and the merging goes on from there."""
+    world = machines.world
+    first, second = machines.start(), machines.start()
+    world.publish(random_commands(51, 8_000, 2_000))
+    world.settle()
+    machines.wait_for_standbys()
+    first.kill()
+    world.publish(random_commands(52, 4_000, 2_000))
+    world.settle()
+    taken = takeovers(second)
+    assert len(taken) == 2, second.log()
+    assert all(0 <= read < 100 for read in taken.values()), taken
+    assert machines.metric(second, "sowstream_takeovers_total", "how")["standby"] == 2
+    check(world)
