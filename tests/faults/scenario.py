@@ -7,7 +7,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from processor.broker import EmbeddedBroker
 from tests.endtoend.world import World
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tests.faults.checker import Figures, Guarantee
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,12 @@ class Stage:
     def bootstrap(self) -> str:
         """The broker that scenarios share who do nothing to it."""
         if self.given is None:
-            self.given = self._cleanup.enter_context(EmbeddedBroker()).bootstrap
+            self.given = self.keep(EmbeddedBroker()).bootstrap
         return self.given
+
+    def keep(self, thing: contextlib.AbstractContextManager[_T]) -> _T:
+        """Enter a context that ends with the stage, after the worlds made later."""
+        return self._cleanup.enter_context(thing)
 
     def world(self, *, bootstrap: str | None = None, **settings: Any) -> World:
         """A new family of topics whose outputs say their source; `settings` are those of `World`."""

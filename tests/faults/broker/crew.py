@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.2
 _BACK_OFF_S = 1.0
+_LAST_WORDS = "sowstream: "
 
 
 def through(world: World, bootstrap: str, **kafka: Any) -> None:
@@ -138,12 +138,6 @@ def processed(world: World) -> bool:
 
 
 def last_error(log: str) -> str:
-    """What a worker said last of what went wrong."""
-    for line in reversed(log.splitlines()):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if "error" in entry:
-            return str(entry["error"])
-    return ""
+    """What a worker said last, to people, of why it ends."""
+    told = [line for line in log.splitlines() if line.startswith(_LAST_WORDS)]
+    return told[-1].removeprefix(_LAST_WORDS) if told else ""

@@ -1,0 +1,123 @@
+"""Brokers that go away and come back while workers commit: killed or stopped, alone or one of three."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from processor.runtime.slot import Slot
+from tests.faults.broker.broker import Broker
+from tests.faults.broker.cluster import Cluster
+from tests.faults.broker.crew import Crew
+from tests.faults.load import Load, commands
+from tests.faults.scenario import Scenario, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.endtoend.world import World
+
+_KEYS = 20_000
+_RECORDS_MAX = 1_000_000  # More than a scenario's time is enough for: it ends the load itself.
+_RECORDS_PER_S = 1_500
+
+
+def bounce(stage: Stage, end: Callable[[Broker], None], *, bounces: int = 5) -> None:
+    """End the only broker under load, start it again after a while, and so on."""
+    broker = stage.keep(Broker(stage.directory / "broker"))
+    world = stage.world(bootstrap=broker.bootstrap)
+    with Crew(world, 2) as crew:
+        with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
+            crew.await_event("restored")
+            for _ in range(bounces):
+                time.sleep(stage.rng.uniform(1, 4))  # At whatever they are doing by then; the seed says when.
+                end(broker)
+                time.sleep(stage.rng.uniform(0, 4))  # The session is 3 s: it ends, or not.
+                broker.start()
+            load.stop()
+        crew.settle()
+        stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
+    stage.check(world)
+
+
+def kill_all_while_away(stage: Stage) -> None:
+    """Kill the broker, then the workers; start the workers with nobody there, then the broker."""
+    broker = stage.keep(Broker(stage.directory / "broker"))
+    world = stage.world(bootstrap=broker.bootstrap)
+    with Crew(world, 2) as crew:
+        with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
+            crew.await_event("restored")
+            for _ in range(3):
+                time.sleep(stage.rng.uniform(1, 4))  # At whatever they are doing by then; the seed says when.
+                broker.kill()
+                time.sleep(stage.rng.uniform(0, 1))
+                crew.kill()
+                crew.revive()
+                time.sleep(stage.rng.uniform(0, 2))
+                broker.start()
+            load.stop()
+        crew.settle()
+    stage.check(world)
+
+
+def lose_one_of_three(stage: Stage) -> None:
+    """Kill the group's coordinator, the transactions' coordinator and a SOW leader, one after the other."""
+    cluster = stage.keep(Cluster(stage.directory))
+    world = stage.world(bootstrap=cluster.bootstrap)
+    group = f"{world.config.application_id}.{world.name}"
+    roles: dict[str, Callable[[], int]] = {
+        "the group's coordinator": lambda: cluster.group_coordinator(group),
+        "a transaction coordinator": lambda: cluster.transaction_coordinator(_transactional_id(world)),
+        "the leader of SOW partition 0": lambda: cluster.leader(f"{world.name}.sow", 0),
+        "the next coordinator of the group": lambda: cluster.group_coordinator(group),
+    }
+    with Crew(world, 2) as crew:
+        with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S / 2) as load:
+            crew.await_event("restored")
+            for role, find in roles.items():
+                time.sleep(stage.rng.uniform(1, 3))  # At whatever they are doing by then; the seed says when.
+                node = find()
+                stage.say(f"  {role} is broker {node}: killed")
+                cluster.brokers[node].kill()
+                time.sleep(stage.rng.uniform(4, 8))  # The others take over, and work goes on without it.
+                cluster.brokers[node].start()
+                cluster.await_in_sync()
+            load.stop()
+        crew.settle()
+        stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
+    stage.check(world)
+
+
+def _transactional_id(world: World) -> str:
+    """The one of the first slot, which some worker has."""
+    slot = Slot(world.config.state_dir)
+    slot.release()
+    return f"{world.config.application_id}.{world.name}.{slot.name.rpartition('-')[0]}-0"
+
+
+SCENARIOS = [
+    Scenario(
+        "broker-kill",
+        "kill -9 the only broker during commits, 5 times, back after 0 to 4 s",
+        300,
+        lambda stage: bounce(stage, Broker.kill),
+    ),
+    Scenario(
+        "broker-stop",
+        "stop the only broker in good order, 5 times, back after 0 to 4 s",
+        300,
+        lambda stage: bounce(stage, Broker.stop),
+    ),
+    Scenario(
+        "all-killed",
+        "kill -9 the broker and then both workers, which start again before it does, 3 times",
+        300,
+        kill_all_while_away,
+    ),
+    Scenario(
+        "three-brokers",
+        "of three brokers kill -9 the group's coordinator, a transaction coordinator, a SOW leader, the next one",
+        400,
+        lose_one_of_three,
+    ),
+]
