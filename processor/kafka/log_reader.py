@@ -124,11 +124,11 @@ class LogReader:
             raise TimeoutError
         return found
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._consumer.close()
     def behind(self, topic: str, partition: int, offset: int) -> int:
         """How many offsets a position is behind the end, as far as is known without asking."""
         _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
         return max(0, end - offset)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()

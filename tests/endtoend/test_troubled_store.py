@@ -10,7 +10,7 @@ import pytest
 
 from processor.api import Input, Output, Processor
 from processor.codec import load_codec
-from processor.errors import RestoreStalled, SowstreamError, StateDamaged, StateLocked, Stop
+from processor.errors import DiskUnusable, RestoreStalled, SowstreamError, StateDamaged, StateLocked, Stop
 from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import GroupConsumer
 from processor.kafka.log_reader import LogReader
@@ -43,7 +43,19 @@ class FullDisk(MemoryStore):
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
         """Fail."""
-        raise StateDamaged("No space left on device")
+        raise DiskUnusable("No space left on device")
+
+    def wipe(self) -> None:
+        """Not to be done."""
+        pytest.fail("a good state was wiped")
+
+
+class DamagedForEver(MemoryStore):
+    """Whatever is done to it."""
+
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
+        """Fail."""
+        raise StateDamaged("a block's checksum is wrong")
 
 
 class Looking(Processor):
@@ -127,11 +139,23 @@ def test_a_locked_directory_is_tried_again_and_not_all_the_time(
 
 
 def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Restorer]) -> None:
-    """To wipe and to restore helps against damage, a few times; not against this."""
+    """At once; to wipe and to restore would not help, and costs the state."""
     full = restorer(lambda _: TransactionalState(FullDisk(), cache_bytes=1 << 20))
     full.add(_task(world))
-    with pytest.raises(Stop, match=r"No space left on device.*state_dir full"):
+    with pytest.raises(DiskUnusable, match="No space left on device"):
         _advance(full)
+
+
+def test_a_store_that_is_damaged_again_and_again_stops_the_worker(
+    world: World, restorer: Callable[..., Restorer]
+) -> None:
+    """To wipe and to restore helps against damage, a few times."""
+    wiped: list[str] = []
+    damaged = restorer(lambda _: TransactionalState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
+    damaged.add(_task(world))
+    with pytest.raises(Stop, match=r"damaged again and again.*a block's checksum is wrong"):
+        _advance(damaged)
+    assert wiped == ["damaged"] * 3
 
 
 def test_a_store_that_breaks_between_records_is_restored(world: World, restorer: Callable[..., Restorer]) -> None:
