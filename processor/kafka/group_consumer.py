@@ -93,6 +93,11 @@ class GroupConsumer:
         _, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
         return max(0, end - offset)
 
+    @property
+    def member_id(self) -> str:
+        """Our name in the group; empty while we are no member."""
+        return self._consumer.memberid() or ""
+
     def group_metadata(self) -> Any:
         """What a transaction needs to prove that we are still a member."""
         return self._consumer.consumer_group_metadata()
@@ -112,11 +117,6 @@ class GroupConsumer:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.ended.add(partition)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-    @property
-    def member_id(self) -> str:
-        """Our name in the group; empty while we are no member."""
-        return self._consumer.memberid() or ""
-
                 raise Stop(
                     f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
                     f"({error.str()}). The topic's retention is too short for this outage; nothing is skipped "

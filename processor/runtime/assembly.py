@@ -55,8 +55,8 @@ class Assembly:
         states = StateDirectory(
             config.state_dir / config.application_id / pipeline.name, pipeline, runtime, self._memory, admin
         )
-        restorer = Restorer(
         standbys = self._standbys(pipeline, group, admin, states)
+        restorer = Restorer(
             reader=LogReader(config.kafka, group=group),
             admin=admin,
             source=pipeline.source,
@@ -68,7 +68,6 @@ class Assembly:
         clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys)
         return StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
 
-    def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
     def _standbys(self, pipeline: Pipeline, group: str, admin: Admin, states: StateDirectory) -> Standbys:
         replicas = self._config.runtime.standby_replicas
         lookout = Lookout(admin, group=group, topic=pipeline.source, replicas=replicas)
@@ -82,6 +81,7 @@ class Assembly:
             open_state=states.open,
         )
 
+    def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
         return GroupConsumer(
             self._config.kafka,
             group=group,

@@ -30,9 +30,9 @@ RESTORE_REMAINING = Gauge(
     "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
 )
 LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
-STATE_OPENED = Counter(
 STANDBY_LAG = Gauge("sowstream_standby_lag_records", "SOW offsets a standby is behind.", ["processor", "partition"])
 TAKEOVERS = Counter("sowstream_takeovers_total", "Partitions assigned, by what they begin with.", ["processor", "how"])
+STATE_OPENED = Counter(
     "sowstream_state_opened_total", "Local states opened, by what the directory held.", ["processor", "how"]
 )
 STATE_WIPED = Counter("sowstream_state_wiped_total", "Local states wiped to be restored.", ["processor", "reason"])

@@ -18,8 +18,8 @@ from processor.kafka.message import by_partition, records
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.restore import Restorer
-from processor.runtime.task import Task, TaskState
 from processor.runtime.standby import Standbys
+from processor.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
     import threading
@@ -48,10 +48,10 @@ class Clients(NamedTuple):
     """Writes the outputs."""
     restorer: Restorer
     """Brings the states back."""
-
-
     standbys: Standbys
     """Keeps states of partitions that may come."""
+
+
 class StreamThread:
     """One pipeline's partitions on one thread, with one consumer and one transaction at a time."""
 
@@ -61,9 +61,9 @@ class StreamThread:
         self._codec = codec
         self._producer = clients.producer
         self._restorer = clients.restorer
+        self._standbys = clients.standbys
         self._open_consumer = clients.consumer
         self._consumer: GroupConsumer
-        self._standbys = clients.standbys
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
@@ -90,9 +90,9 @@ class StreamThread:
             # Closing revokes: the tasks are closed in `on_revoked`.
             self._consumer.close()
             self._restorer.close()
+            self._standbys.close()
             self._producer.close()
             for task in list(self._tasks.values()):
-            self._standbys.close()
                 self._close(task)
 
     def on_assigned(self, partitions: list[int]) -> None:
@@ -126,12 +126,12 @@ class StreamThread:
             for task, offset in self._restorer.advance(0.0 if messages else _IDLE_POLL_S):
                 self._try(partial(self._begin, task, offset))
             self._metrics.states(self._states(), self._restorer.remaining)
-
-    def _poll(self) -> list[Message]:
-        """What is there at once; if nothing is, the first record that comes within the idle time."""
         self._standbys.turn(
             self._consumer.member_id, self._tasks, is_idle=not messages, is_restoring=self._restorer.is_busy
         )
+
+    def _poll(self) -> list[Message]:
+        """What is there at once; if nothing is, the first record that comes within the idle time."""
         most = self._runtime.batch_records_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:
