@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from processor.errors import ConfigurationError, ProducerLost, Stop
+from processor.errors import BrokerUnavailable, ConfigurationError, ProducerLost, Stop, TransactionAborted
 from processor.kafka import failure
 
 
@@ -17,6 +17,8 @@ from processor.kafka import failure
         KafkaError.NOT_COORDINATOR,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
         KafkaError._TRANSPORT,
     ],
 )
@@ -40,3 +42,43 @@ def test_a_broker_that_restarts_does_not_stop_a_reader(code):
 def test_only_what_may_go_well_the_next_time_is_tried_again(code, meaning):
     """A transaction that Kafka refuses for good would be rolled back and tried for ever."""
     assert type(failure.in_transaction(KafkaException(KafkaError(code)), "committing")) is meaning
+
+
+@pytest.mark.parametrize(
+    ("flags", "meaning"),
+    [
+        ({"retriable": True}, ProducerLost),
+        ({"txn_requires_abort": True}, TransactionAborted),
+        ({"fatal": True}, ProducerLost),
+        ({"fatal": True, "txn_requires_abort": True}, ProducerLost),
+        ({}, ProducerLost),
+    ],
+)
+def test_librdkafkas_flags_decide_whether_the_producer_stays(flags, meaning):
+    """It does only where an abort is asked for; what the caller could not repeat in time is not known."""
+    error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, "said", **flags)
+    assert type(failure.in_transaction(KafkaException(error), "committing")) is meaning
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH]
+)
+def test_a_member_whose_group_has_gone_on_aborts(code):
+    """Both protocols: the offsets of a zombie are refused, and a change of the assignment may look the same."""
+    error = KafkaError(code, "said", txn_requires_abort=True)
+    assert type(failure.in_transaction(KafkaException(error), "send_offsets")) is TransactionAborted
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID])
+def test_two_processes_of_one_name_are_told_apart_from_other_fatal_errors(code):
+    """The reason is hidden in the text of a fatal error."""
+    error = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(code).str()}: Fatal consumer error")
+    assert failure.is_unreleased(error) is (code == KafkaError.UNRELEASED_INSTANCE_ID)
+    assert "runtime.static_membership" in str(failure.stop(error, "reading"))
+    assert not failure.is_unreleased(KafkaError(KafkaError._FATAL, "something else"))
+
+
+def test_brokers_that_are_away_are_not_a_wrong_setting():
+    """A supervisor may start the process again after the one, and not after the other."""
+    assert type(failure.stop(KafkaError(KafkaError._TRANSPORT), "reading")) is BrokerUnavailable
+    assert type(failure.stop(KafkaError(KafkaError.UNSUPPORTED_VERSION), "reading")) is ConfigurationError

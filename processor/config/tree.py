@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from processor.config.contradictions import check_kafka
 from processor.config.runtime import RuntimeConfig
 from processor.config.section import Properties, TopicName
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
@@ -59,6 +60,15 @@ class Config(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The environment beats the file, which `load` passes as arguments."""
         return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _kafka_fits(self) -> Config:
+        """The properties and the section `runtime` do not contradict each other."""
+        try:
+            check_kafka(self.kafka, self.runtime)
+        except ValueError as error:
+            raise ValueError(f"kafka: {error}") from None
+        return self
 
     @field_validator("kafka")
     @classmethod

@@ -27,6 +27,8 @@ _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.
 _REFUSED = frozenset(
     (
         KafkaError._AUTHENTICATION,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -45,6 +47,8 @@ _GOES_BY = (
             KafkaError.REBALANCE_IN_PROGRESS,
             KafkaError.UNKNOWN_MEMBER_ID,
             KafkaError.ILLEGAL_GENERATION,
+            KafkaError.STALE_MEMBER_EPOCH,
+            KafkaError.FENCED_MEMBER_EPOCH,
             KafkaError.COORDINATOR_NOT_AVAILABLE,
             KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
             KafkaError.NOT_COORDINATOR,
@@ -73,14 +77,37 @@ _STAYS = frozenset(
 )
 
 
+_INSTANCE = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
+
+
 def of(error: KafkaException | KafkaError) -> KafkaError:
     """The error inside an exception."""
     return error.args[0] if isinstance(error, KafkaException) else error
 
 
+def code_of(error: KafkaException | KafkaError) -> int:
+    """Its code; of a static member's end the real one, which librdkafka hides behind that of all fatal errors."""
+    kafka_error = of(error)
+    if kafka_error.code() == KafkaError._FATAL:
+        for code in _INSTANCE:
+            if KafkaError(code).str() in kafka_error.str():
+                return code
+    return kafka_error.code()
+
+
+def is_unreleased(error: KafkaException | KafkaError) -> bool:
+    """Whether a static member must wait: Kafka has not given up the one that had its name before."""
+    return code_of(error) == KafkaError.UNRELEASED_INSTANCE_ID
+
+
 def passes(error: KafkaError) -> bool:
     """Whether a reader's error is news of a trouble that librdkafka itself gets over."""
     return not error.fatal() and (error.retriable() or error.code() in _GOES_BY)
+
+
+def is_unreachable(error: KafkaException | KafkaError) -> bool:
+    """Whether nobody answered: somebody may later."""
+    return of(error).code() in _UNREACHABLE
 
 
 def is_moved(error: KafkaException | KafkaError) -> bool:
@@ -97,7 +124,7 @@ def is_fenced(error: BaseException) -> bool:
 def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
     """The error that ends the process, with what was being done and what to do about it."""
     kafka_error = of(error)
-    code = kafka_error.code()
+    code = code_of(error)
     if code in _UNREACHABLE:
         return BrokerUnavailable(
             f"{doing}: Kafka does not answer ({kafka_error.str()}). Is it running at kafka.bootstrap.servers "
@@ -105,11 +132,6 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         )
     if code in _MOVED:
         return BrokerUnavailable(f"{doing}: the leader is changing ({kafka_error.str()}); try again in a moment")
-def is_unreachable(error: KafkaException | KafkaError) -> bool:
-    """Whether nobody answered: somebody may later."""
-    return of(error).code() in _UNREACHABLE
-
-
     if code in _REFUSED:
         return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
@@ -119,6 +141,16 @@ def is_unreachable(error: KafkaException | KafkaError) -> bool:
             f"{doing}: Kafka refuses a record: {kafka_error.str()}. Has a topic's max.message.bytes been lowered? "
             "`sowstream topics check` tells"
         )
+    if code in _INSTANCE:
+        return Stop(
+            f"{doing}: another process is a member of the group under this one's name ({kafka_error.str()}). With "
+            "runtime.static_membership every process needs a host name or a state_dir of its own"
+        )
+    if code in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
+        return ConfigurationError(
+            f"{doing}: the brokers do not have what is asked of them ({kafka_error.str()}). The group protocol "
+            "`consumer` needs Kafka 4.0; without kafka.group.protocol the classic one is used"
+        )
     if code == KafkaError.INVALID_SESSION_TIMEOUT:
         return ConfigurationError(
             f"{doing}: the brokers refuse runtime.session_timeout_s; it must lie between their "
@@ -127,10 +159,26 @@ def is_unreachable(error: KafkaException | KafkaError) -> bool:
     return Stop(f"{doing}: {kafka_error.str()} ({kafka_error.name()})")
 
 
+def of_commit(error: KafkaException, doing: str) -> SowstreamError:
+    """What a failed commit of offsets outside a transaction asks for: to ask what is committed and go on there."""
+    if code_of(error) in _REFUSED:
+        return stop(error, doing)
+    return TransactionAborted(f"{doing}: {of(error).str()} ({of(error).name()})")
+
+
 def in_transaction(error: KafkaException, doing: str) -> SowstreamError:
     """What a failed transaction call asks for, by librdkafka's three flags.
 
-    A retriable error is the caller's to repeat; this is for what is left.
+    ========  ====================  =====================================================
+    flag      here                  what follows
+    ========  ====================  =====================================================
+    retry     `ProducerLost`        the caller has repeated it until its time was over
+    abort     `TransactionAborted`  abort and rewind, the producer stays
+    fatal     `ProducerLost`        a new producer and rewind: fenced, or timed out
+    none      `ProducerLost`        the same: what became of the transaction is not known
+    ========  ====================  =====================================================
+
+    Whatever the flags: what Kafka refuses for good, or would refuse again, ends the process.
     Source: librdkafka's INTRODUCTION.md, "Transactional producer", error handling.
     """
     kafka_error = of(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OLDEST_TIMEOUT_S = 2.0
+_RELEASE_TRY_S = 1.0
+_RELEASE_PATIENCE_S = 120.0  # Brokers wait 45 s for a member of the new protocol, as shipped, and 60 s at most.
 
 
 class AssignmentListener(Protocol):
@@ -40,13 +43,29 @@ class GroupConsumer:
         topic: str,
         session_timeout_s: float,
         listener: AssignmentListener,
+        instance: str | None = None,
+        prefetch_bytes: int | None = None,
     ) -> None:
+        """Join a group.
+
+        Args:
+            kafka: librdkafka properties; `group.protocol` among them is for us.
+            group: the consumer group.
+            topic: the input.
+            session_timeout_s: how long the group waits for a member that is not heard of.
+            listener: whoever owns the partitions.
+            instance: the name of a static member: it leaves no group, and comes back to its partitions.
+            prefetch_bytes: input that may wait in memory; None: as every reader.
+        """
         self.topic = topic
         self.ended: set[int] = set()
         """Partitions of which Kafka has told, for now, of no record after the last one returned."""
         self._listener = listener
-        self._consumer = Consumer(properties.group_member(kafka, group=group, session_timeout_s=session_timeout_s))
-        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._properties = properties.group_member(
+            kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
+        )
+        self._unreleased_s: float | None = None  # Since when the group has held our name for somebody else.
+        self._join()
 
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
         """The next messages, of all partitions begun. The listener is called from here.
@@ -102,6 +121,26 @@ class GroupConsumer:
         """What a transaction needs to prove that we are still a member."""
         return self._consumer.consumer_group_metadata()
 
+    def commit(self, offsets: Mapping[int, int], notes: Mapping[int, str]) -> None:
+        """Commit the next input offset of each partition, and a note beside it, without a transaction.
+
+        Raises:
+            TransactionAborted: it was not done, or nobody knows; as where we are no member any more.
+        """
+        places = [
+            TopicPartition(self.topic, partition, offset, metadata=notes[partition])
+            for partition, offset in offsets.items()
+        ]
+        if not places:
+            return
+        try:
+            done = self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            raise failure.of_commit(error, f"committing offsets of {self.topic}") from error
+        for place in done or ():
+            if place.error is not None:
+                raise failure.of_commit(KafkaException(place.error), f"committing offsets of {self.topic}")
+
     def close(self) -> None:
         """Leave the group. The listener's `on_revoked` is called from here."""
         self._consumer.close()
@@ -122,13 +161,38 @@ class GroupConsumer:
                     f"({error.str()}). The topic's retention is too short for this outage; nothing is skipped "
                     "silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again"
                 )
+            elif failure.is_unreleased(error):
+                self._join_again(error)
+                return []
             elif not failure.passes(error):
                 raise failure.stop(error, f"reading {self.topic}")
             else:
                 properties.log.warning("reading %s: %s; going on", self.topic, error.str())
         return records
 
+    def _join(self) -> None:
+        self._consumer = Consumer(self._properties)
+        self._consumer.subscribe(
+            [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _join_again(self, error: KafkaError) -> None:
+        """Wait for our own name: it is kept for the process we are the successor of, until its session is over.
+
+        The new protocol turns the new member away, where the classic one fences the old.
+        """
+        now_s = time.monotonic()
+        if self._unreleased_s is None:
+            self._unreleased_s = now_s
+            properties.log.warning("joining the group of %s: %s; waiting for it", self.topic, error.str())
+        if now_s - self._unreleased_s > _RELEASE_PATIENCE_S:
+            raise failure.stop(error, f"joining the group of {self.topic} for {_RELEASE_PATIENCE_S:g} s")
+        self._consumer.close()
+        time.sleep(_RELEASE_TRY_S)
+        self._join()
+
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._unreleased_s = None
         consumer.incremental_assign(self._oldest(consumer, partitions))
         consumer.pause(partitions)
         self._listener.on_assigned([partition.partition for partition in partitions])

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol round a message of the largest size.
+_MEMBERSHIP: Final = frozenset(("group.protocol", "group.remote.assignor"))  # Of those who join a group, no others.
+_POLL_INTERVAL_S: Final = 300.0
+_FETCH_BYTES_MAX: Final = 1024**3  # librdkafka takes a little less than two.
+_INFO: Final = 6  # Syslog's number, which is librdkafka's.
 
 log = logging.getLogger("sowstream.librdkafka")
 log.addFilter(Repeats())
@@ -23,7 +27,7 @@ def common(kafka: Mapping[str, str]) -> dict[str, Any]:
         "bootstrap.servers": "localhost:9092",
         # Seconds of back-off after a lost connection would outlast most restarts of a broker.
         "reconnect.backoff.max.ms": "2000",
-        **kafka,
+        **{name: value for name, value in kafka.items() if name not in _MEMBERSHIP},
         "logger": log,
     }
 
@@ -46,14 +50,58 @@ def consumer(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
     }
 
 
-def group_member(kafka: Mapping[str, str], *, group: str, session_timeout_s: float) -> dict[str, Any]:
-    """For a worker's input: a member of the group, rebalanced without stopping the others."""
+def is_new_protocol(kafka: Mapping[str, str]) -> bool:
+    """Whether groups are run by the brokers (KIP-848) and not by their members."""
+    return kafka.get("group.protocol", "classic").lower() == "consumer"
+
+
+def group_member(
+    kafka: Mapping[str, str],
+    *,
+    group: str,
+    session_timeout_s: float,
+    instance: str | None = None,
+    prefetch_bytes: int | None = None,
+) -> dict[str, Any]:
+    """For a worker's input: a member of the group, rebalanced without stopping the others.
+
+    Args:
+        kafka: the user's properties.
+        group: the consumer group.
+        session_timeout_s: how long a member that is not heard of is waited for; the new protocol asks the brokers.
+        instance: the name of a static member; None: a member as they come and go.
+        prefetch_bytes: input that may wait in memory; None: as every reader.
+    """
+    chosen = consumer(kafka, group=group) | {"enable.partition.eof": "true"}
+    # A turn of the loop may be long, and `runtime.stuck_timeout_s` is there to end one that does not end.
+    chosen.setdefault("max.poll.interval.ms", str(int(max(_POLL_INTERVAL_S, session_timeout_s) * 1000)))
+    if prefetch_bytes is not None:
+        limits = prefetch(prefetch_bytes, int(kafka.get("message.max.bytes", 0)))
+        chosen |= {name: value for name, value in limits.items() if name not in kafka}
+    if instance is not None:
+        chosen["group.instance.id"] = instance
+    if is_new_protocol(kafka):
+        # librdkafka refuses the properties of the classic protocol: session and assignment are the brokers' business.
+        return chosen | {name: kafka[name] for name in _MEMBERSHIP if name in kafka}
     return {
         "session.timeout.ms": str(int(session_timeout_s * 1000)),
         "heartbeat.interval.ms": str(int(session_timeout_s * 1000 / 4)),
-        **consumer(kafka, group=group),
+        **chosen,
         "partition.assignment.strategy": "cooperative-sticky",
-        "enable.partition.eof": "true",
+    }
+
+
+def prefetch(limit_bytes: int, record_bytes_max: int = 0) -> dict[str, str]:
+    """The queue of a reader, held to a size, but never to less than a record.
+
+    librdkafka asks for more as long as its queue is below the limit, and then gets a whole answer: so the limit is
+    shared between what waits and one answer on its way. It does not ask while `queued.min.messages` wait.
+    """
+    share = min(max(limit_bytes // 2, _FRAMING_BYTES, record_bytes_max), _FETCH_BYTES_MAX)
+    return {
+        "queued.max.messages.kbytes": str(share // 1024),
+        "fetch.max.bytes": str(share),
+        "queued.min.messages": "50000",
     }
 
 
@@ -78,16 +126,27 @@ def producer(kafka: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def transactional(kafka: Mapping[str, str], *, transactional_id: str, transaction_timeout_s: float) -> dict[str, Any]:
-    """For a worker's output."""
-    timeout_ms = str(int(transaction_timeout_s * 1000))
-    return producer(kafka) | {
+def transactional(
+    kafka: Mapping[str, str], *, transactional_id: str, transaction_timeout_s: float, logger: object = log
+) -> dict[str, Any]:
+    """For a worker's output; `logger` must hear of every connection that breaks."""
+    timeout_ms = int(transaction_timeout_s * 1000)
+    asked_ms = int(kafka.get("message.timeout.ms") or kafka.get("delivery.timeout.ms") or 0)
+    chosen = producer({name: value for name, value in kafka.items() if name != "delivery.timeout.ms"})
+    # When the last connection breaks, librdkafka would forget every broker and ask those of the start: the transaction
+    # at hand hangs for its whole time then (seen in 2.16), and a new producer asks them anyway.
+    chosen.setdefault("metadata.recovery.strategy", "none")
+    return chosen | {
         "transactional.id": transactional_id,
-        "transaction.timeout.ms": timeout_ms,
-        "message.timeout.ms": timeout_ms,
+        "transaction.timeout.ms": str(timeout_ms),
+        # A publisher may wait longer than a transaction lasts.
+        "message.timeout.ms": str(min(asked_ms or timeout_ms, timeout_ms)),
         # The topics were there at the start. One that is gone is to be told as that, before the time is over.
         "topic.metadata.propagation.max.ms": str(int(transaction_timeout_s * 1000 / 4)),
         # Back-to-back transactions meet CONCURRENT_TRANSACTIONS, and the default waits 100 ms for each.
         "retry.backoff.ms": "5",
         "retry.backoff.max.ms": "100",
+        "logger": logger,
+        "log.connection.close": "true",
+        "log_level": str(max(_INFO, int(kafka.get("log_level", _INFO)))),
     }

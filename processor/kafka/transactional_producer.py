@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import failure, properties
+from processor.kafka.connection_breaks import ConnectionBreaks
 from processor.kafka.limit import within
 
 if TYPE_CHECKING:
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
     from processor.record import Headers, Outgoing
 
 _CALL_TIMEOUT_S = 5.0  # One try of a transaction call; retriable failures are tried again until the deadline.
-_SLOW_COMMIT_S = 5.0
+_LEAST_TIMEOUT_S = 0.1  # Nought is for ever, to librdkafka's binding.
+_SLOW_S = 5.0
 
 
 class TransactionalProducer:
     """One producer, at most one open transaction.
 
-    librdkafka lacks KIP-890: after a commit that took so long that it may have been sent twice, a late copy could
-    end a later transaction. So a slow or undecided commit costs the producer, and its successor's epoch fences it.
+    librdkafka lacks KIP-890: of what it sent twice, after a connection broke or no answer came, a late copy could
+    end a later transaction or take its offsets back (KAFKA-17754). So a transaction during which a connection broke,
+    and a slow or repeated commit or abort, cost the producer, and its successor's epoch fences the copy.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class TransactionalProducer:
         transactional_id: str,
         transaction_timeout_s: float,
         is_stopping: Callable[[], bool] = lambda: False,
+        blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
     ) -> None:
         """Make one that is not started.
 
@@ -44,16 +49,26 @@ class TransactionalProducer:
             transactional_id: nobody else may have it.
             transaction_timeout_s: how long a transaction may take.
             is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
+            blocked: told of the seconds that each transaction call took: `init`, `begin`, `send_offsets`, `commit`
+                or `abort`.
         """
         self._is_stopping = is_stopping
         self.transactional_id = transactional_id
         self._timeout_s = transaction_timeout_s
+        self._blocked = blocked
+        self._breaks = ConnectionBreaks(properties.log)
         self._properties = properties.transactional(
-            kafka, transactional_id=transactional_id, transaction_timeout_s=transaction_timeout_s
+            kafka,
+            transactional_id=transactional_id,
+            transaction_timeout_s=transaction_timeout_s,
+            logger=self._breaks,
         )
         self._producer: Producer | None = None
         self.is_open = False
         """Whether a transaction has begun and not ended."""
+        self.renewals = 0
+        """How often a transaction that ended well cost the producer all the same."""
+        self._is_doubtful = False  # A call was repeated, or took long enough for librdkafka to have done so.
 
     def start(self) -> None:
         """Fence whoever had this transactional id before and roll back what it left open.
@@ -63,16 +78,21 @@ class TransactionalProducer:
         """
         self._drop()
         producer = Producer(self._properties)
-        deadline = time.monotonic() + max(self._timeout_s, 30.0)
+        began_s = time.monotonic()
+        deadline_s = began_s + max(self._timeout_s, 30.0)
         while True:
             try:
                 producer.init_transactions(_CALL_TIMEOUT_S)
             except KafkaException as error:
-                is_hopeless = not failure.of(error).retriable() or time.monotonic() > deadline
+                is_hopeless = not failure.of(error).retriable() or time.monotonic() > deadline_s
                 if is_hopeless or self._is_stopping():
                     raise failure.stop(error, f"starting the producer {self.transactional_id}") from error
             else:
                 break
+            finally:
+                began_s = self._spent("init", began_s)
+        producer.poll(0)
+        self._breaks.count, self._is_doubtful = 0, False  # What went out before the new epoch is fenced.
         self._producer = producer
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
@@ -117,8 +137,16 @@ class TransactionalProducer:
             self._send_again(topic, value, key, partition, headers, error, on_delivery)
         return size + (0 if value is None else len(value))
 
-    def commit(self, topic: str, offsets: Mapping[int, int], group_metadata: Any) -> None:
+    def commit(
+        self, topic: str, offsets: Mapping[int, int], group_metadata: Any, *, limit_s: float | None = None
+    ) -> None:
         """Commit the transaction with the next input offset to read of each partition.
+
+        Args:
+            topic: the input.
+            offsets: by partition.
+            group_metadata: the proof that we are a member of the group.
+            limit_s: the longest it may take, if that is less than a transaction may.
 
         Raises:
             TransactionAborted: nothing of it will be seen; `abort` comes next.
@@ -126,34 +154,34 @@ class TransactionalProducer:
         """
         producer = self._begun()
         positions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        began = time.monotonic()
+        began_s = time.monotonic()
+        deadline_s = began_s + min(self._timeout_s, limit_s or self._timeout_s)
 
-        def send_offsets() -> None:
-            producer.send_offsets_to_transaction(positions, group_metadata, _CALL_TIMEOUT_S)
+        def send_offsets(timeout_s: float) -> None:
+            producer.send_offsets_to_transaction(positions, group_metadata, timeout_s)
 
         try:
             # librdkafka's own limit does not hold for this call while the group's coordinator is away (its #5456).
-            within(self._timeout_s, lambda: self._call("sending input offsets", send_offsets))
+            within(deadline_s - began_s, lambda: self._call("send_offsets", send_offsets, deadline_s))
         except TimeoutError as error:
-            raise ProducerLost(f"sending input offsets ({self.transactional_id}): {error}") from error
-        self._call("committing", lambda: producer.commit_transaction(_CALL_TIMEOUT_S))
-        self.is_open = False
-        producer.poll(0)
-        if time.monotonic() - began > _SLOW_COMMIT_S:
-            self.start()
+            raise ProducerLost(f"send_offsets ({self.transactional_id}): {error}") from error
+        self._call("commit", producer.commit_transaction, deadline_s)
+        self._ended(producer)
 
     def abort(self) -> None:
-        """Roll the open transaction back, with a new producer if this one cannot."""
-        if self._producer is None:
+        """Roll the open transaction back, with a new producer if this one cannot, or may have said so twice."""
+        producer = self._producer
+        if producer is None:
             self.start()
             return
         if not self.is_open:
             return
         try:
-            self._call("aborting", lambda: self._begun().abort_transaction(_CALL_TIMEOUT_S))
+            self._call("abort", producer.abort_transaction, time.monotonic() + self._timeout_s)
         except TransactionAborted:
             self.start()
-        self.is_open = False
+        else:
+            self._ended(producer)
 
     def close(self) -> None:
         """Let go of the producer; an open transaction is left to the broker to roll back."""
@@ -165,10 +193,13 @@ class TransactionalProducer:
             self.start()
         assert self._producer is not None
         if not self.is_open:
+            began_s = time.monotonic()
             try:
                 self._producer.begin_transaction()
             except KafkaException as error:
-                raise ProducerLost(f"beginning a transaction: {failure.of(error).str()}") from error
+                raise ProducerLost(f"begin ({self.transactional_id}): {failure.of(error).str()}") from error
+            finally:
+                self._spent("begin", began_s)
             self.is_open = True
         return self._producer
 
@@ -200,21 +231,43 @@ class TransactionalProducer:
         assert isinstance(error, KafkaException)
         raise failure.in_transaction(error, f"sending to {topic}") from error
 
-    def _call(self, doing: str, call: Callable[[], None]) -> None:
+    def _call(self, name: str, call: Callable[[float], None], deadline_s: float) -> None:
         """Make a transaction call, again while it may be repeated and the transaction can still be alive."""
-        deadline = time.monotonic() + self._timeout_s
+        began_s = tried_s = time.monotonic()
         while True:
             try:
-                call()
+                call(max(_LEAST_TIMEOUT_S, min(_CALL_TIMEOUT_S, deadline_s - tried_s)))
             except KafkaException as error:
-                if failure.of(error).retriable() and time.monotonic() < deadline:
+                if failure.of(error).retriable() and time.monotonic() < deadline_s:
+                    self._is_doubtful = True
                     continue
-                raise failure.in_transaction(error, f"{doing} ({self.transactional_id})") from error
+                raise failure.in_transaction(error, f"{name} ({self.transactional_id})") from error
             else:
                 return
+            finally:
+                tried_s = self._spent(name, tried_s)
+                if tried_s - began_s > _SLOW_S:
+                    self._is_doubtful = True
+
+    def _ended(self, producer: Producer) -> None:
+        """A transaction is over; if something of it may have gone out twice, its producer is too."""
+        self.is_open = False
+        producer.poll(0)  # Delivery reports, and the news of broken connections.
+        if self._is_doubtful or self._breaks.count:
+            self.renewals += 1
+            self.start()
+
+    def _spent(self, call: str, began_s: float) -> float:
+        """Tell what a call took; the time now."""
+        now_s = time.monotonic()
+        self._blocked(call, now_s - began_s)
+        return now_s
 
     def _drop(self) -> None:
         """Forget the producer without waiting for what it still has in hand."""
         producer, self._producer, self.is_open = self._producer, None, False
         if producer is not None:
             producer.purge(in_queue=True, in_flight=True, blocking=False)
+            # A fatal error that nobody has heard of would be raised while the producer is taken apart, at any line.
+            with contextlib.suppress(KafkaException):
+                producer.poll(0)

@@ -11,6 +11,7 @@ from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.lookout import Lookout
+from processor.runtime.metrics import BLOCKED
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
@@ -50,6 +51,7 @@ class Assembly:
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
             is_stopping=self._is_stopping,
+            blocked=partial(_blocked, pipeline.name),
         )
         admin = Admin(config.kafka)
         states = StateDirectory(
@@ -88,4 +90,10 @@ class Assembly:
             topic=pipeline.source,
             session_timeout_s=self._config.runtime.session_timeout_s,
             listener=listener,
+            instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
+            prefetch_bytes=self._config.runtime.prefetch_bytes,
         )
+
+
+def _blocked(processor: str, call: str, seconds: float) -> None:
+    BLOCKED.labels(processor, call).inc(seconds)

@@ -15,12 +15,14 @@ import structlog
 
 from processor.errors import DiskUnusable, ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
 from processor.kafka.message import by_partition, records
+from processor.runtime import input_room
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.task import Task, TaskState
 
+from processor.runtime.topic_watch import refuse_grown
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
@@ -102,6 +104,7 @@ class StreamThread:
             task = self._tasks[partition] = Task(self._pipeline, partition, self._codec)
             self._restorer.add(task)
         self._metrics.rebalanced("assigned", self._states())
+        refuse_grown(self._pipeline, partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
         """Partitions that leave: what was done for them is committed first."""
@@ -222,7 +225,10 @@ class StreamThread:
         self._written_s = now_s
         for task in tasks:
             self._healing(task, partial(task.state.write, int(time.time() * 1000)))
-        self._metrics.lag({task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks})
+        lags = {task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks}
+        self._metrics.lag(lags)
+        times_ms = {task.partition: task.stream_time_ms for task in tasks}
+        self._metrics.room(input_room.of(self._pipeline.source, lags, times_ms, int(time.time() * 1000)))
         self._metrics.state_bytes({task.partition: task.state.usage() for task in tasks})
 
     def _try(self, action: Callable[[], None]) -> None:

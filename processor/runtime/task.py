@@ -13,6 +13,7 @@ from processor.errors import ProcessorFailed, RecordRejected, SowstreamError, St
 from processor.runtime.context import TaskContext
 from processor.runtime.reject_limit import RejectLimit
 from processor.state.marks import TransactionalMarks
+from processor.topic_problems import remade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -182,10 +183,17 @@ class Task:
         counts = dict(self._context.events), dict(self._context.rejected)
         self._context.events.clear()
         self._context.rejected.clear()
+            Stop: they went to another SOW topic than the one that the state comes from.
         return counts
 
     def rewind(self) -> None:
         """Forget what is not committed; a new processor will begin from there."""
+        if (sow := after.get("sow")) is not None and sow <= self.state.position:
+            topic = self.pipeline.output("sow")
+            raise Stop(
+                f"{topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it up to "
+                f"{self.state.position}: it has lost records, or:\n  {remade(topic, 'sow')}"
+            )
         self._move("rewind")
         self.state.rollback()
         if self.marks is not None:
@@ -194,6 +202,11 @@ class Task:
         self._close_processor()
 
     def close(self) -> None:
+    @property
+    def stream_time_ms(self) -> int:
+        """Timestamp of the last record given to the processor, or the clock where it has seen all; 0: none yet."""
+        return self._context.stream_time_ms
+
         """End the task; what is committed reaches the store, what is not is dropped."""
         was = self.task_state
         self._move("close")

@@ -17,11 +17,13 @@ from prometheus_client import start_http_server
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
+from processor.kafka.admin import Admin
 from processor.log_setup import set_up_logging
 from processor.runtime.assembly import Assembly
-from processor.runtime.pipeline import Pipeline, check_settings, pipelines
+from processor.runtime.pipeline import Pipeline, check_settings, needed, pipelines
 from processor.runtime.slot import Slot
 from processor.runtime.topic_check import check_topics
+from processor.runtime.topic_watch import TopicWatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +68,7 @@ class _Worker:
         self._stop = threading.Event()
         self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set)
         self._error: BaseException | None = None
+        self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
         self._threads = [
             threading.Thread(target=self._run, args=(pipeline,), name=pipeline.name, daemon=True) for pipeline in chosen
         ]
@@ -83,6 +86,7 @@ class _Worker:
         gc.disable()
         for thread in self._threads:
             thread.start()
+        self._watch.start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S):
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
@@ -113,6 +117,13 @@ class _Worker:
             ) from error
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._stop.set()
+
+    def _topics_changed(self, error: Stop) -> None:
+        """What is merged is committed, for it came before; then the process ends."""
+        log.error("stopping", error=str(error))
+        if self._error is None:
+            self._error = error
         self._stop.set()
 
     def _join(self) -> None:

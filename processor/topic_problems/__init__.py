@@ -1,6 +1,6 @@
 """Compares topics as they are with topics as they should be: what breaks a promise, and what to do about it. Pure."""
 
-from processor.topic_problems.changed import changes
+from processor.topic_problems.changed import changes, remade
 from processor.topic_problems.cleanup import COMPACTION_LAG_MS
 from processor.topic_problems.compare import problems
 from processor.topic_problems.copies import internal_problems
@@ -17,4 +17,5 @@ __all__ = [
     "internal_problems",
     "kept_ms",
     "problems",
+    "remade",
 ]

@@ -10,7 +10,7 @@ from processor.topic_problems.problem import FoundTopic, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from processor.topics import TopicSpec
+    from processor.topics import Role, TopicSpec
 
 
 def changes(
@@ -31,38 +31,38 @@ def changes(
             continue
         was = before.get(spec.name)
         if was is not None and was.topic_id != topic.topic_id:
-            wrong.append(remade(spec))
+            wrong.append(remade(spec.name, spec.role))
         wrong += partition_problems(spec, topic)
     return wrong
 
 
-def remade(spec: TopicSpec) -> Problem:
+def remade(topic: str, role: Role) -> Problem:
     """A topic that was deleted and made anew."""
     what = "was deleted and made anew"
-    if spec.role == "sow":
-        return Problem("refuse", spec.name, f"{what}: the records it had are gone", _rebuild(spec))
-    if spec.role == "publish":
+    if role == "sow":
+        return Problem("refuse", topic, f"{what}: the records it had are gone", _rebuild(topic))
+    if role == "publish":
         return Problem(
             "refuse",
-            spec.name,
+            topic,
             f"{what}: the group's offsets are those of other records",
-            f"say where to begin, with the workers stopped: kafka-consumer-groups --reset-offsets --topic {spec.name}",
+            f"say where to begin, with the workers stopped: kafka-consumer-groups --reset-offsets --topic {topic}",
         )
-    return Problem("warn", spec.name, f"{what}: what it had is gone", "nothing, unless a reader missed it")
+    return Problem("warn", topic, f"{what}: what it had is gone", "nothing, unless a reader missed it")
 
 
 def _deleted(spec: TopicSpec) -> str:
     if spec.role == "sow":
-        return f"sowstream topics apply makes an empty one; {_rebuild(spec)}"
+        return f"sowstream topics apply makes an empty one; {_rebuild(spec.name)}"
     return "sowstream topics apply makes an empty one"
 
 
-def _rebuild(spec: TopicSpec) -> str:
+def _rebuild(topic: str) -> str:
     """How to get the records back: from what the input still has."""
-    family = spec.name.removesuffix(".sow")
+    family = topic.removesuffix(".sow")
     return (
         "to rebuild them from what its input still has: (1) stop all workers of the family, and publishers where "
-        f"deltas matter; (2) delete {spec.name} and {family}.delta, and {family}.mark if there is one, and run "
+        f"deltas matter; (2) delete {topic} and {family}.delta, and {family}.mark if there is one, and run "
         "sowstream topics apply; (3) kafka-consumer-groups --reset-offsets --to-earliest --execute for the group of "
         f"{family} and its input; (4) start the workers. A worker that is merely restarted goes on with what the new "
         "topic has"

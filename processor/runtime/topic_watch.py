@@ -1,0 +1,120 @@
+"""Watches the topics of a running worker: one that grew, went or was made anew ends it before it does harm."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from processor.errors import Stop
+from processor.runtime import input_room
+from processor.runtime.pipeline import source_spec
+from processor.topic_problems import changes, grown, kept_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from processor.kafka.admin import Admin
+    from processor.runtime.pipeline import Pipeline
+    from processor.topic_problems import FoundTopic, Problem
+    from processor.topics import TopicSpec
+
+log = structlog.stdlib.get_logger("sowstream.topics")
+
+INTERVAL_S: Final = 30.0
+"""Time between two looks: two questions to one broker each."""
+_AGAIN_S: Final = 1.0
+_ASK_TIMEOUT_S: Final = 5.0
+
+
+class TopicWatch:
+    """Looks at topics again and again, on a thread and a connection of its own."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        specs: Sequence[TopicSpec],
+        *,
+        stop: threading.Event,
+        on_change: Callable[[Stop], None],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        """Make a watch; nothing is asked before `start`.
+
+        Args:
+            admin: a connection of its own.
+            specs: the topics as they should be.
+            stop: ends it.
+            on_change: hears once, on the watch's thread, of what the process must not go on with.
+            interval_s: time between two looks.
+        """
+        self._admin = admin
+        self._specs = {spec.name: spec for spec in specs}
+        self._stop = stop
+        self._on_change = on_change
+        self._interval_s = interval_s
+        self._before: dict[str, FoundTopic] = {}
+        self._thread = threading.Thread(target=self._run, name="topic watch", daemon=True)
+
+    def start(self) -> None:
+        """Take the first look soon, and begin to compare."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end, once `stop` is set."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        gone: set[str] = set()
+        pause_s = 0.0
+        while not self._stop.wait(pause_s):
+            now = self._look()
+            pause_s = self._interval_s
+            if now is None:
+                continue
+            wrong = changes(self._specs.values(), self._before, now)
+            missing = set(self._specs) - set(now)
+            if missing - gone:
+                # A broker that has just started may not know all topics yet: it is asked once more.
+                pause_s = min(_AGAIN_S, self._interval_s)
+                wrong = [problem for problem in wrong if problem.topic not in missing - gone]
+            gone = missing
+            self._remember(now)
+            if self._tell(wrong):
+                return
+
+    def _look(self) -> dict[str, FoundTopic] | None:
+        """The topics now; None if Kafka does not say."""
+        try:
+            return self._admin.found(list(self._specs), _ASK_TIMEOUT_S)
+        except Stop as error:
+            log.debug("topics not looked at", why=str(error))
+            return None
+
+    def _remember(self, now: Mapping[str, FoundTopic]) -> None:
+        self._before.update(now)
+        for name, topic in now.items():
+            input_room.tell(name, kept_ms(topic))
+
+    def _tell(self, wrong: Sequence[Problem]) -> bool:
+        """Say what has changed; whether that ends the process."""
+        for problem in wrong:
+            if problem.severity == "warn":
+                log.warning("topic changed", topic=problem.topic, what=problem.what, to_do=problem.to_do)
+        refused = [problem for problem in wrong if problem.severity == "refuse"]
+        if refused:
+            lines = "\n".join(f"  {problem}" for problem in refused)
+            self._on_change(Stop(f"topics changed while the worker ran:\n{lines}"))
+        return bool(refused)
+
+
+def refuse_grown(pipeline: Pipeline, partitions: Sequence[int]) -> None:
+    """Take no partition beyond those of the settings: the group may hear of new ones before the watch does.
+
+    Raises:
+        Stop: there is one.
+    """
+    least = max(partitions, default=-1) + 1
+    if least > pipeline.topic.partitions:
+        raise Stop(f"topics changed while the worker ran:\n  {grown(source_spec(pipeline), least)}")

@@ -1,0 +1,134 @@
+"""Topics that somebody changes under a running worker: it ends before it does harm, and says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from processor.kafka.admin import Admin
+from processor.runtime.pipeline import specs
+from tests.endtoend.world import Worker
+
+if TYPE_CHECKING:
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+_OFTEN = """\
+import functools, processor.runtime.worker as worker
+from processor.cli.main import main
+from processor.runtime.topic_watch import TopicWatch
+worker.TopicWatch = functools.partial(TopicWatch, interval_s=0.2)
+main()
+"""
+_AS_SHIPPED = "from processor.cli.main import main; main()"
+
+
+class Watched(Worker):
+    """A worker that is to end by itself, though not before it is asked."""
+
+    def __init__(self, world: World, code: str) -> None:
+        self.file = world.directory / f"watched-{len(world.workers)}.log"
+        self.is_expected_to_end = False
+        with self.file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, "worker", world.name, "-c", str(world.file)], stdout=log, stderr=log
+            )
+
+    def ended(self) -> tuple[int, str]:
+        """The exit code, and what it said."""
+        self.is_expected_to_end = True
+        code = self.process.wait(timeout=60)
+        return code, " ".join(self.file.read_text().split())
+
+
+def watched(world: World, code: str) -> Watched:
+    """Start one; none outlives the test."""
+    worker = Watched(world, code)
+    world.workers.append(worker)
+    return worker
+
+
+def published(world: World, count: int = 40) -> None:
+    """A record of each of so many keys."""
+    world.publish([(b"%d" % number, {"id": number}, {}) for number in range(count)])
+
+
+def grow(world: World, role: str, partitions: int) -> None:
+    """What an operator does who wants more throughput."""
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    for future in admin.create_partitions([NewPartitions(f"{world.name}.{role}", partitions)]).values():
+        future.result()
+
+
+def remake(world: World, role: str) -> None:
+    """Delete a topic, and make an empty one of its name."""
+    admin, name = Admin(world.config.kafka), f"{world.name}.{role}"
+    admin.delete([name])
+    world.wait(lambda: name not in admin.cluster().topics, "the deletion")
+    # Another client: what this one knows of the old topic's leaders is newer, to its mind, than what it would hear.
+    Admin(world.config.kafka).create([spec for spec in specs(world.config) if spec.name == name])
+
+
+def test_an_input_that_grows_ends_the_worker_before_a_new_partition_is_read(world: World):
+    """Nothing is lost, nothing of the new partition is merged, and a restart refuses with the same advice."""
+    worker = watched(world, _OFTEN)
+    published(world)
+    world.settle()
+    grow(world, "publish", 5)
+    code, said = worker.ended()
+    assert code == 1
+    advice = "has 5 partitions where the family"
+    assert advice in said
+    assert "(1) stop publishers and workers; (2)" in said
+    published(world, 400)
+    again, refusal = watched(world, _AS_SHIPPED).ended()
+    assert (again, advice in refusal, "(4) start workers" in refusal) == (2, True, True)
+    merged = world.read("sow")
+    assert len(merged) == 40
+    assert {record.partition for record in merged} <= {0, 1, 2, 3}
+    assert world.read("dlq") == []
+
+
+def test_a_new_partition_that_the_group_assigns_first_is_not_taken(world: World):
+    """The group's own news of a topic may come before the next look at it."""
+    tree = yaml.safe_load(world.file.read_text())
+    tree["kafka"]["topic.metadata.refresh.interval.ms"] = "300"
+    world.file.write_text(yaml.safe_dump(tree))
+    worker = watched(world, _AS_SHIPPED)
+    published(world)
+    world.settle()
+    grow(world, "publish", 5)
+    code, said = worker.ended()
+    assert (code, "has 5 partitions where the family" in said) == (1, True)
+
+
+def test_a_sow_topic_made_anew_under_an_idle_worker_ends_it(world: World):
+    """Its store has what Kafka has lost: it is told how to rebuild the topic, and writes nothing."""
+    worker = watched(world, _OFTEN)
+    published(world)
+    world.settle()
+    remake(world, "sow")
+    code, said = worker.ended()
+    assert code == 1
+    assert "was deleted" in said
+    assert "--to-earliest" in said
+    assert world.read("sow") == []
+
+
+def test_a_sow_topic_made_anew_ends_the_worker_with_the_next_commit(world: World):
+    """Where records flow it need not wait for the next look: their offsets tell."""
+    worker = watched(world, _AS_SHIPPED)
+    published(world)
+    world.settle()
+    remake(world, "sow")
+    world.publish([(b"1", {"id": 1, "again": True}, {})])
+    code, said = worker.ended()
+    assert code == 1
+    assert "was deleted and made anew: the records it had are gone" in said
+    assert len(world.read("sow")) == 1

@@ -1,0 +1,57 @@
+"""Properties for Kafka that work against our own settings are told, not overruled in silence."""
+
+import pytest
+
+from processor.config import load
+from processor.errors import ConfigurationError
+
+
+def config(tmp_path, kafka, **runtime):
+    """The settings of a file with these two sections."""
+    file = tmp_path / "sowstream.yaml"
+    file.write_text(f"kafka: {kafka}\nruntime: {runtime}\n")
+    return load(file)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "said"),
+    [
+        ("{transaction.timeout.ms: 5000}", "set runtime.transaction_timeout_s"),
+        ("{group.instance.id: a}", "set runtime.static_membership"),
+        ("{transactional.id: a}", "set application_id"),
+        ("{session.timeout.ms: 6000}", "is not what runtime.session_timeout_s says"),
+        ("{heartbeat.interval.ms: 6000}", "at most half of runtime.session_timeout_s"),
+        ("{max.poll.interval.ms: 9000}", "at least runtime.session_timeout_s"),
+        ("{max.poll.interval.ms: 29000}", "at least three times runtime.transaction_timeout_s"),
+        ("{max.poll.interval.ms: soon}", "'soon' is not a number of milliseconds"),
+        ("{group.protocol: consumer, session.timeout.ms: 10000}", "the brokers' to say"),
+        ("{group.protocol: consumer, heartbeat.interval.ms: 1000}", "the brokers' to say"),
+    ],
+)
+def test_what_contradicts_is_refused_with_what_to_set(tmp_path, kafka, said):
+    """At the start, before anything is connected."""
+    with pytest.raises(ConfigurationError, match="kafka: ") as caught:
+        config(tmp_path, kafka)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "kafka",
+    [
+        "{session.timeout.ms: 10000, heartbeat.interval.ms: 3000}",
+        "{max.poll.interval.ms: 30000}",
+        "{message.timeout.ms: 300000}",
+        "{group.protocol: consumer, group.remote.assignor: range}",
+    ],
+)
+def test_what_agrees_is_taken(tmp_path, kafka):
+    """Said twice in the same words, or meant for others than workers."""
+    assert config(tmp_path, kafka).kafka
+
+
+def test_a_transaction_outlasts_two_commits_and_a_watchdog_three_transactions(tmp_path):
+    """Each interval leaves the next larger one room."""
+    with pytest.raises(ConfigurationError, match="commit_interval_s must be at most half of transaction_timeout_s"):
+        config(tmp_path, "{}", commit_interval_s=3, transaction_timeout_s=5)
+    with pytest.raises(ConfigurationError, match="stuck_timeout_s must be at least three times transaction_timeout_s"):
+        config(tmp_path, "{}", stuck_timeout_s=40, transaction_timeout_s=20)

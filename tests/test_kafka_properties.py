@@ -1,0 +1,56 @@
+"""What librdkafka is told, where it depends on what the user says."""
+
+from processor.kafka import properties
+
+KAFKA = {"bootstrap.servers": "nowhere:1"}
+
+
+def member(more=None, **keywords):
+    """The properties of a group's member."""
+    return properties.group_member(KAFKA | (more or {}), group="g", session_timeout_s=8.0, **keywords)
+
+
+def test_the_classic_protocol_has_a_session_and_an_assignor():
+    """From the settings; librdkafka's own assignor would stop every partition at each change."""
+    chosen = member()
+    assert (chosen["session.timeout.ms"], chosen["heartbeat.interval.ms"]) == ("8000", "2000")
+    assert chosen["partition.assignment.strategy"] == "cooperative-sticky"
+    assert "group.instance.id" not in chosen
+
+
+def test_the_new_protocol_leaves_both_to_the_brokers():
+    """The client refuses them there; the assignor is named only if the user does."""
+    chosen = member({"group.protocol": "consumer"})
+    assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(chosen)
+    assert "group.remote.assignor" not in chosen
+    assert member({"group.protocol": "consumer", "group.remote.assignor": "range"})["group.remote.assignor"] == "range"
+
+
+def test_only_members_hear_of_the_protocol():
+    """Producers and readers without a group would complain of it."""
+    kafka = KAFKA | {"group.protocol": "consumer", "group.remote.assignor": "range"}
+    for chosen in (properties.producer(kafka), properties.log_reader(kafka, group="g"), properties.common(kafka)):
+        assert not {name for name in chosen if name.startswith("group.") and name != "group.id"}
+
+
+def test_what_waits_and_what_is_on_its_way_share_the_limit():
+    """Half for each, the largest record allowed for; what the user says beats it."""
+    chosen = member(prefetch_bytes=32 * 1024 * 1024)
+    assert (chosen["queued.max.messages.kbytes"], chosen["fetch.max.bytes"]) == ("16384", str(16 * 1024 * 1024))
+    large = member({"message.max.bytes": "20000000"}, prefetch_bytes=1024 * 1024)
+    assert large["fetch.max.bytes"] == "20000000"
+    assert member({"fetch.max.bytes": "7777777"}, prefetch_bytes=1024 * 1024)["fetch.max.bytes"] == "7777777"
+
+
+def test_a_transactions_records_do_not_outlast_it():
+    """A longer time, which a publisher may want, is cut down to it; a shorter one stays."""
+
+    def timeout_ms(name, value):
+        kafka = KAFKA | ({name: value} if name else {})
+        chosen = properties.transactional(kafka, transactional_id="t", transaction_timeout_s=10.0)
+        assert "delivery.timeout.ms" not in chosen
+        return chosen["message.timeout.ms"]
+
+    assert timeout_ms("", "") == "10000"
+    assert timeout_ms("message.timeout.ms", "300000") == "10000"
+    assert timeout_ms("delivery.timeout.ms", "4000") == "4000"
