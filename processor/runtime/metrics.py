@@ -31,6 +31,11 @@ RESTORE_REMAINING = Gauge(
     "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
 )
 LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
+ROOM = Gauge(
+    "sowstream_input_room_seconds",
+    "Time until Kafka may delete or compact what is to be processed next.",
+    ["processor", "partition"],
+)
 STANDBY_LAG = Gauge("sowstream_standby_lag_records", "SOW offsets a standby is behind.", ["processor", "partition"])
 TAKEOVERS = Counter("sowstream_takeovers_total", "Partitions assigned, by what they begin with.", ["processor", "how"])
 STATE_OPENED = Counter(
@@ -95,7 +100,7 @@ class ThreadMetrics:
             TASK_STATE.remove(self._processor, partition, state)
         # Another process shows what has become of them; an old lag beside it would alarm for ever.
         for partition in {partition for partition, _ in self._shown} - set(states):
-            for gauge in (RESTORE_REMAINING, LAG):
+            for gauge in (RESTORE_REMAINING, LAG, ROOM):
                 gauge.remove(self._processor, partition)
         for partition, state in now - self._shown:
             TASK_STATE.labels(self._processor, partition, state).set(1)
@@ -117,6 +122,11 @@ class ThreadMetrics:
         """How far each partition is behind its input."""
         for partition, lag in lags.items():
             LAG.labels(self._processor, partition).set(lag)
+
+    def room(self, rooms_s: Mapping[int, float]) -> None:
+        """How long Kafka keeps what each partition has to process next."""
+        for partition, room_s in rooms_s.items():
+            ROOM.labels(self._processor, partition).set(room_s)
 
 
 class StandbyMetrics:

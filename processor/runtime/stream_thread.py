@@ -21,8 +21,8 @@ from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.task import Task, TaskState
-
 from processor.runtime.topic_watch import refuse_grown
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
@@ -100,11 +100,11 @@ class StreamThread:
     def on_assigned(self, partitions: list[int]) -> None:
         """New partitions begin with their state; nothing slow happens here."""
         log.info("assigned", topic=self._pipeline.source, partitions=partitions)
+        refuse_grown(self._pipeline, partitions)
         for partition in partitions:
             task = self._tasks[partition] = Task(self._pipeline, partition, self._codec)
             self._restorer.add(task)
         self._metrics.rebalanced("assigned", self._states())
-        refuse_grown(self._pipeline, partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
         """Partitions that leave: what was done for them is committed first."""

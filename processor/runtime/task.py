@@ -166,10 +166,17 @@ class Task:
 
         Raises:
             TransactionAborted: nobody said where the records went; the state must ask.
+            Stop: they went to another SOW topic than the one that the state comes from.
         """
         after = {role: None if sent is None else sent + 1 for role, sent in self._delivered.items()}
         if None in after.values():
             raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
+        if (sow := after.get("sow")) is not None and sow <= self.state.position:
+            topic = self.pipeline.output("sow")
+            raise Stop(
+                f"{topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it up to "
+                f"{self.state.position}: it has lost records, or:\n  {remade(topic, 'sow')}"
+            )
         self.state.commit(after.get("sow"))
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
@@ -178,22 +185,20 @@ class Task:
         for passed in [failed for failed in self._failures if failed < offset]:
             del self._failures[passed]
 
+    @property
+    def stream_time_ms(self) -> int:
+        """Timestamp of the last record given to the processor, or the clock where it has seen all; 0: none yet."""
+        return self._context.stream_time_ms
+
     def take_counts(self) -> tuple[dict[str, int], dict[str, int]]:
         """Events and rejections by reason, counted since the last time."""
         counts = dict(self._context.events), dict(self._context.rejected)
         self._context.events.clear()
         self._context.rejected.clear()
-            Stop: they went to another SOW topic than the one that the state comes from.
         return counts
 
     def rewind(self) -> None:
         """Forget what is not committed; a new processor will begin from there."""
-        if (sow := after.get("sow")) is not None and sow <= self.state.position:
-            topic = self.pipeline.output("sow")
-            raise Stop(
-                f"{topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it up to "
-                f"{self.state.position}: it has lost records, or:\n  {remade(topic, 'sow')}"
-            )
         self._move("rewind")
         self.state.rollback()
         if self.marks is not None:
@@ -202,11 +207,6 @@ class Task:
         self._close_processor()
 
     def close(self) -> None:
-    @property
-    def stream_time_ms(self) -> int:
-        """Timestamp of the last record given to the processor, or the clock where it has seen all; 0: none yet."""
-        return self._context.stream_time_ms
-
         """End the task; what is committed reaches the store, what is not is dropped."""
         was = self.task_state
         self._move("close")
