@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features fuzz lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features fuzz faults lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -59,6 +59,10 @@ bench-features: $(DEV) ## measure what each feature costs a worker; ARGS="--roun
 
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+faults: $(DEV) ## kill, pause, damage and cut off, and account for every record; ARGS="--seed 7 --only kill"
+	$(BIN)/python -m processor.broker
+	$(BIN)/python -m tests.faults $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.

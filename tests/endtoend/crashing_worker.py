@@ -12,12 +12,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import Producer
+
 from processor.cli.main import main
 from processor.errors import ProducerLost, TransactionAborted
+from processor.kafka import transactional_producer
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.restore import Restorer
 from processor.runtime.task import Task
 from processor.state.transactional import TransactionalState
+
+
+class Client(Producer):
+    """librdkafka's producer, whose calls can be armed."""
 
 
 def die() -> None:
@@ -38,6 +45,7 @@ def lose() -> None:
 POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "after merge": (Task, "process", "after", die),
     "after produce": (TransactionalProducer, "send_marked", "after", die),
+    "after send offsets": (Client, "send_offsets_to_transaction", "after", die),
     "before commit": (TransactionalProducer, "commit", "before", die),
     "after commit, before apply": (TransactionalProducer, "commit", "after", die),
     "after apply": (TransactionalState, "commit", "after", die),
@@ -67,6 +75,8 @@ def arm(point: str, count: int) -> None:
         return result
 
     setattr(owner, name, armed)
+    if owner is Client:
+        vars(transactional_producer)["Producer"] = Client
 
 
 if __name__ == "__main__":

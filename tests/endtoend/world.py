@@ -39,6 +39,7 @@ class World:
         interval: str = "500ms",
         others: Mapping[str, Any] | None = None,
         runtime: Mapping[str, Any] | None = None,
+        kafka: Mapping[str, str] | None = None,
         **topic: Any,
     ) -> None:
         self.bootstrap = bootstrap
@@ -50,7 +51,7 @@ class World:
         self.workers: list[Worker] = []
         tree = {
             "application_id": f"app-{name}",
-            "kafka": {"bootstrap.servers": bootstrap},
+            "kafka": {"bootstrap.servers": bootstrap, **(kafka or {})},
             "state_dir": str(directory / "state"),
             "topics": {name: {"key": ["/id"], "partitions": 4, **topic}, **(others or {})},
             "conflated": {self.conflated: {"underlying": name, "interval": interval}},

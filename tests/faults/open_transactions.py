@@ -24,7 +24,7 @@ def open_transactions(world: World) -> list[str]:
     In a partition without an open transaction the last stable offset is the end: what a marker record of Kafka's own
     system test shows by being read, the broker says when asked. Waits for as long as a dead worker's transaction lives.
     """
-    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})
     places = [TopicPartition(spec.name, number) for spec in specs(world.config) for number in range(spec.partitions)]
     deadline_s = time.monotonic() + world.config.runtime.transaction_timeout_s + _MARGIN_S
     while True:

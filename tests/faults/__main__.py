@@ -1,0 +1,102 @@
+"""The fault suite: `make faults ARGS="--seed 7 --only kill"`."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from processor.broker import EmbeddedBroker
+from tests.faults.registry import SCENARIOS
+from tests.faults.scenario import Scenario, Stage, TooSlow
+
+
+class Outcome(NamedTuple):
+    """What came of a scenario: a line of the table."""
+
+    scenario: Scenario
+    runs: int
+    records: int
+    failure: str | None
+    seconds: float
+
+
+def main() -> int:
+    """Run them one after the other and print the table; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="what is random follows from it")
+    parser.add_argument("--only", metavar="WORD", action="append", default=[], help="those with this in their name")
+    parser.add_argument("--short", action="store_true", help="the same on less")
+    parser.add_argument("--keep", action="store_true", help="keep directories and logs")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    arguments = parser.parse_args()
+    chosen = [one for one in SCENARIOS if not arguments.only or any(word in one.name for word in arguments.only)]
+    if arguments.list:
+        for scenario in chosen:
+            print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s)")
+        return 0
+    say(f"seed {arguments.seed}")
+    directory = Path(tempfile.mkdtemp(prefix="sowstream-faults-"))
+    outcomes = []
+    try:
+        with EmbeddedBroker() as broker:
+            for number, scenario in enumerate(chosen, 1):
+                say(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
+                place = directory / scenario.name
+                outcomes.append(
+                    play(scenario, place, seed=arguments.seed, bootstrap=broker.bootstrap, short=arguments.short)
+                )
+                if outcomes[-1].failure is None and not arguments.keep:
+                    shutil.rmtree(place)
+    finally:
+        if arguments.keep or any(outcome.failure for outcome in outcomes):
+            say(f"settings, states and logs are in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    print(table(outcomes))
+    return 1 if any(outcome.failure for outcome in outcomes) else 0
+
+
+def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, short: bool = False) -> Outcome:
+    """Run one scenario."""
+    directory.mkdir(parents=True)
+    stage, failure = Stage(seed, directory, say, bootstrap, is_short=short), None
+    try:
+        with stage:
+            scenario.run(stage)
+        if stage.elapsed_s > scenario.limit_s:
+            raise TooSlow(f"{stage.elapsed_s:.0f} s; it may take {scenario.limit_s:g}")
+    except Exception as error:  # noqa: BLE001 - the others are to be run all the same.
+        failure = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+    say(f"  {'ok' if failure is None else 'FAILED'} in {stage.elapsed_s:.0f} s")
+    return Outcome(scenario, stage.runs, stage.records, failure, stage.elapsed_s)
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The outcomes as they stand in the README."""
+    lines = [
+        "| scenario | what happens | runs | records | result | time |",
+        "|---|---|--:|--:|---|--:|",
+        *(
+            f"| `{scenario.name}` | {scenario.what} | {runs} | {records:,} | {'ok' if failure is None else 'FAILED'} "
+            f"| {seconds:.0f} s |"
+            for scenario, runs, records, failure, seconds in outcomes
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Progress, for people."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""All scenarios, in the order in which they run."""
+
+from __future__ import annotations
+
+from tests.faults import bugs, input_gone, kills, pauses, rebalances, state_damage, volume
+from tests.faults.broker import bounces, network
+
+SCENARIOS = [
+    *bugs.SCENARIOS,
+    *kills.SCENARIOS,
+    *pauses.SCENARIOS,
+    *rebalances.SCENARIOS,
+    *state_damage.SCENARIOS,
+    *input_gone.SCENARIOS,
+    *volume.SCENARIOS,
+    *bounces.SCENARIOS,
+    *network.SCENARIOS,
+]
