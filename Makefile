@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features fuzz faults lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover fuzz faults lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -56,6 +56,9 @@ bench: $(DEV) ## measure one worker beside the pass-through ceiling; ARGS="--rou
 
 bench-features: $(DEV) ## measure what each feature costs a worker; ARGS="--rounds 5"
 	$(BIN)/python -m tests.benchmarks.features $(ARGS)
+
+bench-takeover: $(DEV) ## measure how long partitions stand still when a worker dies, with standbys and without; ARGS="--keys 1000000"
+	$(BIN)/python -m tests.benchmarks.takeover $(ARGS)
 
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
