@@ -112,9 +112,8 @@ class GroupConsumer:
         _, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
         return max(0, end - offset)
 
-    @property
     def member_id(self) -> str:
-        """Our name in the group; empty while we are no member."""
+        """Our name in the group; empty while we are no member. It asks librdkafka's thread: not for every turn."""
         return self._consumer.memberid() or ""
 
     def group_metadata(self) -> Any:

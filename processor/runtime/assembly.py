@@ -29,17 +29,21 @@ if TYPE_CHECKING:
 class Assembly:
     """Makes the threads of one process; what they share is made here once."""
 
-    def __init__(self, config: Config, slot: Slot, *, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, config: Config, slot: Slot, *, is_stopping: Callable[[], bool], beat: Callable[[], None] = lambda: None
+    ) -> None:
         """Prepare what is shared.
 
         Args:
             config: the settings.
             slot: the process's place on its machine.
             is_stopping: whether the process has been told to end.
+            beat: what a thread calls whenever it comes round.
         """
         self._config = config
         self._slot = slot
         self._is_stopping = is_stopping
+        self._beat = beat
         self._memory = RocksMemory(config.runtime.block_cache_bytes)
 
     def thread(self, pipeline: Pipeline) -> StreamThread:
@@ -51,7 +55,7 @@ class Assembly:
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
             is_stopping=self._is_stopping,
-            blocked=partial(_blocked, pipeline.name),
+            blocked=partial(self._blocked, pipeline.name),
         )
         admin = Admin(config.kafka)
         states = StateDirectory(
@@ -67,7 +71,7 @@ class Assembly:
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
         )
-        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys)
+        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)
         return StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
 
     def _standbys(self, pipeline: Pipeline, group: str, admin: Admin, states: StateDirectory) -> Standbys:
@@ -94,6 +98,7 @@ class Assembly:
             prefetch_bytes=self._config.runtime.prefetch_bytes,
         )
 
-
-def _blocked(processor: str, call: str, seconds: float) -> None:
-    BLOCKED.labels(processor, call).inc(seconds)
+    def _blocked(self, processor: str, call: str, seconds: float) -> None:
+        """A transaction call has come back, or is made again."""
+        self._beat()
+        BLOCKED.labels(processor, call).inc(seconds)

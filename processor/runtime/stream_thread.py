@@ -52,6 +52,8 @@ class Clients(NamedTuple):
     """Brings the states back."""
     standbys: Standbys
     """Keeps states of partitions that may come."""
+    beat: Callable[[], None] = lambda: None
+    """Tells the watchdog that the thread comes round."""
 
 
 class StreamThread:
@@ -65,6 +67,7 @@ class StreamThread:
         self._restorer = clients.restorer
         self._standbys = clients.standbys
         self._open_consumer = clients.consumer
+        self._beat = clients.beat
         self._consumer: GroupConsumer
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
@@ -109,18 +112,21 @@ class StreamThread:
     def on_revoked(self, partitions: list[int]) -> None:
         """Partitions that leave: what was done for them is committed first."""
         if not self._broken:
-            self._try(self._commit)
+            # Whoever gets them waits for us, and the group with it: what is not committed soon is rolled back.
+            self._try(partial(self._commit, limit_s=self._runtime.session_timeout_s / 2))
         self._let_go(partitions)
         self._metrics.rebalanced("revoked", self._states())
 
     def on_lost(self, partitions: list[int]) -> None:
         """Partitions that somebody else has already: what was done for them is forgotten."""
-        self._recover(TransactionAborted("partitions lost"))
+        if not self._broken:
+            self._recover(TransactionAborted("partitions lost"))
         self._let_go(partitions)
         self._metrics.rebalanced("lost", self._states())
 
     def _step(self) -> None:
         """One turn of the loop."""
+        self._beat()
         began_s = time.monotonic()
         messages = self._poll()
         polled_s = time.monotonic()
@@ -199,7 +205,7 @@ class StreamThread:
     def _uncommitted(self) -> bool:
         return any(task.has_uncommitted for task in self._running())
 
-    def _commit(self) -> None:
+    def _commit(self, limit_s: float | None = None) -> None:
         """Commit outputs and input offsets in one transaction, then let the states follow."""
         tasks = self._running()
         if self._producer.is_open or self._uncommitted():
@@ -208,7 +214,7 @@ class StreamThread:
             began_s = time.monotonic()
             for task in tasks:
                 self._emit_marks(task)
-            self._producer.commit(self._pipeline.source, offsets, self._consumer.group_metadata())
+            self._producer.commit(self._pipeline.source, offsets, self._consumer.group_metadata(), limit_s=limit_s)
             self._metrics.committed(time.monotonic() - began_s)
             for task in tasks:
                 task.committed(offsets[task.partition])
@@ -271,6 +277,7 @@ class StreamThread:
         for partition in partitions:
             self._restorer.remove(partition)
             if (task := self._tasks.pop(partition, None)) is not None:
+                self._beat()
                 self._close(task)
         log.info("let go", topic=self._pipeline.source, partitions=partitions)
 

@@ -24,6 +24,7 @@ from processor.runtime.pipeline import Pipeline, check_settings, needed, pipelin
 from processor.runtime.slot import Slot
 from processor.runtime.topic_check import check_topics
 from processor.runtime.topic_watch import TopicWatch
+from processor.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,8 @@ class _Worker:
         self._config = config
         self._slot = Slot(config.state_dir)
         self._stop = threading.Event()
-        self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set)
+        self._watchdog = Watchdog(config.runtime.stuck_timeout_s)
+        self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set, beat=self._watchdog.beat)
         self._error: BaseException | None = None
         self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
         self._threads = [
@@ -89,6 +91,7 @@ class _Worker:
         self._watch.start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S):
+            self._watchdog.check()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
                 log.warning("the parent process is gone; stopping")
                 self._stop.set()
@@ -137,6 +140,7 @@ class _Worker:
 
     def _run(self, pipeline: Pipeline) -> None:
         """A thread's whole life; its first error ends the process."""
+        self._watchdog.watch()
         try:
             self._assembly.thread(pipeline).run(self._stop)
         except BaseException as error:
@@ -146,6 +150,7 @@ class _Worker:
                 "pipeline stopped", pipeline=pipeline.name, error=str(error), exc_info=not isinstance(error, Stop)
             )
         finally:
+            self._watchdog.release()
             self._stop.set()
 
 
