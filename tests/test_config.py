@@ -5,6 +5,7 @@ import yaml
 from pydantic import ValidationError
 
 from processor.config import Config, TopicConfig, load
+from processor.config.environment import misspelt
 from processor.errors import ConfigurationError
 from processor.plugins.removed import REMOVED_BYTES_MAX
 from processor.plugins.request import KEY_BYTES_MAX, PASSED_BYTES_MAX
@@ -176,12 +177,20 @@ class TestErrors:
             ("topics: [", "not YAML: "),
             ("- a\n", "expected settings such as `topics:` at the top level"),
             ("7", "expected settings"),
+            ("topics: {}\nkafka: {}\ntopics: {a: {}}\n", "'topics' stands here and in line 1"),
+            ("topics:\n  a: {}\n  b: {}\n  a: {partitions: 2}\n", "'a' stands here and in line 2"),
             ("1: 2", "expected settings"),
         ],
     )
     def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
         """What was expected, or where the reader gave up."""
         assert message in refused(tmp_path, text)
+
+    def test_what_a_merge_key_brings_may_be_said_anew(self, tmp_path):
+        """That is YAML's way to say a thing once."""
+        text = "topics:\n  a: &a {partitions: 2, max_depth: 3}\n  b: {<<: *a, partitions: 5}\n"
+        topics = loaded(tmp_path, text).topics
+        assert (topics["b"].partitions, topics["b"].max_depth) == (5, 3)
 
     def test_a_file_that_is_no_text_is_told(self, tmp_path):
         """With the place, as an editor of another encoding may have left one letter only."""
@@ -340,3 +349,38 @@ def test_secrets_that_are_no_texts_are_hidden_too():
         "passphrases": {"x": 1},
     }
     assert shown["partitions"] == 4
+
+
+class TestMisspelt:
+    """Variables of the environment that look like settings and are none."""
+
+    @pytest.mark.parametrize(
+        ("variable", "meant"),
+        [
+            ("SOWSTREAM_STATEDIR", "SOWSTREAM_STATE_DIR"),
+            ("SOWSTREAM_RUNTIMES__METRICS_PORT", "SOWSTREAM_RUNTIME__METRICS_PORT"),
+            ("SOWSTREAM_TOPCS__ORDERS__KEY", "SOWSTREAM_TOPICS__ORDERS__KEY"),
+            ("SOWSTREAM_NONSENSE__KEY", ""),
+        ],
+    )
+    def test_it_is_told_with_what_was_meant(self, variable: str, meant: str):
+        """Nobody would read it, and nobody would say so."""
+        assert misspelt([variable], Config.model_fields) == {variable: meant}
+
+    @pytest.mark.parametrize(
+        "variable",
+        [
+            "SOWSTREAM_STATE_DIR",
+            "sowstream_runtime__metrics_port",
+            "SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS",
+            "SOWSTREAM_KAFKA_JARS",
+            "SOWSTREAM_CACHE",
+            "SOWSTREAM_TEST_BOOTSTRAP",
+            "SOWSTREAM_PORT_9090_TCP",
+            "SOWSTREAM_SERVICE_HOST",
+            "STATEDIR",
+        ],
+    )
+    def test_what_others_use_the_prefix_for_is_left_alone(self, variable: str):
+        """Settings, what the embedded broker and tests read, and what Kubernetes makes of a service of that name."""
+        assert misspelt([variable], Config.model_fields) == {}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from processor.config.environment import misspelt
 from processor.config.tree import Config
+from processor.config.yaml_file import parse
 from processor.errors import ConfigurationError
 from processor.explanation import explain
+
+log = structlog.stdlib.get_logger("sowstream.settings")
 
 
 def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: Path | None = None) -> Config:
@@ -38,6 +44,8 @@ def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: P
         raise ConfigurationError(
             f"the environment: {error}; a whole section is written as JSON, one setting as SOWSTREAM_<SECTION>__<KEY>"
         ) from None
+    for variable, meant in misspelt(os.environ, Config.model_fields).items():
+        log.warning("variable of the environment that is no setting", variable=variable, meant=meant or None)
     flags: dict[str, Any] = {}
     if bootstrap is not None:
         flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}
@@ -48,7 +56,7 @@ def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: P
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        tree = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}; name the settings file with -c FILE") from None
     except UnicodeDecodeError as error:
