@@ -147,6 +147,9 @@ class Context(Protocol):
     """The message type of the topic."""
     state: State
     """The last record of every key."""
+    applied: Mapping[int, bytes]
+    """Offset and key of the input records that come again although they are in SOW, as their `source` says; empty but
+    where a worker without transactions died. Only for processors that are `is_repeatable`."""
     marks: Marks
     """What lasts besides the records; for processors that declare an output of role `mark`."""
     now_ms: int
@@ -186,6 +189,10 @@ class Processor(ABC):
     """The topic it reads."""
     outputs: ClassVar[tuple[Output, ...]]
     """The topics it may forward to. One of role `sow` must be among them: its state is restored from there."""
+    is_repeatable: ClassVar[bool] = False
+    """Whether it may run at least once, where the settings say so: it makes the same of the same records on the same
+    states, whenever it gets them, writes the `source` of each SOW record, and passes by what is in `Context.applied`.
+    All others run exactly once whatever the settings say."""
 
     @classmethod  # noqa: B027
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:

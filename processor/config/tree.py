@@ -87,6 +87,16 @@ class Config(BaseSettings):
             self._root(name)
         return self
 
+    @model_validator(mode="after")
+    def _sources_are_told(self) -> Config:
+        """At least once, a record that comes again is recognised by the header `source` of what it came to."""
+        if self.guarantee == "at_least_once":
+            for name, topic in self.topics.items():
+                if not topic.source_header and "source_header" in topic.model_fields_set:
+                    raise ValueError(f"topics.{name}.source_header: guarantee at_least_once needs it; remove it")
+                self.topics[name] = topic.model_copy(update={"source_header": True})
+        return self
+
     def _root(self, name: str) -> str:
         """The topic at the bottom of a chain of copies."""
         chain = [name]

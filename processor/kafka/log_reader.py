@@ -83,7 +83,11 @@ class LogReader:
         return Read(messages, ends)
 
     def committed(self, topic: str, partition: int, timeout_s: float) -> int | None:
-        """The group's committed offset, or None if it has none.
+        """The group's committed offset, or None if it has none; see `committed_with_note`."""
+        return self.committed_with_note(topic, partition, timeout_s)[0]
+
+    def committed_with_note(self, topic: str, partition: int, timeout_s: float) -> tuple[int | None, str | None]:
+        """The group's committed offset and what was committed beside it, or None where it has none.
 
         Waits while a transaction holds the offset in the balance.
 
@@ -101,7 +105,7 @@ class LogReader:
             if found.error.retriable():
                 raise TimeoutError
             raise failure.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
-        return found.offset if found.offset >= 0 else None
+        return (found.offset if found.offset >= 0 else None), found.metadata or None
 
     def group_metadata(self) -> Any:
         """What a transaction needs to commit offsets of the group, which nobody may be a member of."""

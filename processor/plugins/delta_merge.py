@@ -30,6 +30,7 @@ from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
 from processor.plugins.key_alone import key_alone
 from processor.plugins.plan import plan
+from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
 from processor.plugins.sequences import Sequences
@@ -55,6 +56,7 @@ class DeltaMerge(Processor):
     """Holds the state of the world of one partition."""
 
     settings_type = TopicConfig
+    is_repeatable = True
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),
@@ -94,6 +96,7 @@ class DeltaMerge(Processor):
         self._says_source = settings.source_header
         self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
+        self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
         # Most records carry their version and nothing else: those lists are made once and never changed.
         self._version_headers: list[Headers] = [[(Name.VERSION, b"%d" % version)] for version in range(_VERSIONS_MAX)]
         self._insert_headers: Headers = [(Name.VERSION, b"1"), _INSERT]
@@ -102,6 +105,8 @@ class DeltaMerge(Processor):
     def process(self, records: Sequence[Record]) -> None:
         """Merge the records in order: one read of all their keys, then one write of all that changed."""
         context, take = self._context, self._take
+        if records[0].offset <= self._redelivery.until:
+            take = self._take_again
         self._begin_batch(context.state.get_many([record.key for record in records if record.key is not None]))
         for record in records:
             try:
@@ -180,6 +185,11 @@ class DeltaMerge(Processor):
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
                 self._acks.succeeded(request, key, "rekeyed" if self._sequences.came_in(request) else None)
+
+    def _take_again(self, record: Record) -> None:
+        """The same for a record that may be in SOW already."""
+        if not self._redelivery.is_done(record):
+            self._take(record)
 
     def _message(self, record: Record, request: Request) -> Value:
         """A record's body where the message type or a plug-in wants more than its bytes."""
@@ -318,23 +328,28 @@ class DeltaMerge(Processor):
 
         It goes as it came: what plug-ins make of it they make of it there.
         """
-        if not self._key.pointers:
-            if (key := request.sow_key) is None:
-                raise RecordRejected("missing_key", f"no Kafka key, and no header {Name.SOW_KEY}")
-        else:
-            body = None if record.value is None else self._message(record, request)
-            text = self._key.text(body) if type(body) is dict else None
-            if text is None:
-                fields = ", ".join(self._key.pointers)
-                raise RecordRejected("missing_key", f"no Kafka key, and no {fields} in the message")
-            key = text.encode()
-            if request.sow_key not in (None, key):
-                raise _other_sow_key(request.sow_key, key)
+        key = self._own_key(record, request)
         headers = record.headers or []
         if request.sequence >= 0:
             headers = [*headers, (Name.SOURCE, self._source + b"%d" % record.offset)]
         self._context.forward("publish", key, record.value, headers)
         self._context.count("rekeyed")
+
+    def _own_key(self, record: Record, request: Request) -> bytes:
+        """The key of a record that came without one, by header or by its body."""
+        if not self._key.pointers:
+            if request.sow_key is None:
+                raise RecordRejected("missing_key", f"no Kafka key, and no header {Name.SOW_KEY}")
+            return request.sow_key
+        body = None if record.value is None else self._message(record, request)
+        text = self._key.text(body) if type(body) is dict else None
+        if text is None:
+            fields = ", ".join(self._key.pointers)
+            raise RecordRejected("missing_key", f"no Kafka key, and no {fields} in the message")
+        key = text.encode()
+        if request.sow_key not in (None, key):
+            raise _other_sow_key(request.sow_key, key)
+        return key
 
 
 def _other_sow_key(sow_key: bytes | None, key: bytes) -> RecordRejected:

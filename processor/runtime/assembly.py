@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
+
 from processor.codec import codec_of
 from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
+from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.slot import Slot
+
+log = structlog.stdlib.get_logger("sowstream.assembly")
 
 
 class Assembly:
@@ -50,13 +55,7 @@ class Assembly:
         """A pipeline's thread; nothing is started."""
         config, runtime = self._config, self._config.runtime
         group = f"{config.application_id}.{pipeline.name}"
-        producer = TransactionalProducer(
-            config.kafka,
-            transactional_id=f"{group}.{self._slot.name}",
-            transaction_timeout_s=runtime.transaction_timeout_s,
-            is_stopping=self._is_stopping,
-            blocked=partial(self._blocked, pipeline.name),
-        )
+        producer = self._producer(pipeline, group)
         admin = Admin(config.kafka)
         states = StateDirectory(
             config.state_dir / config.application_id / pipeline.name, pipeline, runtime, self._memory, admin
@@ -70,9 +69,33 @@ class Assembly:
             mark=pipeline.output("mark") if pipeline.has_marks else None,
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
+            is_staged=isinstance(producer, StagedProducer),
         )
         clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)
-        return StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
+        thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
+        if isinstance(producer, StagedProducer):
+            producer.commit_offsets = thread.commit_offsets
+        return thread
+
+    def _producer(self, pipeline: Pipeline, group: str) -> TransactionalProducer | StagedProducer:
+        """The way to write that the guarantee asks for, as far as the processor is made for it."""
+        runtime = self._config.runtime
+        if self._config.guarantee == "at_least_once":
+            if pipeline.processor_type.is_repeatable:
+                return StagedProducer(
+                    self._config.kafka,
+                    later=[[pipeline.output("sow")], [pipeline.output("mark"), pipeline.output("ack")]],
+                    session_timeout_s=runtime.session_timeout_s,
+                    is_stopping=self._is_stopping,
+                )
+            log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
+        return TransactionalProducer(
+            self._config.kafka,
+            transactional_id=f"{group}.{self._slot.name}",
+            transaction_timeout_s=runtime.transaction_timeout_s,
+            is_stopping=self._is_stopping,
+            blocked=partial(self._blocked, pipeline.name),
+        )
 
     def _standbys(self, pipeline: Pipeline, group: str, admin: Admin, states: StateDirectory) -> Standbys:
         replicas = self._config.runtime.standby_replicas

@@ -9,7 +9,7 @@ from processor.errors import UndeclaredOutput
 from processor.record import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Marks, State
     from processor.config import TopicConfig
@@ -34,12 +34,14 @@ class TaskContext:
         state: TransactionalState,
         marks: TransactionalMarks | None = None,
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
+        applied: Mapping[int, bytes] | None = None,
     ) -> None:
         self.name = pipeline.name
         self.partition = partition
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
         self.state: State = state
+        self.applied: Mapping[int, bytes] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0
         self.stream_time_ms = 0

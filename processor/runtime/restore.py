@@ -13,6 +13,7 @@ from processor.errors import BrokerUnavailable, RestoreStalled, StateDamaged, St
 from processor.kafka.log_reader import LogReader, Position
 from processor.kafka.message import Message, records
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
+from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class _Job:
     task: Task
     began_s: float
     start_offset: int | None = None  # Where the input goes on; asked for before the targets, see `_aim`.
+    tail: Tail | None = None  # Found with it.
     logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; empty until their targets are known.
     read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
@@ -64,6 +66,7 @@ class Restorer:
         mark: str | None,
         open_state: Open,
         stall_timeout_s: float,
+        is_staged: bool = False,
     ) -> None:
         """Make a restorer.
 
@@ -75,6 +78,7 @@ class Restorer:
             mark: the topic to restore marks from; None if the processor has none.
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
+            is_staged: whether records reach SOW before their input offsets are committed.
         """
         self._reader = reader
         self._admin = admin
@@ -83,6 +87,7 @@ class Restorer:
         self._mark = mark
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
+        self._is_staged = is_staged
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
 
@@ -154,9 +159,9 @@ class Restorer:
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
                 if job.start_offset is None:
-                    job.start_offset = self._start_offset(job.task.partition)
+                    job.start_offset, job.tail = self._start(job.task.partition)
                 aimed.append(job)
-            logs = [part for job in aimed for part in self._logs_of(job.task)]
+            logs = [part for job in aimed for part in self._logs_of(job.task, job.tail)]
             # librdkafka takes half a second to find a beginning by itself.
             oldest = {part: self._reader.bounds(part.topic, part.partition, _ASK_TIMEOUT_S)[0] for part in logs}
             # Only now, when the input offsets are settled: see the class.
@@ -173,11 +178,11 @@ class Restorer:
         # The reader tells the end of a partition also where there is nothing to read.
         self._reader.add([Position(part.topic, part.partition, max(part.position, oldest[part])) for part in logs])
 
-    def _logs_of(self, task: Task) -> list[RestoredLog]:
+    def _logs_of(self, task: Task, tail: Tail | None) -> list[RestoredLog]:
         """What a task's partition is restored from."""
-        logs: list[RestoredLog] = [SowLog(self._sow, task.partition, task.state)]
+        logs: list[RestoredLog] = [SowLog(self._sow, task.partition, task.state, tail)]
         if self._mark is not None and task.marks is not None:
-            logs.append(MarkLog(self._mark, task.partition, task.marks))
+            logs.append(MarkLog(self._mark, task.partition, task.marks, tail))
         return logs
 
     def _set_targets(self, logs: Iterable[RestoredLog]) -> None:
@@ -217,19 +222,19 @@ class Restorer:
             self.add(job.task)
             self._jobs[partition].damages = job.damages + 1
 
-    def _start_offset(self, partition: int) -> int:
+    def _start(self, partition: int) -> tuple[int, Tail | None]:
         """Where the input goes on: the committed offset, or its beginning for a group that never committed."""
-        committed = self._reader.committed(self._source, partition, _ASK_TIMEOUT_S)
+        committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
         low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
         if committed is None:
-            return low
+            return low, Tail(low, 0, 0) if self._is_staged else None
         if committed < low:
             raise Stop(
                 f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "
                 f"kept is {low}. Records were deleted before they were processed; nothing is skipped silently: decide "
                 "with Kafka's kafka-consumer-groups --reset-offsets, then start again"
             )
-        return committed
+        return committed, Tail.noted(committed, text)
 
     def _delete_retention_ms(self) -> float:
         if self._horizon_ms is None:
@@ -258,6 +263,7 @@ class Restorer:
         seconds = round(now_s - job.began_s, 3)
         log.info("restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds)
         assert job.start_offset is not None
+        task.tail = job.tail
         ready.append((task, job.start_offset))
 
     def _watch(self, now_s: float) -> None:

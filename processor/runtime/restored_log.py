@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.record import Record, Stored
+    from processor.runtime.tail import Tail
     from processor.state.marks import TransactionalMarks
     from processor.state.store import WipeReason
     from processor.state.transactional import TransactionalState
@@ -69,14 +70,17 @@ class RestoredLog(ABC):
 class SowLog(RestoredLog):
     """The SOW topic, into the state."""
 
-    def __init__(self, topic: str, partition: int, state: TransactionalState) -> None:
+    def __init__(self, topic: str, partition: int, state: TransactionalState, tail: Tail | None = None) -> None:
         super().__init__(topic, partition)
         self._state = state
+        self._tail = tail
+        # The state may have a tail already, but not what is to be learned from it.
+        self._begin = None if tail is None else tail.position
 
     @property
     def position(self) -> int:
         """The next offset to take."""
-        return self._state.position
+        return self._state.position if self._begin is None else min(self._begin, self._state.position)
 
     def take(self, records: Sequence[Record]) -> None:
         """Apply a batch: the last record of each key counts."""
@@ -88,11 +92,15 @@ class SowLog(RestoredLog):
                 changes[record.key] = stored_from(record)
             except ValueError as error:
                 raise self._refuse(record, str(error), "SOW record") from error
+        if self._tail is not None:
+            self._tail.take(records)
+        self._begin = None
         # As of its last record, not of now: a delete behind it may be as old, and gone before we come back.
         self._state.restore(changes, records[-1].offset + 1, records[-1].timestamp_ms)
 
     def finish(self, end: int) -> None:
         """The state is complete, as of now."""
+        self._begin = None
         self._state.restore({}, max(end, self.position), int(time.time() * 1000))
         self.is_complete = True
 
@@ -100,7 +108,7 @@ class SowLog(RestoredLog):
         """Wipe a state that cannot be a cache of this topic, or that is too old to have seen its deletes."""
         progress = self._state.store.progress()
         reason: WipeReason
-        if self.position > self.target:
+        if self._state.position > self.target:
             reason, why = "ahead", "it is ahead of the SOW topic, which must have been made anew"
         elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > horizon_ms:
             reason, why = "too_old", "it is older than the topic's delete.retention.ms: deletes may be missing"
@@ -113,9 +121,12 @@ class SowLog(RestoredLog):
 class MarkLog(RestoredLog):
     """The mark topic, into memory."""
 
-    def __init__(self, topic: str, partition: int, marks: TransactionalMarks) -> None:
+    def __init__(self, topic: str, partition: int, marks: TransactionalMarks, tail: Tail | None = None) -> None:
         super().__init__(topic, partition)
         self._marks = marks
+        self._end = None if tail is None else tail.mark_position
+        if self._end is not None and marks.position > self._end:
+            marks.wipe()
 
     @property
     def position(self) -> int:
@@ -128,7 +139,8 @@ class MarkLog(RestoredLog):
         for record in records:
             if record.key is None:
                 raise self._refuse(record, "it has no key", "mark")
-            changes.append((record.key, record.value))
+            if self._end is None or record.offset < self._end:
+                changes.append((record.key, record.value))
         self._marks.restore(changes, records[-1].offset + 1)
 
     def finish(self, end: int) -> None:

@@ -25,12 +25,13 @@ from processor.runtime.topic_watch import refuse_grown
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from processor.api import Codec
     from processor.config import RuntimeConfig
     from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
     from processor.kafka.message import Message
+    from processor.kafka.staged_producer import StagedProducer
     from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Outgoing
     from processor.runtime.pipeline import Pipeline
@@ -46,7 +47,7 @@ class Clients(NamedTuple):
 
     consumer: Callable[[AssignmentListener], GroupConsumer]
     """Joins the group, telling the listener of its partitions."""
-    producer: TransactionalProducer
+    producer: TransactionalProducer | StagedProducer
     """Writes the outputs."""
     restorer: Restorer
     """Brings the states back."""
@@ -92,6 +93,8 @@ class StreamThread:
             self._broken = True
             raise
         finally:
+            if self._broken:
+                self._producer.close()  # First: nothing of ours is to arrive when others have the partitions.
             # Closing revokes: the tasks are closed in `on_revoked`.
             self._consumer.close()
             self._restorer.close()
@@ -221,6 +224,15 @@ class StreamThread:
                 self._metrics.counts(*task.take_counts())
             self._failures = 0
         self._policy.committed()
+
+    def commit_offsets(self, offsets: Mapping[int, int]) -> None:
+        """Commit input offsets without a transaction, each with a note of how far the outputs follow from it.
+
+        Raises:
+            TransactionAborted: we are no member any more, or nobody knows whether it was done.
+        """
+        notes = {partition: self._tasks[partition].note for partition in offsets}
+        self._consumer.commit(offsets, notes)
 
     def _write_back(self, now_s: float) -> None:
         """Bring the stores up to date when much is waiting, or when it has waited long."""

@@ -12,6 +12,7 @@ import structlog
 from processor.errors import ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
 from processor.runtime.reject_limit import RejectLimit
+from processor.runtime.tail import note
 from processor.state.marks import TransactionalMarks
 from processor.topic_problems import remade
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from processor.api import Codec, Processor
     from processor.record import Outgoing, Record
     from processor.runtime.pipeline import Pipeline
+    from processor.runtime.tail import Tail
     from processor.state.transactional import TransactionalState
     from processor.topics import Role
 
@@ -71,6 +73,9 @@ class Task:
         """The input offset after the last record given to the processor."""
         self.committed_offset = -1
         """The input position that Kafka has for us."""
+        self.tail: Tail | None = None
+        """What the restore found in SOW of input that comes again."""
+        self._again_until = -1
         self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
         self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
         self._codec = codec
@@ -93,9 +98,16 @@ class Task:
         self._move("start")
         self.next_offset = self.committed_offset = offset
         self._is_at_end = False
+        self._again_until = -1 if self.tail is None else self.tail.until
         self._limit.rewound()
         self._context = TaskContext(
-            self.pipeline, self.partition, self._codec, self.state, self.marks, self._limit.rejected
+            self.pipeline,
+            self.partition,
+            self._codec,
+            self.state,
+            self.marks,
+            self._limit.rejected,
+            None if self.tail is None else self.tail.applied,
         )
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
@@ -157,9 +169,22 @@ class Task:
 
     @property
     def committable_offset(self) -> int:
-        """The input position that may be committed."""
+        """The input position that may be committed: not one among those that come again, which are in SOW already."""
+        if self.next_offset <= self._again_until:
+            return self.committed_offset
         held = self._context.held_offset
         return self.next_offset if held is None else min(held, self.next_offset)
+
+    @property
+    def note(self) -> str:
+        """What a commit without a transaction keeps beside the committable offset."""
+        if self.tail is not None and self.next_offset <= self._again_until:
+            return note(self.tail.position, self.tail.mark_position)
+        sow, mark = self._delivered.get("sow"), self._delivered.get("mark")
+        return note(
+            self.state.position if sow is None else sow + 1,
+            mark + 1 if mark is not None else 0 if self.marks is None else self.marks.position,
+        )
 
     def committed(self, offset: int) -> None:
         """Kafka has committed the transaction; only now the state may follow.

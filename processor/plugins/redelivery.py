@@ -1,0 +1,79 @@
+"""Recognises input records that come again although the SOW topic has them: their worker died before its commit.
+
+A record that is in SOW itself is done. So is one whose key has a later record in SOW: it had its turn before that one,
+and was rejected, a duplicate, or a delete of nothing. Whatever had to be told before SOW was told then, deltas and dead
+letters; marks and acks may be missing, and are made up for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from processor.api import RecordRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from processor.api import Context, Record
+    from processor.plugins.acks import Acks
+    from processor.plugins.request import Request, RequestReader
+    from processor.plugins.sequences import Sequences
+
+
+class Redelivery:
+    """Passes by what is done, and answers whoever may still wait for it."""
+
+    def __init__(
+        self,
+        context: Context,
+        requests: RequestReader,
+        sequences: Sequences,
+        acks: Acks,
+        own_key: Callable[[Record, Request], bytes],
+    ) -> None:
+        """Begin with what the context says is applied; `own_key` rejects records that cannot be sent to their own."""
+        self._count = context.count
+        self._read = requests.read
+        self._plain = requests.plain
+        self._sequences = sequences
+        self._acks = acks
+        self._own_key = own_key
+        self._applied: Mapping[int, bytes] = context.applied
+        self._latest: dict[bytes, int] = {}
+        for offset, key in self._applied.items():
+            self._latest[key] = max(offset, self._latest.get(key, -1))
+        self.until: Final = max(self._applied, default=-1)
+        """Offset of the last record that is in SOW; -1 where nothing comes again."""
+
+    def is_done(self, record: Record) -> bool:
+        """Whether a record has had its effect; if so, it is answered.
+
+        Raises:
+            RecordRejected: it was rejected before, and is again.
+        """
+        key, headers, offset = record.key, record.headers, record.offset
+        is_done = key is None or self._latest.get(key, -1) >= offset
+        if offset > self.until or not is_done:
+            return False
+        request = self._read(headers) if headers else self._plain
+        self._count("redelivered")
+        if key is None:
+            # Sent to its own partition before any record of the time reached SOW, and answered there.
+            self._own_key(record, request)
+        elif headers:
+            self._answer(record, key, request)
+        return True
+
+    def _answer(self, record: Record, key: bytes, request: Request) -> None:
+        """Raise the mark and send the acks that a record may still be owed."""
+        is_delete = record.value is None or request.command == "sow_delete"
+        if record.offset not in self._applied:
+            if request.sequence >= 0 and self._sequences.is_duplicate(request):
+                self._acks.succeeded(request, key, "duplicate")
+                return
+            if not is_delete or request.sow_key not in (None, key):
+                # It hung on what the record was at that time: nobody can find the same words for it.
+                raise RecordRejected("schema_mismatch", "rejected before; the first of its dead letters says why")
+        if request.sequence >= 0:
+            self._sequences.take(request)
+        self._acks.succeeded(request, key, "rekeyed" if self._sequences.came_in(request) else None)

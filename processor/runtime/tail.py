@@ -1,0 +1,62 @@
+"""The end of a SOW topic that stands for input whose offsets were never committed, because its worker died in between.
+
+Only a worker without transactions leaves one. With each input offset it commits where SOW ended at that time; whatever
+lies behind that place, and names an input record that will come again, has been applied.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from processor.record import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from processor.record import Record
+
+_NOTE: Final = re.compile(r"sow ([0-9]{1,18}) mark ([0-9]{1,18})")
+
+
+def note(sow_position: int, mark_position: int) -> str:
+    """What is committed beside an input offset: where the topics ended that follow from the input before it."""
+    return f"sow {sow_position} mark {mark_position}"
+
+
+class Tail:
+    """One partition's, as a restore reads it."""
+
+    def __init__(self, start_offset: int, position: int, mark_position: int) -> None:
+        """Make an empty one.
+
+        Args:
+            start_offset: the committed input offset.
+            position: the SOW offset that was committed beside it.
+            mark_position: the offset of the mark topic; marks behind it are made again as their input comes again.
+        """
+        self.start_offset: Final = start_offset
+        self.position: Final = position
+        self.mark_position: Final = mark_position
+        self.applied: Final[dict[int, bytes]] = {}
+        """Offset and key of each input record that will come again and is in SOW."""
+
+    @classmethod
+    def noted(cls, start_offset: int, text: str | None) -> Tail | None:
+        """The one that a note tells of; None without a note, as after a transaction: nothing is left over then."""
+        found = _NOTE.fullmatch(text or "")
+        return None if found is None else cls(start_offset, int(found[1]), int(found[2]))
+
+    @property
+    def until(self) -> int:
+        """Offset of the last input record that is in SOW; -1 if none is that comes again."""
+        return max(self.applied, default=-1)
+
+    def take(self, records: Iterable[Record]) -> None:
+        """See the next records of the SOW topic."""
+        for record in records:
+            if record.offset < self.position:
+                continue
+            for name, value in record.headers or ():
+                if name == Name.SOURCE and (offset := int((value or b"").rpartition(b"/")[2])) >= self.start_offset:
+                    self.applied[offset] = record.key or b""

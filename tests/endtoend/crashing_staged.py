@@ -1,0 +1,52 @@
+"""`crashing_worker` for a worker without transactions: the same calamities, and those between its stages."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from processor.cli.main import main
+from processor.kafka.group_consumer import GroupConsumer
+from processor.kafka.staged_producer import StagedProducer
+from processor.kafka.transactional_producer import TransactionalProducer
+from tests.endtoend import crashing_worker
+from tests.endtoend.crashing_worker import arm, die
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HALF = "within SOW"
+
+POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
+    name: (StagedProducer if owner is TransactionalProducer else owner, *rest)
+    for name, (owner, *rest) in crashing_worker.POINTS.items()
+    if name != "after send offsets"
+} | {
+    "before SOW": (StagedProducer, "_send_stage", "before", die),
+    "after SOW": (StagedProducer, "_send_stage", "after", die),
+    "before offsets": (GroupConsumer, "commit", "before", die),
+    "after offsets": (GroupConsumer, "commit", "after", die),
+}
+
+
+def arm_half() -> None:
+    """Die when SOW has the first half of what one partition sends it."""
+    original = StagedProducer._send_stage
+
+    def armed(self: StagedProducer, batches: Any, deadline_s: float) -> None:
+        batch = max(batches, key=lambda batch: len(batch.records))
+        half = batch._replace(records=batch.records[: (len(batch.records) + 1) // 2], delivered=None)
+        original(self, [half], deadline_s)
+        die()
+
+    StagedProducer._send_stage = armed  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == HALF:
+        arm_half()
+    else:
+        crashing_worker.POINTS.update(POINTS)
+        arm(sys.argv[1], int(sys.argv[2]))
+    del sys.argv[1:3]
+    main()
