@@ -22,17 +22,18 @@ _RECORDS_MAX = 1_000_000  # More than a scenario's time is enough for: it ends t
 _RECORDS_PER_S = 1_500
 
 
-def bounce(stage: Stage, end: Callable[[Broker], None], *, bounces: int = 5) -> None:
+def bounce(stage: Stage, end: Callable[[Broker], None], broker: Broker | None = None) -> None:
     """End the only broker under load, start it again after a while, and so on."""
-    broker = stage.keep(Broker(stage.directory / "broker"))
+    broker = broker or stage.keep(Broker(stage.directory / "broker"))
     world = stage.world(bootstrap=broker.bootstrap)
     with Crew(world, 2) as crew:
         with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
             crew.await_event("restored")
-            for _ in range(bounces):
+            for _ in range(1 if stage.is_short else 5):
                 time.sleep(stage.rng.uniform(1, 4))  # At whatever they are doing by then; the seed says when.
                 end(broker)
-                time.sleep(stage.rng.uniform(0, 4))  # The session is 3 s: it ends, or not.
+                if not stage.is_short:
+                    time.sleep(stage.rng.uniform(0, 4))  # The session is 3 s: it ends, or not.
                 broker.start()
             load.stop()
         crew.settle()

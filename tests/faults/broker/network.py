@@ -48,22 +48,22 @@ HARMS = {
 TARGETS = {"endtxn": Api.END_TXN, "offsets": Api.TXN_OFFSET_COMMIT, "produce": Api.PRODUCE}
 
 
-def harm_requests(stage: Stage, api: Api, harm: Harm) -> None:
+def harm_requests(stage: Stage, api: Api, harm: Harm, broker: Broker | None = None) -> None:
     """Do it to one request or answer after the other while records flow."""
 
     def do(proxy: Proxy, _crew: Crew) -> None:
-        for _ in range(2 if stage.is_short else harm.times):
+        for _ in range(1 if stage.is_short else harm.times):
             time.sleep(stage.rng.uniform(0, 0.5))  # Let some go well in between.
             fault = proxy.inject(Fault(api, harm.way, harm.act, delay_s=stage.rng.uniform(*harm.delay_s)))
             assert fault.done.wait(_MET_TIMEOUT_S), f"no {api.name} came by in {_MET_TIMEOUT_S:g} s"
         proxy.clear()
 
-    play(stage, do)
+    play(stage, do, broker=broker)
 
 
-def play(stage: Stage, do: Callable[[Proxy, Crew], None], *, workers: int = 1) -> Crew:
+def play(stage: Stage, do: Callable[[Proxy, Crew], None], *, workers: int = 1, broker: Broker | None = None) -> Crew:
     """Let workers merge through a proxy while something is done to it; account for everything afterwards."""
-    broker = stage.keep(Broker(stage.directory / "broker"))
+    broker = broker or stage.keep(Broker(stage.directory / "broker"))
     proxy = stage.keep(Proxy(broker.proxied_port, broker.target_port))
     world = stage.world(bootstrap=broker.bootstrap)
     through(world, broker.proxied_bootstrap, **{"socket.timeout.ms": int(_SOCKET_TIMEOUT_S * 1000)})
