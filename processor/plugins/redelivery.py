@@ -32,7 +32,7 @@ class Redelivery:
         own_key: Callable[[Record, Request], bytes],
     ) -> None:
         """Begin with what the context says is applied; `own_key` rejects records that cannot be sent to their own."""
-        self._count = context.count
+        self._context = context
         self._read = requests.read
         self._plain = requests.plain
         self._sequences = sequences
@@ -56,7 +56,7 @@ class Redelivery:
         if offset > self.until or not is_done:
             return False
         request = self._read(headers) if headers else self._plain
-        self._count("redelivered")
+        self._context.count("redelivered")
         if key is None:
             # Sent to its own partition before any record of the time reached SOW, and answered there.
             self._own_key(record, request)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-QUICK = (HALF, "before SOW", "before offsets")
+QUICK = (HALF, "before offsets")
 
 
 @pytest.fixture
@@ -74,3 +77,60 @@ def test_a_calamity_at_any_point_leaves_every_record_merged_once(world: World, p
     print(account(world))
     if not dies:
         assert "injected" in victim.log(), "the calamity did not happen"
+
+
+@pytest.mark.long
+def test_a_worker_that_slept_through_its_session_sends_nothing_when_it_wakes(world: World) -> None:
+    """Stopped while it works, for longer than the session; another takes over, then it wakes up and goes on living."""
+    publish(world, 93, 3_000)
+    sleeper = world.start()
+    world.wait(lambda: bool(world.read("sow")), "the first records")
+    sleeper.process.send_signal(signal.SIGSTOP)
+    other = world.start()
+    world.settle()
+    publish(world, 94, 500)
+    world.settle()
+    before = len(world.read("delta"))
+    sleeper.process.send_signal(signal.SIGCONT)
+    world.wait(lambda: "let go" in sleeper.log() or "stood still" in sleeper.log(), "the sleeper hearing of it")
+    assert len(world.read("delta")) == before, "the sleeper sent what somebody else has done"
+    publish(world, 95, 500)
+    world.settle()
+    print(account(world))
+    for worker in (sleeper, other):
+        assert worker.stop() == 0, worker.log()
+
+
+@pytest.mark.long
+def test_workers_that_are_killed_and_join_and_leave_merge_every_record_once(world: World) -> None:
+    """Two workers, killed -9 or stopped in turn while records flow and started again."""
+    rng = random.Random(96)
+    workers = [world.start(), world.start()]
+    for turn in range(8):
+        publish(world, 960 + turn, 2_000, 200)
+        time.sleep(rng.random())  # At whatever it is doing by then; the seed says when.
+        victim = workers[turn % 2]
+        if rng.random() < 0.7:
+            victim.kill()
+        else:
+            assert victim.stop() == 0, victim.log()
+        workers[turn % 2] = world.start()
+    world.settle()
+    print(account(world))
+
+
+@pytest.mark.long
+def test_records_without_a_key_are_merged_once_if_they_have_a_sequence(world: World) -> None:
+    """They are sent again to their partition, and again after a crash: the second copy is a duplicate."""
+    world.publish([(None, {"id": n, "n": n}, {"client": "desk", "sequence": str(n)}) for n in range(200)])
+    victim = world.start(program=["tests.endtoend.crashing_staged", "before offsets", "1"])
+    victim.is_expected_to_end = True
+    world.wait(lambda: victim.process.poll() is not None, "dying")
+    world.start()
+    world.settle()
+    world.settle()
+    copies = [record for record in world.read("publish") if record.key is not None]
+    assert len(copies) > 200, "nothing was sent again: the test proves nothing"
+    assert sorted((record.key, record.headers["version"]) for record in world.read("sow")) == sorted(
+        (b"%d" % n, "1") for n in range(200)
+    )
