@@ -10,6 +10,8 @@ from processor.errors import Stop
 from processor.runtime.succession import inherited
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from processor.kafka.admin import Admin
     from processor.kafka.group_description import Group, GroupQuestion
 
@@ -42,11 +44,11 @@ class Lookout:
         self.wanted: frozenset[int] = frozenset()
         """The partitions that would come to this worker, as of the last time that the group was settled."""
 
-    def look(self, member: str, now_s: float) -> None:
+    def look(self, member: Callable[[], str], now_s: float) -> None:
         """Take an answer that has come, or ask if it is time.
 
         Args:
-            member: our own member id; empty while we are no member.
+            member: tells our own member id, empty while we are no member; asked only when there is an answer.
             now_s: the monotonic clock.
         """
         if self._question is not None:
@@ -54,7 +56,7 @@ class Lookout:
                 return
             question, self._question = self._question, None
             try:
-                self._take(question.answer(), member)
+                self._take(question.answer(), member())
             except Stop as error:
                 self._complain(str(error))
         elif now_s >= self._next_s:

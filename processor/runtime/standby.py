@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.standby")
 
-_BATCH_RECORDS_MAX = 2_000
+_BATCH_RECORDS_MAX = 10_000  # While there is input, a fifth of it.
 _TURN_S = 0.05  # Few records come between two turns that are closer; each batch costs a write.
 _BUSY_SHARE = 4  # While there is input, so many times longer for it than for the standbys.
 _ASK_TIMEOUT_S = 0.5
-_PAUSE_S = 30.0  # Before another try where the directory is taken or damaged, or Kafka does not answer.
+_PAUSE_S = 30.0  # Before another try where the directory is taken or damaged, or Kafka refuses.
+_RETRY_S = 1.0  # Where Kafka has not answered.
 _CONFIRM_S = 600.0  # How old the word may be that nothing has come; the least horizon is hours.
 
 
@@ -88,11 +89,11 @@ class Standbys:
         self._next_s = 0.0
         self._confirm_s = 0.0
 
-    def turn(self, member: str, owned: Collection[int], *, is_idle: bool, is_restoring: bool) -> None:
+    def turn(self, member: Callable[[], str], owned: Collection[int], *, is_idle: bool, is_restoring: bool) -> None:
         """Do a little of the work, or nothing if it is too early.
 
         Args:
-            member: our own member id.
+            member: tells our own member id.
             owned: the partitions that are ours, ready or not.
             is_idle: whether there is no input.
             is_restoring: whether partitions of ours are not ready: they go first.
@@ -105,7 +106,7 @@ class Standbys:
         try:
             self._lookout.look(member, began_s)
             self.update(self._lookout.wanted, owned)
-            was_full = not is_restoring and self.advance()
+            was_full = not is_restoring and self.advance(_BATCH_RECORDS_MAX if is_idle else _BATCH_RECORDS_MAX // 5)
         except SowstreamError as error:
             # Nobody's records hang on it: what is wrong will stop whoever needs the partition, and say so.
             log.warning("standbys given up for a while", topic=self._sow, why=str(error))
@@ -146,11 +147,11 @@ class Standbys:
                 self._begin(partition)
                 return
 
-    def advance(self) -> bool:
-        """Take over what has come; whether there may be more at once."""
+    def advance(self, records_max: int = _BATCH_RECORDS_MAX) -> bool:
+        """Take over what has come, up to a number of records; whether there may be more at once."""
         if self._reader is None or not self._kept:
             return False
-        read = self._reader.read(_BATCH_RECORDS_MAX, 0.0)
+        read = self._reader.read(records_max, 0.0)
         for partition, messages in by_partition(read.messages).items():
             self._healing(partition, partial(_take, messages=messages))
         for _, partition, end in read.ends:
@@ -160,7 +161,7 @@ class Standbys:
             self._confirm_s = now_s + min(_CONFIRM_S, max(1.0, self._horizon() / 2))
             self._confirm()
         self._metrics.lags({partition: self._lag(partition) for partition in self._kept})
-        return len(read.messages) == _BATCH_RECORDS_MAX
+        return len(read.messages) == records_max
 
     def take(self, partition: int) -> TransactionalState | None:
         """Hand a standby's open state to the partition's new owner, us; None if there is none."""
@@ -185,12 +186,16 @@ class Standbys:
         self._paused[partition] = time.monotonic() + _PAUSE_S  # Unless it comes to the end of this.
         try:
             state = self._open_state(partition)
-        except (StateLocked, BrokerUnavailable):
-            # Locked: its owner is a process beside us on the same disk, so there is nothing to keep.
+        except StateLocked:
+            # Its owner is a process beside us on the same disk: there is nothing to keep.
+            return
+        except BrokerUnavailable:
+            self._paused[partition] = time.monotonic() + _RETRY_S
             return
         try:
             self._kept[partition] = self._followed(partition, state)
         except (TimeoutError, BrokerUnavailable):
+            self._paused[partition] = time.monotonic() + _RETRY_S
             state.close(0)
             return
         except BaseException:
@@ -246,7 +251,10 @@ class Standbys:
     def _lag(self, partition: int) -> int:
         standby = self._kept[partition]
         assert self._reader is not None
-        return 0 if standby.is_current else self._reader.behind(self._sow, partition, standby.log.position)
+        if standby.is_current:
+            return 0
+        position = standby.log.position
+        return max(self._reader.behind(self._sow, partition, position), standby.log.target - position)
 
     def _let_go(self, partition: int) -> None:
         """Close a state; what it has stays on disk."""

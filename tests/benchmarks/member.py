@@ -30,7 +30,7 @@ def main() -> None:
     member = ""
     while os.getppid() == parent:
         consumer.poll(1, 0.1)
-        if not member and (member := consumer.member_id):
+        if not member and (member := consumer.member_id()):
             print(member, flush=True)
 
 

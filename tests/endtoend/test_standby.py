@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.endtoend.oracle import last_per_key
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import World, random_commands
 
@@ -100,3 +101,38 @@ def test_a_standby_takes_over_what_its_owner_had_and_reads_next_to_nothing(machi
     assert all(0 <= read < 100 for read in taken.values()), taken
     assert machines.metric(second, "sowstream_takeovers_total", "how")["standby"] == 2
     check(world)
+
+
+def test_the_one_who_inherits_is_the_one_who_kept_it(machines: Machines) -> None:
+    """Of three workers one is killed under load, over many keys: whoever takes a partition had it, and all adds up."""
+    world = machines.world
+    victim, *others = [machines.start() for _ in range(3)]
+    world.publish([(b"%d" % key, {"id": key, "n": 0, "text": "x" * 50}, {}) for key in range(100_000)])
+    world.settle()
+    machines.wait_for_standbys()
+    owned = {int(partition) for partition in machines.metric(victim, "sowstream_task_state", "partition")}
+    world.publish(random_commands(53, 20_000, 100_000))
+    victim.kill()
+    world.publish(random_commands(54, 20_000, 100_000))
+    world.settle()
+    taken = {partition: read for worker in others for partition, read in takeovers(worker).items()}
+    assert taken.keys() == owned
+    assert all(0 <= read < 12_000 for read in taken.values()), f"{taken}: a quarter of the keys is 25,000"
+    check(world)
+
+
+def test_a_conflated_topic_has_standbys_too(machines: Machines) -> None:
+    """Whatever keeps a state that comes back from its SOW topic has."""
+    world = machines.world
+    world.start("worker")
+    first, second = (machines.start("conflate", world.conflated) for _ in range(2))
+    world.publish(random_commands(55, 4_000, 500))
+    world.wait(lambda: world.processed(world.conflated, f"{world.name}.sow"), "conflating everything")
+    machines.wait_for_standbys()
+    first.kill()
+    world.publish(random_commands(56, 2_000, 500))
+    world.wait(lambda: len(takeovers(second)) == 2, "the takeover")
+    world.settle()
+    world.wait(lambda: world.processed(world.conflated, f"{world.name}.sow"), "conflating everything")
+    assert all(0 <= read < 100 for read in takeovers(second).values()), takeovers(second)
+    assert last_per_key(world.read("sow", world.conflated)) == last_per_key(world.read("sow"))

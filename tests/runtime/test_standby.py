@@ -79,6 +79,7 @@ class Shelf:
         deadline_s = time.monotonic() + 20
         while any(self.position(partition) < end for partition, end in ends.items()):
             assert time.monotonic() < deadline_s, f"{ends} not reached"
+            self.standbys.update(partitions, ())  # Again, if Kafka has not answered in time.
             self.standbys.advance()
 
     def position(self, partition: int) -> int:
