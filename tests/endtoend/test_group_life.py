@@ -1,0 +1,211 @@
+"""Workers come, go and stand still while records flow; who keeps a partition keeps working on it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.endtoend.test_exactly_once import check
+from tests.endtoend.world import Worker, World, random_commands
+
+pytestmark = [pytest.mark.broker, pytest.mark.long]
+
+PARTITIONS = 8
+PAUSE_MAX_S = 3.0
+"""Far above what was seen (see the test), far below a rebalance that stops everybody: those took 5 s and more."""
+
+
+class Move(NamedTuple):
+    """A partition came to a worker or left it."""
+
+    at_s: float
+    partition: int
+    has_come: bool
+
+
+def moves(worker: Worker) -> list[Move]:
+    """What a worker's log tells of assignments."""
+    found = []
+    for line in worker.file.read_text(errors="replace").splitlines():
+        if '"event": "assigned"' in line or '"event": "let go"' in line:
+            told = json.loads(line)
+            at_s = datetime.fromisoformat(told["timestamp"]).timestamp()
+            found += [Move(at_s, partition, told["event"] == "assigned") for partition in told["partitions"]]
+    return found
+
+
+def owned(worker: Worker) -> set[int]:
+    """The partitions a worker has now."""
+    has = {move.partition: move.has_come for move in moves(worker)}
+    return {partition for partition, is_ours in has.items() if is_ours}
+
+
+@contextmanager
+def load(world: World, records_per_s: int) -> Iterator[None]:
+    """Publish to every partition, evenly and all the time."""
+    done = threading.Event()
+
+    def feed() -> None:
+        producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5})
+        number = 0
+        while not done.wait(0.02):
+            for _ in range(records_per_s // 50):
+                number += 1
+                # Keys of a partition stay in it: the number of the key says which.
+                key = number % 400
+                value = json.dumps({"id": key, "n": number}).encode()
+                producer.produce(f"{world.name}.publish", value, b"%d" % key, partition=key % PARTITIONS)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    thread = threading.Thread(target=feed, name="feed")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class Arrivals:
+    """When committed SOW records of each partition came, as an independent reader saw them."""
+
+    def __init__(self, world: World) -> None:
+        self.times_s: dict[int, list[float]] = defaultdict(list)
+        self._done = threading.Event()
+        self._reader = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "arrivals",
+                                 "isolation.level": "read_committed", "fetch.wait.max.ms": 20})  # fmt: skip
+        self._reader.assign([TopicPartition(f"{world.name}.sow", number, 0) for number in range(PARTITIONS)])
+        self._thread = threading.Thread(target=self._read, name="arrivals")
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._done.is_set():
+            messages = self._reader.consume(10_000, 0.02)
+            now_s = time.time()
+            for partition in {message.partition() for message in messages if message.error() is None}:
+                self.times_s[partition].append(now_s)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._done.set()
+        self._thread.join()
+        self._reader.close()
+
+    def pause_s(self, partition: int, from_s: float, to_s: float) -> float:
+        """The longest time without a record within a stretch."""
+        inside = [from_s, *(at_s for at_s in self.times_s[partition] if from_s < at_s < to_s), to_s]
+        return max(later - earlier for earlier, later in itertools.pairwise(inside))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_partitions_that_do_not_move_keep_committing(
+    bootstrap: str, tmp_path: Path, unique: str, protocol: str
+) -> None:
+    """From one worker to four, to two, to one, under load; nothing lost, nothing doubled."""
+    world = World(bootstrap, tmp_path, unique, kafka={"group.protocol": protocol}, partitions=PARTITIONS)
+    pauses: dict[str, tuple[int, float]] = {}
+
+    def stretch(name: str, change: Callable[[], object], workers: int) -> None:
+        """Make a change and let it take its course; then measure the partitions that were not touched by it."""
+        began_s = time.time()
+        change()
+        share = PARTITIONS // workers
+        world.wait(lambda: sorted(len(owned(worker)) for worker in world.workers)[-workers:] == [share] * workers, name)
+        time.sleep(2.0)  # The last that came are restored meanwhile, under load.
+        ended_s = time.time()
+        moved = {move.partition for worker in world.workers for move in moves(worker) if move.at_s > began_s}
+        untouched = set(range(PARTITIONS)) - moved
+        longest_s = max((arrivals.pause_s(partition, began_s, ended_s) for partition in untouched), default=0.0)
+        pauses[name] = len(untouched), round(longest_s, 3)
+
+    try:
+        world.start(name=unique)
+        with load(world, 2_000):
+            arrivals = Arrivals(world)
+            try:
+                world.wait(lambda: len(arrivals.times_s) == PARTITIONS, "the first worker merging")
+                stretch("1 to 4", lambda: [world.start(name=unique) for _ in range(3)], 4)
+                stretch("4 to 2", lambda: [stopped(worker) for worker in world.workers[2:]], 2)
+                stretch("2 to 1", lambda: stopped(world.workers[1]), 1)
+            finally:
+                arrivals.close()
+        print(protocol, pauses)
+        world.wait(lambda: settled(world), "merging everything")
+        check(world)
+        assert [untouched for untouched, _ in pauses.values()] == [2, 4, 4], pauses
+        assert max(longest_s for _, longest_s in pauses.values()) < PAUSE_MAX_S, pauses
+    finally:
+        world.close()
+
+
+def stopped(worker: Worker) -> None:
+    """End a worker in good order."""
+    assert worker.stop() == 0, worker.log()
+
+
+def settled(world: World) -> bool:
+    """Whether the group has committed the end of every partition."""
+    group = f"app-{world.name}.{world.name}"
+    reader = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group, "isolation.level": "read_committed"})
+    places = [TopicPartition(f"{world.name}.publish", number) for number in range(PARTITIONS)]
+    ends = [reader.get_watermark_offsets(place, timeout=10)[1] for place in places]
+    committed = [place.offset for place in reader.committed(places, timeout=10)]
+    reader.close()
+    return committed == ends
+
+
+def test_a_worker_that_stood_still_for_longer_than_its_session_commits_nothing_it_had(
+    bootstrap: str, tmp_path: Path, unique: str
+) -> None:
+    """SIGSTOP in the middle of a backlog until another one has all of its partitions, then SIGCONT."""
+    world = World(bootstrap, tmp_path, unique)
+    try:
+        world.publish(random_commands(31, 20_000, 300))
+        sleeper = world.start(name=unique)
+        world.wait(lambda: len(world.read("sow")) > 100, "the first worker merging")
+        sleeper.process.send_signal(signal.SIGSTOP)
+        successor = world.start(name=unique, state_dir=tmp_path / "elsewhere")
+        world.wait(lambda: successor.log().count('"event": "restored"') >= 4, "the second worker taking all partitions")
+        world.settle()
+        sleeper.process.send_signal(signal.SIGCONT)
+        world.wait(lambda: "rolled back" in sleeper.log(), "the sleeper noticing")
+        world.publish(random_commands(32, 5_000, 300))
+        world.settle()
+        check(world)
+    finally:
+        for worker in world.workers:
+            worker.process.send_signal(signal.SIGCONT)
+        world.close()
+
+
+def test_static_members_are_bounced_without_a_rebalance(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """One of two workers is stopped and started again within its session: the other one is not touched."""
+    world = World(bootstrap, tmp_path, unique, runtime={"static_membership": True, "session_timeout_s": 15})
+    try:
+        stays, bounced = world.start(name=unique), world.start(name=unique)
+        world.wait(lambda: len({move.partition for move in moves(bounced)}) == 2, "the second worker taking its share")
+        world.wait(lambda: len(moves(stays)) == 6, "the first one letting go of it")
+        for turn in range(3):
+            world.publish(random_commands(40 + turn, 3_000, 100))
+            assert bounced.stop() == 0, bounced.log()
+            world.publish(random_commands(50 + turn, 3_000, 100))
+            bounced = world.start(name=unique)
+            world.wait(lambda worker=bounced: worker.log().count('"event": "restored"') >= 2, "its return")
+        world.settle()
+        check(world)
+        assert len(moves(stays)) == 6, moves(stays)
+    finally:
+        world.close()
