@@ -19,7 +19,8 @@ class RuntimeConfig(Section):
     transaction_timeout_s: IntervalS = Field(default=10.0, ge=1, le=900)
     """The broker aborts a dead worker's transaction after this; readers of the topics wait for it that long."""
     session_timeout_s: IntervalS = Field(default=10.0, ge=1)
-    """A worker that is not heard of for this long loses its partitions."""
+    """A worker that is not heard of for this long loses its partitions; with `kafka.group.protocol` `consumer` the
+    brokers say how long that is."""
     shutdown_timeout_s: IntervalS = Field(default=20.0, ge=1)
     """A stop that takes longer than this is ended by force; Kafka then rolls the open transaction back."""
     write_back_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
@@ -33,11 +34,12 @@ class RuntimeConfig(Section):
     stuck_timeout_s: IntervalS = Field(default=120.0, ge=10)
     """A thread that has not come round for this long is taken for stuck: the process says where, and ends."""
     static_membership: bool = False
-    """Keep a stopped worker's partitions for it until `session_timeout_s` is over: a restart moves nothing."""
+    """Keep a stopped worker's partitions for it until `session_timeout_s` is over: a restart within it moves nothing,
+    and a worker that does not come back is missed for as long."""
     standby_replicas: int = Field(default=0, ge=0, le=8)
     """How many other workers keep a copy of each partition's state up to date, so that a takeover needs no restore."""
     prefetch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
-    """Input that each consumer may hold in memory before it is processed."""
+    """Input that each consumer may hold in memory before it is processed; records of few hundred bytes weigh double."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """Serve Prometheus metrics here, the processes of one `state_dir` on ports one after the other; none: nowhere."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,11 @@ def lose() -> None:
     raise ProducerLost("injected")
 
 
+def hang() -> None:
+    """A call that never comes back."""
+    threading.Event().wait()
+
+
 POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "after merge": (Task, "process", "after", die),
     "after produce": (TransactionalProducer, "send_marked", "after", die),
@@ -55,6 +61,7 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
     "commit of unknown end": (TransactionalProducer, "commit", "after", lose),
     "commit that never went out": (TransactionalProducer, "commit", "before", lose),
+    "stuck": (TransactionalState, "commit", "before", hang),
 }
 
 

@@ -191,6 +191,24 @@ def test_a_worker_that_stood_still_for_longer_than_its_session_commits_nothing_i
         world.close()
 
 
+def test_a_worker_that_is_stuck_says_where_and_ends(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """Its heartbeats went on, and nobody else would ever have had its partitions; the next one finishes its work."""
+    world = World(bootstrap, tmp_path, unique, runtime={"stuck_timeout_s": 15})
+    try:
+        world.publish(random_commands(61, 5_000, 100))
+        worker = world.start(name=unique, crash=("stuck", 3))
+        assert worker.process.wait(timeout=60) == 1, worker.log()
+        said = worker.file.read_text()
+        assert '"event": "a thread is stuck' in said
+        assert f'"thread": "{unique}"' in said
+        assert "in hang" in said
+        world.start(name=unique)
+        world.settle()
+        check(world)
+    finally:
+        world.close()
+
+
 def test_static_members_are_bounced_without_a_rebalance(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """One of two workers is stopped and started again within its session: the other one is not touched."""
     world = World(bootstrap, tmp_path, unique, runtime={"static_membership": True, "session_timeout_s": 15})
