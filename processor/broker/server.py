@@ -64,10 +64,10 @@ num.io.threads=4
 """
 
 _SECOND_START = """\
-# While a broker starts it knows its transactions before it knows all topics: one that timed out meanwhile is ended
-# without a marker where the topic is taken for deleted, and stays open there for ever. Kafka's own interval is longer
-# than that moment lasts. Of a setting that occurs twice the last one counts.
-transaction.abort.timed.out.transaction.cleanup.interval.ms=10000
+# While a broker starts its partitions have no leader for a moment. Kafka takes such a partition for deleted when a
+# transaction ends then, and leaves it there without a marker: open for ever (KAFKA-20734). So what timed out waits.
+# Of a setting that occurs twice the last one counts.
+transaction.abort.timed.out.transaction.cleanup.interval.ms=60000
 """
 
 _LOGGING = """\

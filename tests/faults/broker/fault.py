@@ -12,6 +12,7 @@ class Api(enum.IntEnum):
 
     PRODUCE = 0
     FETCH = 1
+    INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26

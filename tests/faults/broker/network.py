@@ -79,6 +79,24 @@ def play(stage: Stage, do: Callable[[Proxy, Crew], None], *, workers: int = 1, b
     return crew
 
 
+def harm_starts_too(stage: Stage) -> None:
+    """Late commits, and a reset while the producer that is to fence them starts.
+
+    librdkafka tells of the second of two such resets only if half a minute lies between them.
+    """
+    harm = HARMS["late"]
+
+    def do(proxy: Proxy, _crew: Crew) -> None:
+        for _ in range(harm.times):
+            proxy.inject(Fault(Api.INIT_PRODUCER_ID, Way.ANSWER, Act.RESET))
+            late = Fault(Api.END_TXN, harm.way, harm.act, delay_s=stage.rng.uniform(*harm.delay_s))
+            assert proxy.inject(late).done.wait(_MET_TIMEOUT_S), f"no EndTxn came by in {_MET_TIMEOUT_S:g} s"
+            time.sleep(stage.rng.uniform(0, 0.5))  # Let some go well in between.
+        proxy.clear()
+
+    play(stage, do)
+
+
 def reset_everything(stage: Stage) -> None:
     """All connections at once, every few seconds."""
 
@@ -150,6 +168,12 @@ SCENARIOS = [
         )
         for target, api in TARGETS.items()
         for name, harm in HARMS.items()
+    ),
+    Scenario(
+        "endtxn-late-restart",
+        "EndTxn requests arrive late, and the new producer's start is reset once, 25 times",
+        200,
+        harm_starts_too,
     ),
     Scenario("offsets-swallowed", "no offset commit, and then no answer to one, gets through", 200, swallow_offsets),
     Scenario("reset-all", "all connections reset, 20 times every 0.2 to 3 s", 200, reset_everything),
