@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HALF = "within SOW"
+ASLEEP = "asleep before SOW"
+
+
+def sleep() -> None:
+    """Stand still until somebody sends SIGCONT."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
 
 POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     name: (StagedProducer if owner is TransactionalProducer else owner, *rest)
@@ -47,6 +56,7 @@ if __name__ == "__main__":
         arm_half()
     else:
         crashing_worker.POINTS.update(POINTS)
+        crashing_worker.POINTS[ASLEEP] = (StagedProducer, "_send_stage", "before", sleep)
         arm(sys.argv[1], int(sys.argv[2]))
     del sys.argv[1:3]
     main()

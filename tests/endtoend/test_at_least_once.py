@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from processor.config import load
-from tests.endtoend.crashing_staged import HALF, POINTS
+from tests.endtoend.crashing_staged import ASLEEP, HALF, POINTS
 from tests.endtoend.crashing_worker import die
 from tests.endtoend.world import World
 from tests.faults.checker import check
@@ -80,20 +80,18 @@ def test_a_calamity_at_any_point_leaves_every_record_merged_once(world: World, p
 
 
 @pytest.mark.long
-def test_a_worker_that_slept_through_its_session_sends_nothing_when_it_wakes(world: World) -> None:
-    """Stopped while it works, for longer than the session; another takes over, then it wakes up and goes on living."""
-    publish(world, 93, 3_000)
-    sleeper = world.start()
-    world.wait(lambda: bool(world.read("sow")), "the first records")
-    sleeper.process.send_signal(signal.SIGSTOP)
-    other = world.start()
+def test_a_worker_that_slept_through_its_session_sends_nothing_when_it_wakes(world: World, tmp_path: Path) -> None:
+    """Stopped between deltas and SOW for longer than the session; another takes over, then it wakes and lives on."""
+    publish(world, 93, 1_000)
+    sleeper = world.start(program=["tests.endtoend.crashing_staged", ASLEEP, "1"])
+    world.wait(lambda: bool(world.read("delta")), "the first deltas, and with them the sleep")
+    assert world.read("sow") == []
+    other = world.start(state_dir=tmp_path / "other")  # The sleeper holds its own.
     world.settle()
-    publish(world, 94, 500)
-    world.settle()
-    before = len(world.read("delta"))
+    before = len(world.read("sow"))
     sleeper.process.send_signal(signal.SIGCONT)
     world.wait(lambda: "let go" in sleeper.log() or "stood still" in sleeper.log(), "the sleeper hearing of it")
-    assert len(world.read("delta")) == before, "the sleeper sent what somebody else has done"
+    assert len(world.read("sow")) == before, "the sleeper sent what somebody else has done"
     publish(world, 95, 500)
     world.settle()
     print(account(world))
@@ -113,7 +111,7 @@ def test_workers_that_are_killed_and_join_and_leave_merge_every_record_once(worl
         if rng.random() < 0.7:
             victim.kill()
         else:
-            assert victim.stop() == 0, victim.log()
+            assert victim.stop() in (0, -signal.SIGTERM), victim.log()  # It may not have come to listen yet.
         workers[turn % 2] = world.start()
     world.settle()
     print(account(world))
