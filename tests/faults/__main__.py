@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -42,6 +43,7 @@ def main() -> int:
             print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s)")
         return 0
     say(f"seed {arguments.seed}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with us.
     directory = Path(tempfile.mkdtemp(prefix="sowstream-faults-"))
     outcomes = []
     try:

@@ -67,8 +67,7 @@ def _complains(stage: Stage, world: World, complaint: str, bug: str) -> None:
     except Discrepancy as error:
         said = str(error)
     assert complaint in said, f"{bug}: not {complaint!r}, but {said}"
-    stage.runs += 1
-    stage.records += _RECORDS
+    stage.count(world, _RECORDS)
     stage.say(f"  {bug}: {_first(said.splitlines(), complaint)}")
 
 

@@ -28,12 +28,14 @@ def at_every_point(stage: Stage) -> None:
             start_and_settle(world)
             world.forget_state()
         victim = world.start(crash=(point, count))
-        with Load(world, commands(stage.seed + number, 2_000, _KEYS), _RECORDS_PER_S):
+        with Load(world, commands(stage.seed + number, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
             if POINTS[point][3] is die:
                 world.wait(lambda victim=victim: victim.process.poll() is not None, f"dying {point}")
                 world.start()
+            else:
+                world.wait(lambda victim=victim: "injected" in victim.log(), f"a calamity {point}")
+            load.stop()
         world.settle()
-        assert POINTS[point][3] is die or "injected" in victim.log(), f"no calamity {point}"
         stop_all(world)
         stage.check(world)
 

@@ -1,0 +1,68 @@
+"""The fault suite in short: the whole of it is `make faults`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.broken_worker import BUGS
+from tests.faults.bugs import find
+from tests.faults.kills import is_ready, stop_all
+from tests.faults.load import Load, commands
+from tests.faults.registry import SCENARIOS
+from tests.faults.scenario import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SEED = 17
+_SESSION_S = 3
+
+
+@pytest.fixture
+def stage(bootstrap: str, tmp_path: Path) -> Iterator[Stage]:
+    """What scenarios run with, on the tests' broker."""
+    with Stage(_SEED, tmp_path, print, bootstrap) as made:
+        yield made
+
+
+@pytest.mark.broker
+def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -> None:
+    """Two workers on directories of their own; what the paused one had begun is not committed when it goes on."""
+    world = stage.world()
+    workers = [world.start(state_dir=world.directory / f"state-{place}") for place in range(2)]
+    world.wait(lambda: any(map(is_ready, workers)), "a worker starting")
+    with Load(world, commands(_SEED, 1_000_000, 1_000), 1_000) as load:
+        for turn in range(3):
+            time.sleep(stage.rng.uniform(0.1, 1))  # At whatever they are doing by then; the seed says when.
+            workers[turn % 2].kill()
+            workers[turn % 2] = world.start(state_dir=world.directory / f"state-{turn % 2}")
+        world.wait(lambda: is_ready(workers[0]) or is_ready(workers[1]), "a worker starting")
+        workers[0].process.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(_SESSION_S + 1)  # Its session is over; nobody can be asked.
+        finally:
+            workers[0].process.send_signal(signal.SIGCONT)
+        load.stop()
+    world.settle()
+    stop_all(world)
+    figures = stage.check(world)
+    assert figures.inputs > 3_000
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("bug", ["apply-before-commit", "merge-a-record-twice"])
+def test_a_bug_in_a_worker_is_found(stage: Stage, bug: str) -> None:
+    """The order of commit and apply broken; one record merged twice."""
+    find(stage, bug, BUGS[bug][1])
+
+
+def test_scenarios_are_told_apart_and_have_a_limit() -> None:
+    """Names are what `--only` takes; the whole suite is bounded."""
+    names = [scenario.name for scenario in SCENARIOS]
+    assert len(set(names)) == len(names)
+    assert all(scenario.what and scenario.limit_s > 0 for scenario in SCENARIOS)
