@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 8
 SESSION_S = 3
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
 
 
 class Takeover(NamedTuple):
