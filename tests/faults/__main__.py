@@ -11,21 +11,11 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import NamedTuple
 
 from processor.broker import EmbeddedBroker
 from tests.faults.registry import SCENARIOS
 from tests.faults.scenario import Scenario, Stage, TooSlow
-
-
-class Outcome(NamedTuple):
-    """What came of a scenario: a line of the table."""
-
-    scenario: Scenario
-    runs: int
-    records: int
-    failure: str | None
-    seconds: float
+from tests.faults.table import Outcome, table, write
 
 
 def main() -> int:
@@ -35,6 +25,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="those with this in their name")
     parser.add_argument("--short", action="store_true", help="the same on less")
     parser.add_argument("--keep", action="store_true", help="keep directories and logs")
+    parser.add_argument("--readme", action="store_true", help="put the outcomes into the table of the README")
     parser.add_argument("--list", action="store_true", help="say what there is")
     arguments = parser.parse_args()
     chosen = [one for one in SCENARIOS if not arguments.only or any(word in one.name for word in arguments.only)]
@@ -62,6 +53,8 @@ def main() -> int:
         else:
             shutil.rmtree(directory, ignore_errors=True)
     print(table(outcomes))
+    if arguments.readme:
+        write(SCENARIOS, outcomes)
     return 1 if any(outcome.failure for outcome in outcomes) else 0
 
 
@@ -79,20 +72,6 @@ def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, shor
         traceback.print_exc()
     say(f"  {'ok' if failure is None else 'FAILED'} in {stage.elapsed_s:.0f} s")
     return Outcome(scenario, stage.runs, stage.records, failure, stage.elapsed_s)
-
-
-def table(outcomes: list[Outcome]) -> str:
-    """The outcomes as they stand in the README."""
-    lines = [
-        "| scenario | what happens | runs | records | result | time |",
-        "|---|---|--:|--:|---|--:|",
-        *(
-            f"| `{scenario.name}` | {scenario.what} | {runs} | {records:,} | {'ok' if failure is None else 'FAILED'} "
-            f"| {seconds:.0f} s |"
-            for scenario, runs, records, failure, seconds in outcomes
-        ),
-    ]
-    return "\n".join(lines)
 
 
 def say(text: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.endtoend.world import Worker, World
 
 _KEYS = 2_000
-_RECORDS_PER_S = 1_500
+_RECORDS_PER_S = 1_000
 _RECORDS_MAX = 10_000_000  # More than any scenario has time for.
 
 

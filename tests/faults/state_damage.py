@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,21 +18,22 @@ from tests.endtoend.test_restore import (
     truncate_tables,
 )
 from tests.faults.kills import start_and_settle, stop_all
-from tests.faults.load import commands, publish
+from tests.faults.load import Command, Load, commands, publish
 from tests.faults.scenario import Scenario, Stage
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.endtoend.world import Worker, World
 
 _KEYS = 2_000
 _RECORDS = 3_000
+_FEW_KEYS = 20
 _TOLD = ("local state damaged", "local state wiped")
 _DELETE_RETENTION_MS = 3_000
-_CLEANED_WITHIN_S = 100.0  # The broker looks every 15 s, and twice: a tombstone's time begins with the first look.
+_CLEANED_WITHIN_S = 150.0  # The broker looks every 15 s, and twice: a tombstone's time begins with the first look.
 
 
 class Scene(NamedTuple):
@@ -155,18 +157,20 @@ def stale_copy(stage: Stage) -> None:
     start_and_settle(world)
     copy = world.directory / "copy"
     shutil.copytree(_directory(world, 0).parent, copy)
-    deletes = [(b"%d" % key, None, {}) for key in range(0, _KEYS, 2)]
+    deletes = [(b"%d" % key, None, {}) for key in range(_FEW_KEYS, _KEYS, 2)]
     world.publish(deletes)
-    publish(world, commands(stage.seed + 1, _RECORDS, _KEYS // 10))
-    start_and_settle(world)
-    deadline_s, number = time.monotonic() + _CLEANED_WITHIN_S, 0
-    while (left := _tombstones(world)) > 10:
-        assert time.monotonic() < deadline_s, f"{left} tombstones are still in SOW"
-        # Only what lies before the newest segment is compacted.
-        number += 1
-        publish(world, commands(stage.seed + 10 + number, 20, 20))
-        start_and_settle(world)
-    stage.say(f"  {left} tombstones are left of more than {len(deletes)}")
+    world.start()
+    world.settle()
+    deadline_s = time.monotonic() + _CLEANED_WITHIN_S
+    # Only what lies before the newest segment is compacted: records must go on coming.
+    with Load(world, _trickle(), 20) as load:
+        while left := _tombstones(world):
+            assert time.monotonic() < deadline_s, f"{left} tombstones are still in SOW"
+            time.sleep(1)  # Between two looks; the fact decides.
+        load.stop()
+    world.settle()
+    stop_all(world)
+    stage.say(f"  {len(deletes)} tombstones and more are gone from SOW")
     _replace(_directory(world, 0).parent, copy)
     publish(world, commands(stage.seed + 2, _RECORDS, _KEYS))
     worker = world.start()
@@ -217,6 +221,13 @@ def _told(worker: Worker) -> list[str]:
 
 def _tombstones(world: World) -> int:
     return sum(record.value is None for record in world.read("sow"))
+
+
+def _trickle() -> Iterator[Command]:
+    """Deltas of a few keys, for as long as they are wanted."""
+    for number in itertools.count():
+        key = number % _FEW_KEYS
+        yield Command(b"%d" % key, b'{"id":%d,"n":%d}' % (key, number), {"trace": f"trickle-{number}"})
 
 
 def _compact_soon(world: World) -> None:

@@ -14,6 +14,7 @@ from tests.faults.kills import is_ready, stop_all
 from tests.faults.load import Load, commands
 from tests.faults.registry import SCENARIOS
 from tests.faults.scenario import Stage
+from tests.faults.table import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,8 @@ def test_a_bug_in_a_worker_is_found(stage: Stage, bug: str) -> None:
 
 
 def test_scenarios_are_told_apart_and_have_a_limit() -> None:
-    """Names are what `--only` takes; the whole suite is bounded."""
+    """Names are what `--only` takes, each scenario has its line in the README's table, and its time is bounded."""
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
+    assert missing(SCENARIOS) == [], "make faults ARGS=--readme"
     assert all(scenario.what and scenario.limit_s > 0 for scenario in SCENARIOS)
