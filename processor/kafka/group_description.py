@@ -23,6 +23,8 @@ class Group(NamedTuple):
     """The name of what assigns the partitions: `cooperative-sticky` at the members, `uniform` or `range` at Kafka."""
     assigned: dict[str, frozenset[int]]
     """The partitions of each member, by member id."""
+    hosts: dict[str, str]
+    """The address that each member comes from, by member id."""
 
 
 class GroupQuestion:
@@ -53,4 +55,5 @@ class GroupQuestion:
             )
             for member in found.members
         }
-        return Group(found.state is ConsumerGroupState.STABLE, found.partition_assignor, assigned)
+        hosts = {member.member_id: member.host for member in found.members}
+        return Group(found.state is ConsumerGroupState.STABLE, found.partition_assignor, assigned, hosts)

@@ -68,7 +68,7 @@ class Lookout:
         self._complaint = ""
         if group.is_stable and member in group.assigned and self._seen != (group, member):
             self._seen = group, member
-            self.wanted = inherited(group.assigned, group.assignor, member, self._replicas)
+            self.wanted = inherited(group.assigned, group.assignor, member, self._replicas, group.hosts)
 
     def _complain(self, why: str) -> None:
         """Once for each reason: it is asked again and again."""

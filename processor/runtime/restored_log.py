@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from operator import add
+from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import ConfigurationError
-from processor.runtime.sow_record import stored_from
+from processor.kafka.message import columns, records
+from processor.runtime.sow_record import Heads, stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from processor.kafka.message import Message
     from processor.record import Record, Stored
     from processor.runtime.tail import Tail
     from processor.state.marks import TransactionalMarks
     from processor.state.store import WipeReason
     from processor.state.transactional import TransactionalState
+
+
+_MANY: Final = 100_000
+"""Records to go for which a store is worth preparing: that takes as long as some ten thousand of them."""
 
 
 class RestoredLog(ABC):
@@ -43,6 +50,10 @@ class RestoredLog(ABC):
             ConfigurationError: one of them was not written by a worker.
             StateDamaged: the store cannot take them.
         """
+
+    def take_messages(self, messages: Sequence[Message]) -> None:
+        """The next records, at least one, as they came; otherwise as `take`."""
+        self.take(records(messages))
 
     @abstractmethod
     def finish(self, end: int) -> None:
@@ -73,6 +84,7 @@ class SowLog(RestoredLog):
     def __init__(self, topic: str, partition: int, state: TransactionalState, tail: Tail | None = None) -> None:
         super().__init__(topic, partition)
         self._state = state
+        self._heads = Heads()
         self._tail = tail
         # The state may have a tail already, but not what is to be learned from it.
         self._begin = None if tail is None else tail.position
@@ -97,6 +109,27 @@ class SowLog(RestoredLog):
         self._begin = None
         # As of its last record, not of now: a delete behind it may be as old, and gone before we come back.
         self._state.restore(changes, records[-1].offset + 1, records[-1].timestamp_ms)
+
+    def take_messages(self, messages: Sequence[Message]) -> None:
+        """Apply a batch with no object made for each of its records, where nothing asks for one."""
+        state, heads, came = self._state, self._heads, columns(messages)
+        is_tail = self._tail is not None and came.next_offset > self._tail.position
+        try:
+            before = list(map(heads.__getitem__, came.headers))
+        except ValueError:
+            is_tail = True  # It may stand at a tombstone, which needs none; else `take` says which one it is.
+        if is_tail or heads.expires or None in came.keys or not state.can_load:
+            self.take(records(messages))
+            return
+        values = cast("list[bytes]", came.values)
+        if None in came.values:
+            rows = [None if value is None else head + value for head, value in zip(before, came.values, strict=True)]
+        else:
+            rows = list(map(add, before, values))
+        changes = cast("dict[bytes, bytes | None]", dict(zip(came.keys, rows, strict=True)))
+        is_many = self.target - came.next_offset > _MANY
+        self._begin = None
+        state.load(changes, came.next_offset, came.timestamp_ms, is_many=is_many)
 
     def finish(self, end: int) -> None:
         """The state is complete, as of now."""

@@ -34,26 +34,38 @@ def chains(assigned: Assigned, assignor: str, length: int) -> dict[int, list[str
             dead: tuple[str, ...] = (owner,)
             while len(dead) <= length and len(dead) < len(assigned):
                 if dead not in known:
-                    known[dead] = after_death(known[dead[:-1]], dead[-1], assignor)
+                    known[dead] = after_death(known[dead[:-1]], dead[-1:], assignor)
                 dead += (_owner(known[dead], partition),)
             found[partition] = list(dead[1:])
     return found
 
 
-def inherited(assigned: Assigned, assignor: str, member: str, length: int) -> frozenset[int]:
-    """The partitions in whose chain a member is: what it should be a standby for."""
-    return frozenset(
-        partition for partition, successors in chains(assigned, assignor, length).items() if member in successors
-    )
+def inherited(assigned: Assigned, assignor: str, member: str, length: int, hosts: Mapping[str, str]) -> frozenset[int]:
+    """What a member should be a standby for: the partitions in whose chain it is, or that a dead machine leaves to it.
+
+    Args:
+        assigned: the partitions of each member, by member id.
+        assignor: the assignor's name.
+        member: the member's id.
+        length: how long the chains are.
+        hosts: where each member is. Those of one machine die together, and may have a disk in common.
+    """
+    found = {partition for partition, chain in chains(assigned, assignor, length).items() if member in chain}
+    for host in set(hosts.values()) - {hosts[member]}:
+        dead = [other for other in assigned if hosts[other] == host]
+        orphans = frozenset[int]().union(*(assigned[other] for other in dead))
+        found |= orphans & after_death(assigned, dead, assignor)[member]
+    return frozenset(found)
 
 
-def after_death(assigned: Assigned, dead: str, assignor: str) -> dict[str, frozenset[int]]:
-    """Who has which partitions after the death of one member of at least two."""
-    left = {member: set(partitions) for member, partitions in assigned.items() if member != dead}
+def after_death(assigned: Assigned, dead: Collection[str], assignor: str) -> dict[str, frozenset[int]]:
+    """Who has which partitions once these members are dead; some must be left."""
+    left = {member: set(partitions) for member, partitions in assigned.items() if member not in dead}
+    orphans = [partition for member in dead for partition in assigned[member]]
     if assignor in _AT_KAFKA:
-        _even_out(left, assigned[dead])
+        _even_out(left, orphans)
     else:
-        _fill_up(left, assigned[dead])
+        _fill_up(left, orphans)
     return {member: frozenset(partitions) for member, partitions in left.items()}
 
 

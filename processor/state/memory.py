@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
+from processor.state.layout import decode_record
 from processor.state.store import Progress
 
 if TYPE_CHECKING:
@@ -43,6 +44,15 @@ class MemoryStore:
             else:
                 self._records[key] = stored
         self._progress = progress
+
+    @property
+    def can_load(self) -> bool:
+        """Whether no record in it expires."""
+        return not self._expiring
+
+    def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:  # noqa: ARG002
+        """Write encoded records, of which none expires."""
+        self.apply({key: None if row is None else decode_record(row) for key, row in rows.items()}, progress)
 
     def scan(self) -> Iterator[tuple[bytes, Stored]]:
         """Every key and record, in key order."""

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from processor.errors import StateLocked
-from processor.state import layout
+from processor.state import bulk, layout
 from processor.state.failure import telling
 from processor.state.rocks_memory import RocksMemory
 from processor.state.store import Progress
@@ -56,6 +56,7 @@ class RocksStore:
         # A store that is dropped without close must not keep the directory from its successor in this process.
         self._release = weakref.finalize(self, self._lock.close)
         self._unlogged = WriteOptions()
+        self._is_loading = False  # Whether it is opened for `load`, and must not be read.
         # A time before which no record expires; None: none does, and the index costs nothing. Kept, because what
         # expired leaves rows behind that RocksDB would have to step over at every look, until it compacts.
         self._expiring_from_ms: int | None = 0
@@ -84,12 +85,14 @@ class RocksStore:
 
     def progress(self) -> Progress:
         """How far it has come."""
+        self._end_load()
         with self._telling("reading"):
             data = self._db.get(layout.PROGRESS_KEY)
         return Progress(0, 0) if data is None else layout.decode_progress(data)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
         """The records of these keys, in their order: one multi-get, which lets other threads run."""
+        self._end_load()
         with self._telling("reading"):
             found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
         return [None if data is None else layout.decode_record(data) for data in found]
@@ -100,6 +103,7 @@ class RocksStore:
         Without the write-ahead log: after a crash RocksDB holds some earlier batch's end, progress included, and
         the SOW topic the rest.
         """
+        self._end_load()
         parts = _parts(changes, self._memory.part_bytes)
         last = parts.pop()
         for part in parts:
@@ -108,8 +112,21 @@ class RocksStore:
         batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
         self._write(batch)
 
+    @property
+    def can_load(self) -> bool:
+        """Whether no record in it expires: an index would have to be read."""
+        return self._expiring_from_ms is None
+
+    def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
+        """Write encoded records, of which none expires, and the progress they stand for, as `apply` does."""
+        if is_many and not self._is_loading:
+            self._reopen(is_loading=True)
+        for batch in bulk.batches(rows, progress, self._memory.part_bytes):
+            self._write(batch)
+
     def scan(self) -> Iterator[tuple[bytes, Stored]]:
         """Every key and record, in key order."""
+        self._end_load()
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
         with self._telling("reading"):
@@ -150,6 +167,7 @@ class RocksStore:
     def wipe(self) -> None:
         """Forget everything: a new, empty database."""
         self._abandon()
+        self._is_loading = False
         self.destroy(self._directory)
         self._db = self._open()
         self._expiring_from_ms = None
@@ -187,7 +205,10 @@ class RocksStore:
         with self._telling("writing"):
             self._db.write(batch, self._unlogged)
             self._is_closed_on_disk = False
-            self._memory.relieve(self._db)
+            if self._is_loading:
+                self._memory.relieve_loading(self._db)
+            else:
+                self._memory.relieve(self._db)
 
     def _index(self, batch: WriteBatch, changes: Mapping[bytes, Stored | None]) -> None:
         """Bring the index of expiring records up to date with the records of a batch."""
@@ -226,8 +247,22 @@ class RocksStore:
             ) from None
         return lock
 
+    def _end_load(self) -> None:
+        """Open it as usual again: everything but loading needs that."""
+        if self._is_loading:
+            self._reopen(is_loading=False)
+
+    def _reopen(self, *, is_loading: bool) -> None:
+        """Open it another way; what waits in its write buffers is flushed."""
+        with self._telling("flushing"):
+            self._db.close()
+        self._is_loading = is_loading
+        self._db = self._open()
+
     def _open(self) -> Rdict:
         options = self._memory.options()
+        if self._is_loading:
+            bulk.prepare(options)
         with self._telling("opening"):
             # Without column_families a reopened database silently loses its table options: no bloom filter and an
             # 8 MB cache of its own.

@@ -58,6 +58,11 @@ class RocksMemory:
         if self._write_buffers.get_usage() > self._write_buffers_max:
             database.flush(True)
 
+    def relieve_loading(self, database: Rdict) -> None:
+        """The same for one that is being loaded: it has the blocks' share too, to be written while it is flushed."""
+        if self._write_buffers.get_usage() > self.capacity_bytes:
+            database.flush(True)
+
     def options(self) -> Options:
         """Options of one partition's database."""
         table = BlockBasedOptions()

@@ -62,6 +62,22 @@ class Store(Protocol):
             DiskUnusable: the disk takes no more; what was applied before is as good as it was.
         """
 
+    @property
+    def can_load(self) -> bool:
+        """Whether no record in it expires, so that `load` may be used."""
+
+    def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
+        """Do as `apply` does with records that are encoded, of which none expires: the way for very many.
+
+        Args:
+            rows: keys and what `layout.encode_record` makes of their records; None deletes.
+            progress: what they stand for.
+            is_many: whether so many more are to come that the store should prepare for them.
+
+        Raises:
+            StateDamaged: it cannot be written.
+        """
+
     def scan(self) -> Iterator[tuple[bytes, Stored]]:
         """Every key and record, in key order."""
 

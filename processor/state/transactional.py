@@ -146,6 +146,24 @@ class TransactionalState:
             self._apply(changes, as_of_ms)
         self._restart_expiry(same=not changes)
 
+    @property
+    def can_load(self) -> bool:
+        """Whether `load` may be used."""
+        return not self._unwritten and self.store.can_load
+
+    def load(self, rows: Mapping[bytes, bytes | None], position: int, as_of_ms: int, *, is_many: bool) -> None:
+        """Do as `restore` does with records that none of them expires, encoded as a store has them; for very many."""
+        assert not self._staged
+        assert not self._unwritten
+        self._position = position
+        if self._known:
+            self._known = {}
+            self._clean_bytes = 0
+        progress = Progress(position, max(as_of_ms, self._written.applied_at_ms))
+        self.store.load(rows, progress, is_many=is_many)
+        self._written = progress
+        self._restart_expiry(same=False)
+
     def write(self, now_ms: int) -> None:
         """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
         is_fresh = now_ms - self._written.applied_at_ms < _REFRESH_MS

@@ -25,7 +25,7 @@ def main() -> None:
     """Be a member for as long as the parent lives; the member id is told once there is one."""
     bootstrap, group, topic, protocol = sys.argv[1:]
     kafka = {"bootstrap.servers": bootstrap, "group.protocol": protocol}
-    consumer = GroupConsumer(kafka, group=group, topic=topic, session_timeout_s=1.5, listener=Nothing())
+    consumer = GroupConsumer(kafka, group=group, topic=topic, session_timeout_s=4, listener=Nothing())
     parent = os.getppid()
     member = ""
     while os.getppid() == parent:

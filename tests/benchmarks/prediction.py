@@ -106,7 +106,7 @@ class Crowd:
 
     def _be_quick(self) -> None:
         """In the newer protocol the broker says for how long the dead are waited for."""
-        wanted = {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "300"}
+        wanted = {"consumer.session.timeout.ms": "4000", "consumer.heartbeat.interval.ms": "500"}
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
         ]

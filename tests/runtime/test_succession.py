@@ -55,7 +55,7 @@ def test_the_order_in_which_members_are_told_is_of_no_account(assigned, assignor
 def test_after_a_death_the_rest_of_the_chain_stands(assigned, assignor, data):
     """The first of the chain has it, and its own chain is what was left."""
     dead = data.draw(st.sampled_from(sorted(assigned)))
-    before, left = chains(assigned, assignor, 3), after_death(assigned, dead, assignor)
+    before, left = chains(assigned, assignor, 3), after_death(assigned, [dead], assignor)
     after = chains(left, assignor, 2)
     for partition in assigned[dead]:
         assert owner_of(left, partition) == before[partition][0]
@@ -67,7 +67,7 @@ def test_after_a_death_the_rest_of_the_chain_stands(assigned, assignor, data):
 def test_a_death_loses_nothing_and_moves_nothing_else(assigned, assignor, data):
     """Survivors keep what they have, and the rest is shared evenly."""
     dead = data.draw(st.sampled_from(sorted(assigned)))
-    left = after_death(assigned, dead, assignor)
+    left = after_death(assigned, [dead], assignor)
     assert sorted(partition for partitions in left.values() for partition in partitions) == sorted(
         partition for partitions in assigned.values() for partition in partitions
     )
@@ -78,12 +78,25 @@ def test_a_death_loses_nothing_and_moves_nothing_else(assigned, assignor, data):
 
 
 @PROVED
-@given(groups(), st.sampled_from(ASSIGNORS), st.integers(1, 4))
-def test_what_the_members_inherit_are_the_chains(assigned, assignor, length):
-    """Together they keep each partition as often as it has successors."""
-    kept = [partition for member in assigned for partition in inherited(assigned, assignor, member, length)]
+@given(groups(), st.sampled_from(ASSIGNORS), st.integers(1, 4), st.booleans())
+def test_what_the_members_inherit_are_the_chains(assigned, assignor, length, together):
+    """Together they keep each partition as often as it has successors: all on one machine, or each on its own."""
+    hosts = {member: "one" if together else member for member in assigned}
+    kept = [partition for member in assigned for partition in inherited(assigned, assignor, member, length, hosts)]
     told = [partition for partition, chain in chains(assigned, assignor, length).items() for _ in chain]
     assert sorted(kept) == sorted(told)
+
+
+@PROVED
+@given(groups(), st.sampled_from(ASSIGNORS), st.data())
+def test_each_partition_is_kept_by_whom_it_comes_to_when_its_owners_machine_dies(assigned, assignor, data):
+    """Two processes on a machine go together, and a copy on the same disk would be gone too."""
+    dead = data.draw(st.lists(st.sampled_from(sorted(assigned)), min_size=1, max_size=len(assigned) - 1, unique=True))
+    hosts = {member: "dead" if member in dead else "alive" for member in assigned}
+    left = after_death(assigned, dead, assignor)
+    for partition in frozenset().union(*(assigned[member] for member in dead)):
+        successor = owner_of(left, partition)
+        assert partition in inherited(assigned, assignor, successor, 1, hosts)
 
 
 @pytest.mark.parametrize(
@@ -113,4 +126,4 @@ def test_what_the_members_inherit_are_the_chains(assigned, assignor, length):
 )
 def test_orphans_go_where_the_assignor_puts_them(assignor, assigned, dead, left):
     """What was seen on a real broker after a kill."""
-    assert after_death(assigned, dead, assignor) == left
+    assert after_death(assigned, [dead], assignor) == left
