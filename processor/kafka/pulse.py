@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BEAT_S = 0.25
 
@@ -14,16 +18,18 @@ class Pulse:
     A thread that is busy is not late by this, however long it is: the others go on, and heartbeats with them.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         """Begin to beat.
 
         Args:
             limit_s: a pause shorter than this is none.
+            clock_s: what tells the time.
         """
+        self._clock_s = clock_s
         self._limit_s = limit_s
         self._lock = threading.Lock()
         self._pauses = 0
-        self._beat_s = time.monotonic()
+        self._beat_s = clock_s()
         self._end = threading.Event()
         threading.Thread(target=self._run, name="pulse", daemon=True).start()
 
@@ -31,7 +37,7 @@ class Pulse:
     def pauses(self) -> int:
         """How often the process stood still for longer than the limit, up to now."""
         with self._lock:
-            now_s = time.monotonic()
+            now_s = self._clock_s()
             # Whoever asks may have woken up before the thread did.
             if now_s - self._beat_s > self._limit_s:
                 self._pauses += 1
