@@ -1,5 +1,7 @@
 """What librdkafka is told, where it depends on what the user says."""
 
+from confluent_kafka import Consumer
+
 from processor.kafka import properties
 
 KAFKA = {"bootstrap.servers": "nowhere:1"}
@@ -31,6 +33,16 @@ def test_only_members_hear_of_the_protocol():
     kafka = KAFKA | {"group.protocol": "consumer", "group.remote.assignor": "range"}
     for chosen in (properties.producer(kafka), properties.log_reader(kafka, group="g"), properties.common(kafka)):
         assert not {name for name in chosen if name.startswith("group.") and name != "group.id"}
+
+
+def test_only_members_hear_of_their_limits():
+    """A poll limit below librdkafka's own session would keep every other reader from starting."""
+    kafka = {"max.poll.interval.ms": "30000", "heartbeat.interval.ms": "1000"}
+    assert member(kafka).items() >= kafka.items()
+    assert member(kafka)["session.timeout.ms"] == "8000"
+    for chosen in (properties.producer(KAFKA | kafka), properties.log_reader(KAFKA | kafka, group="g")):
+        assert not kafka.keys() & chosen.keys()
+    Consumer(properties.log_reader(KAFKA | kafka, group="g")).close()
 
 
 def test_what_waits_and_what_is_on_its_way_share_the_limit():

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol round a message of the largest size.
 _MEMBERSHIP: Final = frozenset(("group.protocol", "group.remote.assignor"))  # Of those who join a group, no others.
+# Of those who join, too: the others keep librdkafka's own, which go with one another.
+_MEMBER_LIMITS: Final = frozenset(("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"))
 _POLL_INTERVAL_S: Final = 300.0
 _FETCH_BYTES_MAX: Final = 1024**3  # librdkafka takes a little less than two.
 _INFO: Final = 6  # Syslog's number, which is librdkafka's.
@@ -27,7 +29,7 @@ def common(kafka: Mapping[str, str]) -> dict[str, Any]:
         "bootstrap.servers": "localhost:9092",
         # Seconds of back-off after a lost connection would outlast most restarts of a broker.
         "reconnect.backoff.max.ms": "2000",
-        **{name: value for name, value in kafka.items() if name not in _MEMBERSHIP},
+        **{name: value for name, value in kafka.items() if name not in _MEMBERSHIP | _MEMBER_LIMITS},
         "logger": log,
     }
 
@@ -73,6 +75,7 @@ def group_member(
         prefetch_bytes: input that may wait in memory; None: as every reader.
     """
     chosen = consumer(kafka, group=group) | {"enable.partition.eof": "true"}
+    chosen |= {name: kafka[name] for name in _MEMBER_LIMITS if name in kafka}
     # A turn of the loop may be long, and `runtime.stuck_timeout_s` is there to end one that does not end.
     chosen.setdefault("max.poll.interval.ms", str(int(max(_POLL_INTERVAL_S, session_timeout_s) * 1000)))
     if prefetch_bytes is not None:

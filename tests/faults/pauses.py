@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 _KEYS = 2_000
 _RECORDS_PER_S = 2_000
-_POLL_LIMIT_S = 5
+_POLL_LIMIT_S = 6
 
 
 def pause(stage: Stage) -> None:
     """A worker stops in the middle of its work; another one takes over and finishes; then the first one goes on."""
-    world = stage.world(kafka={"max.poll.interval.ms": str(_POLL_LIMIT_S * 1000), "session.timeout.ms": "3000"})
+    world = stage.world(
+        kafka={"max.poll.interval.ms": str(_POLL_LIMIT_S * 1000)}, runtime={"transaction_timeout_s": _POLL_LIMIT_S / 3}
+    )
     zombie = world.start(state_dir=world.directory / "state-a")
     world.wait(lambda: is_ready(zombie), "the first worker starting")
     for turn in range(1 if stage.is_short else 4):
