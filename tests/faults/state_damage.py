@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _KEYS = 2_000
 _RECORDS = 3_000
 _FEW_KEYS = 20
-_TOLD = ("local state damaged", "local state wiped")
+_TOLD = ("local state damaged", "local state wiped", "local state is not ours")
 _DELETE_RETENTION_MS = 3_000
 _CLEANED_WITHIN_S = 150.0  # The broker looks every 15 s, and twice: a tombstone's time begins with the first look.
 
