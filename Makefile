@@ -60,6 +60,9 @@ bench-features: $(DEV) ## measure what each feature costs a worker; ARGS="--roun
 bench-takeover: $(DEV) ## measure how long partitions stand still when a worker dies, with standbys and without; ARGS="--keys 1000000"
 	$(BIN)/python -m tests.benchmarks.takeover $(ARGS)
 
+bench-restore: $(DEV) ## measure restores beside Kafka Streams'; ARGS="--warm --records 5000000" for restarts
+	$(BIN)/python -m tests.benchmarks.restore $(ARGS)
+
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
