@@ -15,7 +15,7 @@ import structlog
 
 from processor.errors import BrokerUnavailable, SowstreamError, StateDamaged, StateLocked
 from processor.kafka.log_reader import Position
-from processor.kafka.message import by_partition, records
+from processor.kafka.message import by_partition
 from processor.runtime.metrics import StandbyMetrics
 from processor.runtime.restored_log import SowLog
 
@@ -45,6 +45,8 @@ class _Standby:
 
     log: SowLog
     state: TransactionalState
+    end: int
+    """Where its part of the topic ended when it began."""
     current_s: float
     """When it last had everything, or began."""
     is_current: bool = False
@@ -214,7 +216,10 @@ class Standbys:
             log.warning("local state wiped", topic=self._sow, partition=partition, why=why)
         self._reader.add([Position(self._sow, partition, max(sow_log.position, oldest))])
         log.info("standby for", topic=self._sow, partition=partition, position=sow_log.position, end=sow_log.target)
-        return _Standby(sow_log, state, time.monotonic())
+        standby = _Standby(sow_log, state, sow_log.target, time.monotonic())
+        # A store prepared for very many records is opened anew behind them, and the thread has its own to serve.
+        sow_log.target = 0
+        return standby
 
     def _healing(self, partition: int, step: Callable[[_Standby], None]) -> None:
         """Do a step with a standby; one that is damaged, or has missed deletes, is wiped and given up for a while."""
@@ -254,7 +259,7 @@ class Standbys:
         if standby.is_current:
             return 0
         position = standby.log.position
-        return max(self._reader.behind(self._sow, partition, position), standby.log.target - position)
+        return max(self._reader.behind(self._sow, partition, position), standby.end - position)
 
     def _let_go(self, partition: int) -> None:
         """Close a state; what it has stays on disk."""
@@ -271,7 +276,7 @@ class Standbys:
 def _take(standby: _Standby, messages: list[Message]) -> None:
     """More has come."""
     standby.is_current = False
-    standby.log.take(records(messages))
+    standby.log.take_messages(messages)
 
 
 def _reached(standby: _Standby, end: int) -> None:
