@@ -6,6 +6,7 @@ The hot path is a record without headers on a topic of plain settings: what othe
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, ClassVar
 
 from processor.api import (
@@ -97,8 +98,7 @@ class DeltaMerge(Processor):
         self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
-        # Most records carry their version and nothing else: those lists are made once and never changed.
-        self._version_headers: list[Headers] = [[(Name.VERSION, b"%d" % version)] for version in range(_VERSIONS_MAX)]
+        self._version_headers = _version_headers()
         self._insert_headers: Headers = [(Name.VERSION, b"1"), _INSERT]
         self._begin_batch({})
 
@@ -354,3 +354,9 @@ class DeltaMerge(Processor):
 
 def _other_sow_key(sow_key: bytes | None, key: bytes) -> RecordRejected:
     return RecordRejected("key_mismatch", f"header {Name.SOW_KEY} is {sow_key!r:.100}, but the key is {key!r:.100}")
+
+
+@functools.cache
+def _version_headers() -> list[Headers]:
+    """The headers of most records, which carry their version and nothing else: made once and never changed."""
+    return [[(Name.VERSION, b"%d" % version)] for version in range(_VERSIONS_MAX)]

@@ -15,6 +15,7 @@ import structlog
 
 from processor.errors import DiskUnusable, ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
 from processor.kafka.message import by_partition, records
+from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime import input_room
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
     from processor.kafka.message import Message
     from processor.kafka.staged_producer import StagedProducer
-    from processor.kafka.transactional_producer import TransactionalProducer
-    from processor.record import Outgoing
+    from processor.record import Outgoing, Record
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
 
 _IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a conflated topic is 100 ms.
+_CAREFUL_RECORDS = 200
 _BACK_OFF_S = (0.0, 0.1, 0.5, 2.0)  # After transactions that failed one after the other.
 
 
@@ -179,8 +180,18 @@ class StreamThread:
         self._consumer.begin(task.partition, offset)
 
     def _process(self, task: Task, messages: list[Message]) -> None:
-        self._healing(task, partial(task.process, records(messages)))
-        self._metrics.consumed(len(messages))
+        came = records(messages)
+        while came and task.is_careful(came[0].offset):
+            # Some of these may fail, and what is done with them by then is done again: so it is never much.
+            self._give(task, came[:_CAREFUL_RECORDS])
+            self._commit()
+            came = came[_CAREFUL_RECORDS:]
+        if came:
+            self._give(task, came)
+
+    def _give(self, task: Task, came: list[Record]) -> None:
+        self._healing(task, partial(task.process, came))
+        self._metrics.consumed(len(came))
         self._emit(task)
 
     def _emit(self, task: Task) -> int:
@@ -266,11 +277,24 @@ class StreamThread:
             self._producer.start()
         else:
             self._producer.abort()
+        # Where nothing was to be committed yet, states and offsets are known; else Kafka is asked for both.
+        is_known = isinstance(error, ProcessorFailed) and isinstance(self._producer, TransactionalProducer)
         for task in self._running():
-            self._consumer.pause(task.partition)
-            task.rewind()
-            self._restorer.add(task)
+            self._again(task, task.committed_offset if is_known else None)
         self._policy.committed()
+
+    def _again(self, task: Task, offset: int | None) -> None:
+        """Rewind a task to its last commit, which is at this input offset; None: to wherever Kafka says it is."""
+        self._consumer.pause(task.partition)
+        task.rewind()
+        if offset is not None:
+            try:
+                self._begin(task, offset)
+            except TransactionAborted:
+                task.rewind()
+            else:
+                return
+        self._restorer.add(task)
 
     def _healing(self, task: Task, step: Callable[[], None]) -> None:
         """Do what uses a task's state; a damaged one is wiped, and the rewind that follows restores it.

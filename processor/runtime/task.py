@@ -122,7 +122,7 @@ class Task:
         """
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
-        if records[0].offset <= self._careful_until:
+        if self.is_careful(records[0].offset):
             for record in records:
                 if (detail := self._failures.get(record.offset)) is None:
                     self._call([record])
@@ -133,6 +133,10 @@ class Task:
             self._call(records)
             self._limit.took(records)
         self.next_offset = records[-1].offset + 1
+
+    def is_careful(self, offset: int) -> bool:
+        """Whether a record is in a batch that made the processor raise, and given alone now."""
+        return offset <= self._careful_until
 
     def punctuate(self) -> None:
         """Let the processor do what is due by the clock."""
