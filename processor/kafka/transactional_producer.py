@@ -77,6 +77,9 @@ class TransactionalProducer:
             BrokerUnavailable: no answer within the transaction timeout, or before we are to stop.
         """
         self._drop()
+        # What went out before the new epoch is fenced. A break counts from here on, one during the start too: the same
+        # news is told once in half a minute, and the break that matters may be the next one.
+        self._breaks.count, self._is_doubtful = 0, False
         producer = Producer(self._properties)
         began_s = time.monotonic()
         deadline_s = began_s + max(self._timeout_s, 30.0)
@@ -91,8 +94,6 @@ class TransactionalProducer:
                 break
             finally:
                 began_s = self._spent("init", began_s)
-        producer.poll(0)
-        self._breaks.count, self._is_doubtful = 0, False  # What went out before the new epoch is fenced.
         self._producer = producer
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
