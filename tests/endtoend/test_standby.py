@@ -67,9 +67,12 @@ class Machines:
 
 
 @pytest.fixture
-def machines(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
-    """A family whose workers keep one standby of each partition."""
-    world = World(bootstrap, tmp_path, unique, runtime={"standby_replicas": 1})
+def machines(
+    bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Machines]:
+    """A family whose workers keep one standby of each partition, and whose group has the protocol that is asked for."""
+    kafka = {"group.protocol": getattr(request, "param", "classic")}
+    world = World(bootstrap, tmp_path, unique, runtime={"standby_replicas": 1}, kafka=kafka)
     yield Machines(world, monkeypatch)
     world.close()
 
@@ -100,6 +103,23 @@ def test_a_standby_takes_over_what_its_owner_had_and_reads_next_to_nothing(machi
     assert len(taken) == 2, second.log()
     assert all(0 <= read < 100 for read in taken.values()), taken
     assert machines.metric(second, "sowstream_takeovers_total", "how")["standby"] == 2
+    check(world)
+
+
+@pytest.mark.parametrize("machines", ["consumer"], indirect=True)
+def test_a_standby_takes_over_where_kafka_runs_the_group(machines: Machines) -> None:
+    """With the newer protocol the brokers assign; what one worker leaves is where it was foretold to go."""
+    world = machines.world
+    first, second = machines.start(), machines.start()
+    world.publish(random_commands(57, 4_000, 1_000))
+    world.settle()
+    machines.wait_for_standbys()
+    assert first.stop() == 0, first.log()
+    world.publish(random_commands(58, 2_000, 1_000))
+    world.settle()
+    taken = takeovers(second)
+    assert len(taken) == 2, second.log()
+    assert all(0 <= read < 100 for read in taken.values()), taken
     check(world)
 
 
