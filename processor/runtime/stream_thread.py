@@ -17,6 +17,7 @@ from processor.errors import DiskUnusable, ProcessorFailed, ProducerLost, StateD
 from processor.kafka.message import by_partition, records
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime import input_room
+from processor.runtime.back_off import back_off_s
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.restore import Restorer
@@ -40,7 +41,6 @@ log = structlog.stdlib.get_logger("sowstream.thread")
 
 _IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a conflated topic is 100 ms.
 _CAREFUL_RECORDS = 200
-_BACK_OFF_S = (0.0, 0.1, 0.5, 2.0)  # After transactions that failed one after the other.
 
 
 class Clients(NamedTuple):
@@ -329,11 +329,3 @@ class StreamThread:
 
     def _states(self) -> dict[int, TaskState]:
         return {partition: task.task_state for partition, task in self._tasks.items()}
-
-
-def back_off_s(error: TransactionAborted, failures: int) -> float:
-    """How long to wait before the work is done again, after so many failures in a row before this one.
-
-    Not at all where a processor raised: waiting mends nothing, and each turn finds one more record to put aside.
-    """
-    return 0.0 if isinstance(error, ProcessorFailed) else _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]

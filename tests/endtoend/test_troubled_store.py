@@ -12,13 +12,12 @@ from processor.api import Input, Output, Processor
 from processor.codec import load_codec
 from processor.errors import DiskUnusable, RestoreStalled, SowstreamError, StateDamaged, StateLocked, Stop
 from processor.kafka.admin import Admin
-from processor.kafka.group_consumer import GroupConsumer
 from processor.kafka.log_reader import LogReader
-from processor.kafka.transactional_producer import TransactionalProducer
 from processor.record import Stored
+from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restore import Restorer
-from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.slot import Slot
 from processor.runtime.task import Task
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
@@ -158,21 +157,11 @@ def test_a_store_that_is_damaged_again_and_again_stops_the_worker(
     assert wiped == ["damaged"] * 3
 
 
-def test_a_store_that_breaks_between_records_is_restored(world: World, restorer: Callable[..., Restorer]) -> None:
+def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
     """A processor reads its state by the clock too."""
-    config = world.config
-    pipeline = _pipeline(world)
-    group = f"app-{world.name}.{world.name}"
-    producer = TransactionalProducer(config.kafka, transactional_id=f"{group}.test", transaction_timeout_s=5)
-    clients = Clients(
-        lambda listener: GroupConsumer(
-            config.kafka, group=group, topic=pipeline.source, session_timeout_s=6, listener=listener
-        ),
-        producer,
-        restorer(lambda _: TransactionalState(MemoryStore(), cache_bytes=1 << 20)),
-    )
-    thread = StreamThread(pipeline, clients, config.runtime, load_codec("json"))
+    slot = Slot(world.config.state_dir)
     stop, failed = threading.Event(), []
+    thread = Assembly(world.config, slot, is_stopping=stop.is_set).thread(_pipeline(world))
 
     def run() -> None:
         try:
@@ -187,4 +176,5 @@ def test_a_store_that_breaks_between_records_is_restored(world: World, restorer:
     finally:
         stop.set()
         runner.join(timeout=15)
+        slot.release()
     assert failed == []

@@ -1,7 +1,7 @@
 """How long a thread waits after a transaction that failed."""
 
 from processor.errors import ProcessorFailed, ProducerLost, TransactionAborted
-from processor.runtime.stream_thread import back_off_s
+from processor.runtime.back_off import back_off_s
 
 
 def test_a_trouble_that_may_pass_is_given_more_time_with_each_failure():
