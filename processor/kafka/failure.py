@@ -23,6 +23,7 @@ _MOVED = frozenset(
     )
 )
 """Somebody asked a partition's former leader, as after a restart of the broker."""
+_UNKNOWN = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION))
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
 _REFUSED = frozenset(
     (
@@ -53,6 +54,7 @@ _GOES_BY = (
             KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
             KafkaError.NOT_COORDINATOR,
             KafkaError._WAIT_COORD,
+            KafkaError._DESTROY_BROKER,  # What was asked of a broker that librdkafka has just forgotten.
             KafkaError.UNSTABLE_OFFSET_COMMIT,
             # Outside a transaction librdkafka marks none of these as retriable.
             KafkaError.REPLICA_NOT_AVAILABLE,
@@ -115,6 +117,11 @@ def is_moved(error: KafkaException | KafkaError) -> bool:
     return of(error).code() in _MOVED
 
 
+def is_unknown(error: KafkaException | KafkaError) -> bool:
+    """Whether Kafka does not know the topic: there is none, or the broker that was asked has just started."""
+    return of(error).code() in _UNKNOWN
+
+
 def is_fenced(error: BaseException) -> bool:
     """Whether a transaction failed because somebody else has begun with the same transactional id."""
     cause = error if isinstance(error, KafkaException) else error.__cause__
@@ -134,7 +141,7 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         return BrokerUnavailable(f"{doing}: the leader is changing ({kafka_error.str()}); try again in a moment")
     if code in _REFUSED:
         return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+    if code in _UNKNOWN:
         return ConfigurationError(f"{doing}: the topic does not exist; `sowstream topics apply` creates it")
     if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
         return Stop(

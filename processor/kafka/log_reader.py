@@ -117,6 +117,8 @@ class LogReader:
     def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
         """The oldest offset kept, and the end that committed readers see.
 
+        The topic exists, as whoever asks has its partitions: a broker that does not know it has just started.
+
         Raises:
             TimeoutError: no answer in time; ask again.
             Stop: Kafka refuses.
@@ -124,7 +126,7 @@ class LogReader:
         try:
             found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
         except KafkaException as error:
-            if failure.passes(failure.of(error)):
+            if failure.passes(failure.of(error)) or failure.is_unknown(error):
                 raise TimeoutError from None
             raise failure.stop(error, f"asking for the ends of {topic} partition {partition}") from error
         if found is None:
