@@ -16,6 +16,7 @@ from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.restore import Restorer
+from processor.runtime.restore_progress import RestoreBar, RestoreProgress
 from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
@@ -50,6 +51,7 @@ class Assembly:
         self._is_stopping = is_stopping
         self._beat = beat
         self._memory = RocksMemory(config.runtime.block_cache_bytes)
+        self._bar = RestoreBar()
 
     def thread(self, pipeline: Pipeline) -> StreamThread:
         """A pipeline's thread; nothing is started."""
@@ -70,6 +72,7 @@ class Assembly:
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
             is_staged=isinstance(producer, StagedProducer),
+            progress=RestoreProgress(pipeline.name, self._bar),
         )
         clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)
         thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))

@@ -30,6 +30,7 @@ TASK_STATE = Gauge("sowstream_task_state", "1 for the state a partition is in.",
 RESTORE_REMAINING = Gauge(
     "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
 )
+RESTORED = Counter("sowstream_restored_records_total", "Records read back from SOW and mark topics.", ["processor"])
 LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
 ROOM = Gauge(
     "sowstream_input_room_seconds",

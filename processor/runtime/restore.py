@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
+    from processor.runtime.restore_progress import RestoreProgress
     from processor.state.transactional import TransactionalState
 
     Open = Callable[[int], TransactionalState]
@@ -69,6 +70,7 @@ class Restorer:
         open_state: Open,
         stall_timeout_s: float,
         is_staged: bool = False,
+        progress: RestoreProgress | None = None,
     ) -> None:
         """Make a restorer.
 
@@ -81,6 +83,7 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
             is_staged: whether records reach SOW before their input offsets are committed.
+            progress: is told of all that is done.
         """
         self._reader = reader
         self._admin = admin
@@ -90,6 +93,7 @@ class Restorer:
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
         self._is_staged = is_staged
+        self._progress = progress
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
 
@@ -142,6 +146,7 @@ class Restorer:
                 break
             timeout_s = 0.0
         self._watch(time.monotonic())
+        self._show()
         return ready
 
     def _apply(self, read: Read, ready: list[tuple[Task, int]]) -> None:
@@ -160,6 +165,7 @@ class Restorer:
     def close(self) -> None:
         """Close the connection; what is being restored stays as far as it came."""
         self._jobs.clear()
+        self._show()
         self._reader.close()
 
     def _aim(self, waiting: Iterable[_Job]) -> None:
@@ -257,6 +263,8 @@ class Restorer:
         """Apply a batch of one log."""
         part.take_messages(messages)
         job.read += len(messages)
+        if self._progress is not None:
+            self._progress.took(len(messages))
         job.moved_s = now_s
         if now_s - job.logged_s > _LOG_INTERVAL_S:
             job.logged_s = now_s
@@ -272,10 +280,18 @@ class Restorer:
         task = job.task
         self.remove(task.partition)
         seconds = round(now_s - job.began_s, 3)
-        log.info("restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds)
+        rate = round(job.read / max(seconds, 0.001))
+        log.info(
+            "restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
+        )
         assert job.start_offset is not None
         task.tail = job.tail
         ready.append((task, job.start_offset))
+
+    def _show(self) -> None:
+        """Tell how much is left."""
+        if self._progress is not None:
+            self._progress.left(sum(self.remaining.values()))
 
     def _watch(self, now_s: float) -> None:
         """A restore that brings nothing for too long is an error, not a wait."""

@@ -1,0 +1,148 @@
+"""Where a restore ends: behind markers, behind what was rolled back, and not before what is undecided."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.codec import load_codec
+from processor.kafka.admin import Admin
+from processor.kafka.log_reader import LogReader
+from processor.record import Record
+from processor.runtime import restored_log
+from processor.runtime.pipeline import pipelines
+from processor.runtime.restore import Restorer
+from processor.runtime.sow_record import stored_from
+from processor.runtime.task import Task
+from processor.state.rocks import RocksStore
+from processor.state.rocks_memory import RocksMemory
+from processor.state.transactional import TransactionalState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from processor.record import Headers, Stored
+    from tests.endtoend.world import World
+
+pytestmark = pytest.mark.broker
+
+_TURN_S = 0.02
+Row = tuple[bytes, bytes | None, "Headers"]
+
+
+def rows_of(seed: int, count: int, keys: int) -> list[Row]:
+    """SOW records, some of them deletes, some with more headers than the version."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    rows: list[Row] = []
+    for number in range(count):
+        headers: Headers = [("version", b"%d" % rng.randrange(1, 9))]
+        if rng.random() < 0.2:
+            headers.append(("source", b"topic/0/%d" % number))
+        value = None if rng.random() < 0.1 else b'{"n":%d}' % number
+        rows.append((b"%d" % rng.randrange(keys), value, headers))
+    return rows
+
+
+@pytest.fixture
+def writer(world: World) -> Producer:
+    """Writes transactions to partition 0 of the SOW topic."""
+    made = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": world.name})
+    made.init_transactions(30)
+    return made
+
+
+@pytest.fixture
+def restoring(world: World, tmp_path: Path) -> Iterator[Callable[[], tuple[Restorer, Task]]]:
+    """Begins to restore partition 0 into RocksDB, in an empty directory each time."""
+    made: list[tuple[Restorer, Task]] = []
+    memory = RocksMemory(8 << 20)
+    [pipeline] = pipelines(world.config, [world.name])
+
+    def open_state(partition: int) -> TransactionalState:
+        directory = tmp_path / f"restored{len(made)}"
+        return TransactionalState(RocksStore(directory, identity="here", memory=memory), cache_bytes=1 << 20)
+
+    def begin() -> tuple[Restorer, Task]:
+        restorer = Restorer(
+            reader=LogReader(world.config.kafka, group=f"app-{world.name}.{world.name}"),
+            admin=Admin(world.config.kafka),
+            source=f"{world.name}.publish",
+            sow=f"{world.name}.sow",
+            mark=f"{world.name}.mark",
+            open_state=open_state,
+            stall_timeout_s=30.0,
+        )
+        task = Task(pipeline, 0, load_codec("json"))
+        restorer.add(task)
+        made.append((restorer, task))
+        return restorer, task
+
+    yield begin
+    for restorer, task in made:
+        restorer.close()
+        task.close()
+
+
+def write(writer: Producer, world: World, rows: list[Row]) -> None:
+    """Send within a transaction, until the broker has it."""
+    writer.begin_transaction()
+    for key, value, headers in rows:
+        writer.produce(f"{world.name}.sow", value, key, 0, headers=headers)
+    assert writer.flush(30) == 0
+
+
+def fold(rows: list[Row]) -> dict[bytes, Stored]:
+    """The last record of each key."""
+    last = {key: stored_from(Record(key, value, headers, 0, 0)) for key, value, headers in rows}
+    return {key: stored for key, stored in last.items() if stored is not None}
+
+
+def until_ready(restorer: Restorer) -> None:
+    """Go on until the partition is ready; a stall raises."""
+    while not restorer.advance(_TURN_S):
+        pass
+
+
+@pytest.mark.parametrize("many", [0, 100_000])
+def test_a_topic_that_ends_with_what_was_rolled_back_is_restored(
+    world: World, writer: Producer, restoring: Callable[..., tuple[Restorer, Task]], monkeypatch, many: int
+) -> None:
+    """No position comes up to its end, which is the marker of an abort; both ways into a store."""
+    monkeypatch.setattr(restored_log, "_MANY", many)
+    rows = rows_of(41, 12_000, 3_000)
+    for begin in range(0, len(rows), 4_000):
+        write(writer, world, rows[begin : begin + 4_000])
+        writer.commit_transaction(30)
+    write(writer, world, rows_of(42, 500, 3_000))
+    writer.abort_transaction(30)
+    restorer, task = restoring()
+    until_ready(restorer)
+    assert dict(task.state.store.scan()) == fold(rows)
+    assert task.state.position == Admin(world.config.kafka).end_offsets(f"{world.name}.sow", [0])[0]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_open_transaction_is_waited_for_and_then_taken_or_not(
+    world: World, writer: Producer, restoring: Callable[..., tuple[Restorer, Task]], *, is_committed: bool
+) -> None:
+    """It was there when the restore began, so the committed input offset may stand for it."""
+    rows, late = rows_of(43, 200, 50), rows_of(44, 100, 50)
+    write(writer, world, rows)
+    writer.commit_transaction(30)
+    write(writer, world, late)
+    restorer, task = restoring()
+    turns = 0
+    while turns < 20:  # All the rest is there, and it looks again and again.
+        assert restorer.advance(_TURN_S) == []
+        turns += restorer.remaining.get(0, 0) == len(late) + 1
+    if is_committed:
+        writer.commit_transaction(30)
+    else:
+        writer.abort_transaction(30)
+    until_ready(restorer)
+    assert dict(task.state.store.scan()) == fold([*rows, *late] if is_committed else rows)
