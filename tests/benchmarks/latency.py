@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GUARANTEES = ("exactly_once", "at_least_once")
-WARM_UP = 500
 
 
 def main() -> None:
@@ -90,15 +89,16 @@ def delays_s(bootstrap: str, name: str, settings: Path, count: int, rate: float)
     reader.assign([TopicPartition(f"{name}.sow", partition, 0) for partition in range(PARTITIONS)])
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "partitioner": "murmur2_random"})
     delays: list[float] = []
+    warm_up = count // 5
     try:
         began_s = time.monotonic()
         sent = seen = 0
-        while seen < count + WARM_UP:
+        while seen < count + warm_up:
             if process.poll() is not None or time.monotonic() - began_s > 300:
                 raise SystemExit(
                     f"the worker ended or stalled:\n{settings.with_name('worker.log').read_text()[-3000:]}"
                 )
-            if sent == 0 or (seen > 0 and sent < count + WARM_UP and time.monotonic() >= began_s + sent / rate):
+            if sent == 0 or (seen > 0 and sent < count + warm_up and time.monotonic() >= began_s + sent / rate):
                 producer.produce(f"{name}.publish", json.dumps({"id": sent % 200, "at": time.monotonic()}).encode(),
                                  b"%d" % (sent % 200))  # fmt: skip
                 producer.poll(0)
@@ -109,7 +109,7 @@ def delays_s(bootstrap: str, name: str, settings: Path, count: int, rate: float)
             seen += 1
             if seen == 1:
                 began_s = time.monotonic()
-            if seen > WARM_UP:
+            if seen > warm_up:
                 delays.append(time.monotonic() - json.loads(message.value() or b"")["at"])
     finally:
         reader.close()
