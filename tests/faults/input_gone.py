@@ -48,7 +48,8 @@ def _delete(world: World) -> dict[int, int]:
     ends = Admin(world.config.kafka).end_offsets(topic, range(4))
     lows = {partition: end - 5 for partition, end in ends.items()}
     places = [TopicPartition(topic, partition, low) for partition, low in lows.items()]
-    for future in AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3}).delete_records(places).values():
+    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})  # Answers die with it.
+    for future in admin.delete_records(places).values():
         future.result()
     return lows
 
