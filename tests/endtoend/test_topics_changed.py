@@ -19,25 +19,24 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-_OFTEN = """\
-import functools, processor.runtime.worker as worker
-from processor.cli.main import main
-from processor.runtime.topic_watch import TopicWatch
-worker.TopicWatch = functools.partial(TopicWatch, interval_s=0.2)
-main()
-"""
-_AS_SHIPPED = "from processor.cli.main import main; main()"
+_OFTEN = 0.2
+_ONCE = 3600.0
+"""Seconds between two looks of the watch: the second one is never taken, so that something else has to notice."""
 
 
 class Watched(Worker):
     """A worker that is to end by itself, though not before it is asked."""
 
-    def __init__(self, world: World, code: str) -> None:
+    def __init__(self, world: World, interval_s: float) -> None:
+        program = (
+            "import functools, processor.runtime.worker as worker; from processor.cli.main import main; "
+            f"worker.TopicWatch = functools.partial(worker.TopicWatch, interval_s={interval_s}); main()"
+        )
         self.file = world.directory / f"watched-{len(world.workers)}.log"
         self.is_expected_to_end = False
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", code, "worker", world.name, "-c", str(world.file)], stdout=log, stderr=log
+                [sys.executable, "-c", program, "worker", world.name, "-c", str(world.file)], stdout=log, stderr=log
             )
 
     def ended(self) -> tuple[int, str]:
@@ -47,9 +46,9 @@ class Watched(Worker):
         return code, " ".join(self.file.read_text().split())
 
 
-def watched(world: World, code: str) -> Watched:
+def watched(world: World, interval_s: float) -> Watched:
     """Start one; none outlives the test."""
-    worker = Watched(world, code)
+    worker = Watched(world, interval_s)
     world.workers.append(worker)
     return worker
 
@@ -87,7 +86,7 @@ def test_an_input_that_grows_ends_the_worker_before_a_new_partition_is_read(worl
     assert advice in said
     assert "(1) stop publishers and workers; (2)" in said
     published(world, 400)
-    again, refusal = watched(world, _AS_SHIPPED).ended()
+    again, refusal = watched(world, _ONCE).ended()
     assert (again, advice in refusal, "(4) start workers" in refusal) == (2, True, True)
     merged = world.read("sow")
     assert len(merged) == 40
@@ -100,7 +99,7 @@ def test_a_new_partition_that_the_group_assigns_first_is_not_taken(world: World)
     tree = yaml.safe_load(world.file.read_text())
     tree["kafka"]["topic.metadata.refresh.interval.ms"] = "300"
     world.file.write_text(yaml.safe_dump(tree))
-    worker = watched(world, _AS_SHIPPED)
+    worker = watched(world, _ONCE)
     published(world)
     world.settle()
     grow(world, "publish", 5)
@@ -123,12 +122,13 @@ def test_a_sow_topic_made_anew_under_an_idle_worker_ends_it(world: World):
 
 def test_a_sow_topic_made_anew_ends_the_worker_with_the_next_commit(world: World):
     """Where records flow it need not wait for the next look: their offsets tell."""
-    worker = watched(world, _AS_SHIPPED)
+    worker = watched(world, _ONCE)
     published(world)
     world.settle()
     remake(world, "sow")
     world.publish([(b"1", {"id": 1, "again": True}, {})])
     code, said = worker.ended()
     assert code == 1
+    assert "took a record at offset 0, but the state knows it up to" in said
     assert "was deleted and made anew: the records it had are gone" in said
     assert len(world.read("sow")) == 1
