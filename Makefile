@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore fuzz faults lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory fuzz faults lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -62,6 +62,9 @@ bench-takeover: $(DEV) ## measure how long partitions stand still when a worker 
 
 bench-restore: $(DEV) ## measure restores beside Kafka Streams'; ARGS="--warm --records 5000000" for restarts
 	$(BIN)/python -m tests.benchmarks.restore $(ARGS)
+
+bench-memory: $(DEV) ## measure what the states of ten million keys take; ARGS="--keys 1000000"
+	$(BIN)/python -m tests.benchmarks.memory $(ARGS)
 
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)

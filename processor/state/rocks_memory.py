@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -24,7 +25,8 @@ from rocksdict import (
 )
 
 _BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
-_BLOCK_BYTES: Final = 16 * 1024
+_BLOCK_BYTES: Final = 4 * 1024
+"""What is read and unpacked for one cold key: 16 KB took twice the time, and save 2 % of the disk."""
 _ARENA_BYTES: Final = 64 * 1024  # What an idle partition takes of the write buffers; RocksDB's own is 1 MB.
 
 
@@ -71,6 +73,11 @@ class RocksMemory:
         table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        # In parts of 4 KB with a small index on top: whole ones are half a megabyte for each table, and where not all
+        # of them fit the cache, a key would cost that much.
+        table.set_index_type(BlockBasedIndexType.two_level_index_search())
+        table.set_partition_filters(True)
+        table.set_pin_top_level_index_and_filter(True)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(table)

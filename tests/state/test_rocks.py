@@ -54,14 +54,15 @@ def test_what_was_applied_is_there_after_closing(open_rocks):
 
 @pytest.mark.parametrize("opened", [1, 2, 3])
 def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, opened):
-    """RocksDB itself says so in its log: the bloom filter, blocks of 16 KiB, the cache that all share."""
+    """RocksDB itself says so in its log: the bloom filter, blocks of 4 KiB, the cache that all share."""
     for _ in range(opened):
         open_rocks().close()
     log = (tmp_path / "0" / layout.ROCKSDB_DIRECTORY / "LOG").read_text()
     said = dict(line.strip().split(":", 1) for line in log.splitlines() if line.startswith("  ") and ":" in line)
     assert said["filter_policy"].strip() == "bloomfilter"
-    assert said["block_size"].strip() == "16384"
+    assert said["block_size"].strip() == "4096"
     assert said["cache_index_and_filter_blocks"].strip() == "1"
+    assert said["partition_filters"].strip() == "1"
     [capacity] = [line for line in log.splitlines() if line.strip().startswith("capacity :")]
     assert capacity.split(":")[1].strip() == str(8 * MB)
 
