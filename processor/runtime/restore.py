@@ -69,6 +69,7 @@ class Restorer:
         mark: str | None,
         open_state: Open,
         stall_timeout_s: float,
+        is_staged: bool = False,
         progress: RestoreProgress | None = None,
     ) -> None:
         """Make a restorer.
@@ -81,6 +82,7 @@ class Restorer:
             mark: the topic to restore marks from; None if the processor has none.
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
+            is_staged: whether records reach SOW before their input offsets are committed.
             progress: is told of all that is done.
         """
         self._reader = reader
@@ -90,6 +92,7 @@ class Restorer:
         self._mark = mark
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
+        self._is_staged = is_staged
         self._progress = progress
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
@@ -228,7 +231,7 @@ class Restorer:
             if job.damages == _DAMAGES_MAX:
                 raise Stop(
                     f"restoring {self._sow} partition {partition}: the store was damaged again and again, at last by: "
-                    f"{error}. Is the disk of state_dir full, or failing?"
+                    f"{error}. Is the disk of state_dir, or the memory, failing?"
                 ) from error
             log.error("local state damaged; restoring it anew", topic=self._sow, partition=partition, why=str(error))
             self.remove(partition)
@@ -241,7 +244,7 @@ class Restorer:
         committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
         low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
         if committed is None:
-            return low, None
+            return low, Tail(low, 0, 0) if self._is_staged else None
         if committed < low:
             raise Stop(
                 f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "
