@@ -112,7 +112,7 @@ def compare_records(topic: str, records: list[Seen], expected: Expected, complai
     for record in records:
         update = updates.get(record.headers.get("source", ""))
         value = None if record.value is None else json.loads(record.value)
-        if update is not None and value != update.record:
+        if update is not None and not is_same(value, update.record):
             complaints.add(f"wrong record in {topic}", _differs(record, value, update))
 
 
@@ -154,7 +154,7 @@ def replay(topic: str, records: list[Seen], sow: dict[bytes, Any], expected: Exp
             except (KeyError, TypeError):
                 complaints.add(f"removes what is not there in {topic}", f"{_told(record)}: {pointer}")
         update = updates.get(headers.get("source", ""))
-        if update is not None and world[key] != update.record:
+        if update is not None and not is_same(world[key], update.record):
             complaints.add(f"wrong record in {topic}", _differs(record, world[key], update))
     _compare(f"replay of {topic} is not SOW", world, sow, complaints)
 
@@ -196,11 +196,14 @@ def examine_rekeyed(topic: str, records: list[Seen], expected: Expected, complai
             complaints.add(f"sent again {count} times in {topic}", place)
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same, kinds of scalars included: to Python 1, 1.0 and true are equal."""
+    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
 def _compare(what: str, found: dict[bytes, Any], wanted: dict[bytes, Any], complaints: Complaints) -> None:
-    if found == wanted:
-        return
     for key in sorted(found.keys() | wanted.keys()):
-        if found.get(key) != wanted.get(key):
+        if not is_same(found.get(key), wanted.get(key)):
             complaints.add(what, f"key {_text(key)}: {found.get(key)!r:.200} instead of {wanted.get(key)!r:.200}")
 
 

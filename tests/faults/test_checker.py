@@ -130,6 +130,11 @@ def _other_value(record: Seen) -> Seen:
     return record._replace(value=b'{"id": "other"}')
 
 
+def _other_kind(record: Seen) -> Seen:
+    body = json.loads(record.value or b"")
+    return record._replace(value=json.dumps(body | {"n": float(body["n"])}).encode())
+
+
 def _reject_a_good_one(evidence: Evidence) -> None:
     good = next(given for given in evidence.inputs if given.key is not None and given.value is not None)
     source = f"{_NAME}.publish/{good.partition}/{good.offset}"
@@ -171,6 +176,8 @@ _BUGS: dict[str, tuple[Callable[[Evidence], None], str]] = {
     "a version is skipped": (_change("delta", _next_version), "wrong version in t.delta: 1"),
     "a version of SOW is skipped": (_change("sow", _next_version), "wrong version in t.sow: 1"),
     "a SOW record is another": (_change("sow", _other_value), "wrong record in t.sow: 1"),
+    "a number of SOW is of another kind": (_change("sow", _other_kind), "wrong record in t.sow: 1"),
+    "a number of a delta is of another kind": (_change("delta", _other_kind), "wrong record in t.delta"),
     "a delta says something else": (_change("delta", _other_value), "wrong record in t.delta"),
     "a dead letter is another": (_change("dlq", _other_value), "another record than its source in t.dlq: 1"),
     "a good record is rejected": (_reject_a_good_one, "rejected though it is good in t.dlq: 1"),
