@@ -53,8 +53,8 @@ def offsets_not_in_the_transaction() -> None:
     """The records are committed, the input offsets are not, and then the worker dies."""
     original = TransactionalProducer.commit
 
-    def commit(self: TransactionalProducer, topic: str, _: Any, group_metadata: Any) -> None:
-        original(self, topic, {}, group_metadata)
+    def commit(self: TransactionalProducer, topic: str, _: Any, group_metadata: Any, **more: Any) -> None:
+        original(self, topic, {}, group_metadata, **more)
 
     TransactionalProducer.commit = commit  # type: ignore[method-assign]
     arm("after commit, before apply", 1)

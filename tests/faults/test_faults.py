@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from processor.kafka.transactional_producer import TransactionalProducer
+from tests.faults import broken_worker
 from tests.faults.broken_worker import BUGS
 from tests.faults.bugs import find
 from tests.faults.kills import is_ready, stop_all
@@ -60,6 +62,16 @@ def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -
 def test_a_bug_in_a_worker_is_found(stage: Stage, bug: str) -> None:
     """The order of commit and apply broken; one record merged twice."""
     find(stage, bug, BUGS[bug][1])
+
+
+def test_the_commit_without_offsets_is_called_as_the_thread_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a time limit too: a bug that dies of its own call harms nothing, and there would be nothing to find."""
+    committed: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(broken_worker, "arm", lambda *_: None)
+    monkeypatch.setattr(TransactionalProducer, "commit", lambda _, *given, **more: committed.append((*given, more)))
+    BUGS["offsets-not-in-transaction"][0]()
+    TransactionalProducer.commit(cast("Any", None), "orders.publish", {0: 7}, "metadata", limit_s=None)
+    assert committed == [("orders.publish", {}, "metadata", {"limit_s": None})]
 
 
 def test_scenarios_are_told_apart_and_have_a_limit() -> None:
