@@ -28,6 +28,11 @@ def main() -> int:
     parser.add_argument("--readme", action="store_true", help="put the outcomes into the table of the README")
     parser.add_argument("--list", action="store_true", help="say what there is")
     arguments = parser.parse_args()
+    for word in arguments.only:
+        if not any(word in one.name for one in SCENARIOS):
+            parser.error(f"no scenario has {word!r} in its name; --list says which there are")
+    if arguments.readme and arguments.short:
+        parser.error("the README's table is of whole runs, not of --short")
     chosen = [one for one in SCENARIOS if not arguments.only or any(word in one.name for word in arguments.only)]
     if arguments.list:
         for scenario in chosen:

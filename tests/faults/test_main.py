@@ -1,0 +1,20 @@
+"""What the fault suite makes of its command line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.faults.__main__ import main
+
+
+@pytest.mark.parametrize(
+    "words", [["--only", "kil-all"], ["--only", "kill", "--only", "stats"], ["--readme", "--short"]]
+)
+def test_a_run_that_would_say_nothing_is_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word in no scenario's name, where nothing would run and end well; the short form put down for the whole."""
+    monkeypatch.setattr(sys, "argv", ["faults", *words, "--list"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
