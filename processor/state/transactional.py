@@ -136,14 +136,14 @@ class TransactionalState:
             as_of_ms: the time of the last of them, or now, if there is nothing after them.
         """
         assert not self._staged
-        self._position = position
         for key in changes:
             self._known.pop(key, None)
         if self._unwritten:
             self._unwritten.update(changes)
+            self._position = position
             self.write(as_of_ms)
         else:
-            self._apply(changes, as_of_ms)
+            self._apply(changes, position, as_of_ms)
         self._restart_expiry(same=not changes)
 
     @property
@@ -155,13 +155,12 @@ class TransactionalState:
         """Do as `restore` does with records that none of them expires, encoded as a store has them; for very many."""
         assert not self._staged
         assert not self._unwritten
-        self._position = position
         if self._known:
             self._known = {}
             self._clean_bytes = 0
         progress = Progress(position, max(as_of_ms, self._written.applied_at_ms))
         self.store.load(rows, progress, is_many=is_many)
-        self._written = progress
+        self._written, self._position = progress, position
         self._restart_expiry(same=False)
 
     def write(self, now_ms: int) -> None:
@@ -171,7 +170,7 @@ class TransactionalState:
             return
         written, self._unwritten, self.unwritten_bytes = self._unwritten, {}, 0
         try:
-            self._apply(written, now_ms)
+            self._apply(written, self._position, now_ms)
         except BaseException:
             self._unwritten = written
             raise
@@ -202,10 +201,11 @@ class TransactionalState:
         finally:
             self.store.close()
 
-    def _apply(self, changes: Mapping[bytes, Stored | None], as_of_ms: int) -> None:
-        progress = Progress(self._position, max(as_of_ms, self._written.applied_at_ms))
+    def _apply(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
+        progress = Progress(position, max(as_of_ms, self._written.applied_at_ms))
         self.store.apply(changes, progress)
-        self._written = progress
+        # Not before: `close` would write a position whose records the store has refused.
+        self._written, self._position = progress, position
 
     def _restart_expiry(self, *, same: bool) -> None:
         if self._expiry is not None:

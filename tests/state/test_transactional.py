@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from processor.errors import DiskUnusable
 from processor.record import Stored
+from processor.state.layout import encode_record
 from processor.state.memory import MemoryStore
 from processor.state.rocks import RocksMemory, RocksStore
 from processor.state.store import Progress
@@ -246,3 +248,32 @@ def test_what_waits_to_be_written_is_measured(state):
     assert state.unwritten_bytes == 0, "not committed yet"
     state.commit(1)
     assert 1000 + 2 * 100 < state.unwritten_bytes < 1000 + 2 * 1000
+
+
+class FullOnce(MemoryStore):
+    """A store on a disk that is full for one batch; then somebody makes room."""
+
+    is_full = False
+
+    def apply(self, changes, progress):
+        """Refuse the batch that finds the disk full."""
+        if self.is_full:
+            self.is_full = False
+            raise DiskUnusable("full")
+        super().apply(changes, progress)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_closing_after_a_restore_that_the_disk_refused_claims_none_of_its_records(is_loaded):
+    """The store stands where it stood: at the batch's end its records would never be read again."""
+    store = FullOnce()
+    state = TransactionalState(store, cache_bytes=0)
+    state.restore({b"a": Stored(1, b"x")}, 5, 1000)
+    store.is_full = True
+    with pytest.raises(DiskUnusable):
+        if is_loaded:
+            state.load({b"b": encode_record(Stored(1, b"y"))}, 9, 2000, is_many=False)
+        else:
+            state.restore({b"b": Stored(1, b"y")}, 9, 2000)
+    state.close(0)
+    assert store.progress() == Progress(5, 1000)
