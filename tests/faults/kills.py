@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ def at_every_point(stage: Stage) -> None:
         with Load(world, commands(stage.seed + number, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
             if POINTS[point][3] is die:
                 world.wait(lambda victim=victim: victim.process.poll() is not None, f"dying {point}")
+                # Of what was injected, not of something else.
+                assert victim.process.returncode == -signal.SIGKILL, victim.log()
                 world.start()
             else:
                 world.wait(lambda victim=victim: "injected" in victim.log(), f"a calamity {point}")
@@ -51,7 +54,7 @@ def at_random(stage: Stage) -> None:
             time.sleep(stage.rng.uniform(0.1, 4))  # At whatever they are doing by then; the seed says when.
             place = stage.rng.randrange(len(workers))
             stage.say(f"  kill {number + 1} of {kills}: worker {place}, {load.published:,} records are published")
-            workers[place].kill()
+            kill(workers[place])
             workers[place] = world.start()
         load.stop()
     world.settle()
@@ -69,15 +72,23 @@ def all_at_once(stage: Stage) -> None:
             world.wait(lambda workers=workers: any(map(is_ready, workers)), "a worker starting")
             time.sleep(stage.rng.uniform(0, 4))  # At whatever they are doing by then; the seed says when.
             stage.say(f"  turn {turn + 1} of {turns}: {load.published:,} records are published")
-            for worker in workers:
-                worker.process.kill()
-            for worker in workers:
-                worker.kill()
+            kill(*workers)
         load.stop()
     world.start()
     world.settle()
     stop_all(world)
     stage.check(world)
+
+
+def kill(*workers: Worker) -> None:
+    """End these at once, as a power cut would; one that has ended by itself is an error that nobody else would see."""
+    for worker in workers:
+        code = worker.process.poll()
+        assert code is None, f"exit code {code} before it was killed:\n{worker.log()}"
+    for worker in workers:
+        worker.process.kill()
+    for worker in workers:
+        worker.kill()
 
 
 def is_ready(worker: Worker) -> bool:

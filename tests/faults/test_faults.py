@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from processor.kafka.transactional_producer import TransactionalProducer
+from tests.endtoend.world import Worker
 from tests.faults import broken_worker
 from tests.faults.broken_worker import BUGS
 from tests.faults.bugs import find
-from tests.faults.kills import is_ready, stop_all
+from tests.faults.kills import is_ready, kill, stop_all
 from tests.faults.load import Load, commands
 from tests.faults.registry import SCENARIOS
 from tests.faults.scenario import Stage
@@ -21,6 +23,8 @@ from tests.faults.table import missing
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.endtoend.world import World
 
 _SEED = 17
 _SESSION_S = 3
@@ -42,7 +46,7 @@ def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -
     with Load(world, commands(_SEED, 1_000_000, 1_000), 1_000) as load:
         for turn in range(3):
             time.sleep(stage.rng.uniform(0.1, 1))  # At whatever they are doing by then; the seed says when.
-            workers[turn % 2].kill()
+            kill(workers[turn % 2])
             workers[turn % 2] = world.start(state_dir=world.directory / f"state-{turn % 2}")
         world.wait(lambda: is_ready(workers[0]) or is_ready(workers[1]), "a worker starting")
         workers[0].process.send_signal(signal.SIGSTOP)
@@ -72,6 +76,15 @@ def test_the_commit_without_offsets_is_called_as_the_thread_calls_it(monkeypatch
     BUGS["offsets-not-in-transaction"][0]()
     TransactionalProducer.commit(cast("Any", None), "orders.publish", {0: 7}, "metadata", limit_s=None)
     assert committed == [("orders.publish", {}, "metadata", {"limit_s": None})]
+
+
+def test_a_worker_that_ended_before_it_was_killed_is_told_of(tmp_path: Path) -> None:
+    """Else whoever is killed again and again might have died of something else each time."""
+    place = cast("World", SimpleNamespace(directory=tmp_path, workers=[], file=tmp_path / "none"))
+    worker = Worker(place, "worker", [], ["tests.faults.no_such_module"], {})
+    worker.process.wait()
+    with pytest.raises(AssertionError, match="exit code 1 before it was killed"):
+        kill(worker)
 
 
 def test_scenarios_are_told_apart_and_have_a_limit() -> None:

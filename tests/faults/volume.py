@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from processor.kafka.admin import Admin
-from tests.faults.kills import is_ready, stop_all
+from tests.faults.kills import is_ready, kill, stop_all
 from tests.faults.load import Load, commands, publish
 from tests.faults.scenario import Scenario, Stage
 
@@ -29,7 +29,7 @@ def hundred_thousand(stage: Stage) -> None:
         goal = count * (bounce + 1) // (bounces + 2)
         world.wait(lambda goal=goal: _told(world) >= goal, f"merging {goal} records")
         stage.say(f"  bounce {bounce + 1} of {bounces} after {goal:,} records")
-        worker.kill()
+        kill(worker)
     world.start()
     world.settle()
     stop_all(world)
@@ -48,7 +48,7 @@ def smoke(stage: Stage) -> None:
             while not load.is_over and load.published < count * (number + 1) // 3:
                 time.sleep(0.1)  # Between two looks; the count decides.
             stage.say(f"  instance {number + 1} is killed after {load.published:,} records")
-            worker.kill()
+            kill(worker)
             worker = world.start(state_dir=world.directory / f"state-{number}")
     world.settle()
     stop_all(world)
