@@ -119,4 +119,6 @@ def account(
         keys=len(world),
         repeats=repeats + sum(exam.repeats for exam in exams.values()),
     )
+    if not figures.updates:
+        complaints.add("proves nothing", f"no record of {name} was to be merged")
     return figures, complaints.lines()

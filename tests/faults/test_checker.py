@@ -228,6 +228,12 @@ def test_at_least_once_lets_outputs_come_again_and_nothing_else() -> None:
     assert any("lost in t.delta: 1" in line for line in wrong), wrong
 
 
+def test_a_run_without_records_proves_nothing() -> None:
+    """Outputs that are empty because nothing was published are no good news."""
+    _, wrong = account(Evidence(_NAME, [], [], [], []))
+    assert any("proves nothing" in line for line in wrong), wrong
+
+
 def test_without_sources_key_and_version_tell() -> None:
     """A topic that does not write header `source` is examined too."""
     evidence = _evidence()
