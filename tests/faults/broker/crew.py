@@ -102,7 +102,9 @@ class Crew:
         for worker in self._workers:
             if error is not None:
                 worker.kill()
-            elif worker.process.poll() is None and (code := worker.stop()) != 0:
+            elif worker.process.poll() is not None:
+                self._tell(worker)  # After the last look.
+            elif (code := worker.stop()) != 0:
                 self._wrong.append(f"exit code {code} when told to stop:\n{worker.log()}")
         if error is None:
             assert not self._wrong, self._wrong[0]
