@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -270,10 +271,10 @@ def test_closing_after_a_restore_that_the_disk_refused_claims_none_of_its_record
     state = TransactionalState(store, cache_bytes=0)
     state.restore({b"a": Stored(1, b"x")}, 5, 1000)
     store.is_full = True
+    late = Stored(1, b"y")
+    restore = partial(state.restore, {b"b": late})
+    load = partial(state.load, {b"b": encode_record(late)}, is_many=False)
     with pytest.raises(DiskUnusable):
-        if is_loaded:
-            state.load({b"b": encode_record(Stored(1, b"y"))}, 9, 2000, is_many=False)
-        else:
-            state.restore({b"b": Stored(1, b"y")}, 9, 2000)
+        (load if is_loaded else restore)(position=9, as_of_ms=2000)
     state.close(0)
     assert store.progress() == Progress(5, 1000)
