@@ -113,7 +113,7 @@ class TransactionalProducer:
                 produce(topic, value, key, chosen, headers=headers)
             except (BufferError, KafkaException) as error:
                 self._send_again(topic, value, key, chosen, headers, error)
-        producer.poll(0)
+        self._serve(producer, 0, topic)
         return size
 
     def send_marked(
@@ -222,7 +222,7 @@ class TransactionalProducer:
         while isinstance(error, BufferError):
             if time.monotonic() > deadline:
                 raise ProducerLost(f"sending to {topic}: the queue has been full for {self._timeout_s:g} s") from error
-            producer.poll(0.05)
+            self._serve(producer, 0.05, topic)
             try:
                 produce(topic, value, key, partition, on_delivery, headers=headers)
             except (BufferError, KafkaException) as again:
@@ -231,6 +231,13 @@ class TransactionalProducer:
                 return
         assert isinstance(error, KafkaException)
         raise failure.in_transaction(error, f"sending to {topic}") from error
+
+    def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
+        """Hear what became of records; a producer's end, as when it was fenced, is raised here as well as by a call."""
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as error:
+            raise failure.in_transaction(error, f"sending to {topic}") from error
 
     def _call(self, name: str, call: Callable[[float], None], deadline_s: float) -> None:
         """Make a transaction call, again while it may be repeated and the transaction can still be alive."""
@@ -253,7 +260,10 @@ class TransactionalProducer:
     def _ended(self, producer: Producer) -> None:
         """A transaction is over; if something of it may have gone out twice, its producer is too."""
         self.is_open = False
-        producer.poll(0)  # Delivery reports, and the news of broken connections.
+        try:
+            producer.poll(0)  # Delivery reports, and the news of broken connections.
+        except KafkaException:
+            self._is_doubtful = True  # Lost since, but what it said of the transaction holds.
         if self._is_doubtful or self._breaks.count:
             self.renewals += 1
             self.start()
