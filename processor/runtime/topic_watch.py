@@ -13,7 +13,7 @@ from processor.runtime.pipeline import source_spec
 from processor.topic_problems import changes, grown, kept_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from processor.kafka.admin import Admin
     from processor.runtime.pipeline import Pipeline
@@ -25,7 +25,25 @@ log = structlog.stdlib.get_logger("sowstream.topics")
 INTERVAL_S: Final = 30.0
 """Time between two looks: two questions to one broker each."""
 _AGAIN_S: Final = 1.0
+_LOOKS: Final = 15
+"""Looks in a row, a second apart, that must miss a topic: a started broker may take as long to know its topics. What
+would be harm is found otherwise: records that no topic takes end the worker, and a new topic has another id."""
 _ASK_TIMEOUT_S: Final = 5.0
+
+
+class Absences:
+    """Topics that looks did not find: gone, or unknown to the broker that was asked."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Say which topics are looked for."""
+        self._missed = dict.fromkeys(names, 0)  # Looks in a row.
+
+    def looked(self, found: Collection[str] | None) -> set[str]:
+        """Take what a look found, None if Kafka was silent; the topics of which it is not to be believed yet."""
+        for name, missed in self._missed.items():
+            # After a silence the broker may be one that has just started, whatever was seen before.
+            self._missed[name] = 0 if found is None or name in found else missed + 1
+        return {name for name, missed in self._missed.items() if 0 < missed < _LOOKS}
 
 
 class TopicWatch:
@@ -55,6 +73,7 @@ class TopicWatch:
         self._on_change = on_change
         self._interval_s = interval_s
         self._before: dict[str, FoundTopic] = {}
+        self._absences = Absences(self._specs)
         self._thread = threading.Thread(target=self._run, name="topic watch", daemon=True)
 
     def start(self) -> None:
@@ -66,22 +85,16 @@ class TopicWatch:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        gone: set[str] = set()
         pause_s = 0.0
         while not self._stop.wait(pause_s):
             now = self._look()
-            pause_s = self._interval_s
+            doubtful = self._absences.looked(now)
+            pause_s = min(_AGAIN_S, self._interval_s) if doubtful else self._interval_s
             if now is None:
                 continue
             wrong = changes(self._specs.values(), self._before, now)
-            missing = set(self._specs) - set(now)
-            if missing - gone:
-                # A broker that has just started may not know all topics yet: it is asked once more.
-                pause_s = min(_AGAIN_S, self._interval_s)
-                wrong = [problem for problem in wrong if problem.topic not in missing - gone]
-            gone = missing
             self._remember(now)
-            if self._tell(wrong):
+            if self._tell([problem for problem in wrong if problem.topic not in doubtful]):
                 return
 
     def _look(self) -> dict[str, FoundTopic] | None:
