@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from processor.record import Record
 
+_DIGITS_MAX: Final = 18  # Of an offset.
 _NOTE: Final = re.compile(r"sow ([0-9]{1,18}) mark ([0-9]{1,18})")
 
 
@@ -58,5 +59,6 @@ class Tail:
             if record.offset < self.position:
                 continue
             for name, value in record.headers or ():
-                if name == Name.SOURCE and (offset := int((value or b"").rpartition(b"/")[2])) >= self.start_offset:
+                place = (value or b"").rpartition(b"/")[2] if name == Name.SOURCE else b""
+                if place.isdigit() and len(place) <= _DIGITS_MAX and (offset := int(place)) >= self.start_offset:
                     self.applied[offset] = record.key or b""

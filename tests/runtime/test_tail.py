@@ -33,6 +33,15 @@ def test_what_lies_behind_the_note_and_comes_again_is_applied():
     assert tail.until == 103
 
 
+def test_a_delete_with_a_source_that_no_worker_wrote_tells_nothing():
+    """A delete is taken whatever its headers say; a restore does not die of them."""
+    tail = Tail.noted(100, note(50, 7))
+    tail.take(
+        [Record(b"7", None, [("source", text)], 51, 1) for text in (None, b"", b"somewhere", b"orders.publish/0/-1")]
+    )
+    assert tail.applied == {}
+
+
 def test_sow_is_read_from_the_note_on_though_the_state_is_further():
     """A restore that was cut short left the state at the end of SOW, and what it learned is gone."""
     state = TransactionalState(MemoryStore(), cache_bytes=1_000)
