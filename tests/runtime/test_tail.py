@@ -36,9 +36,8 @@ def test_what_lies_behind_the_note_and_comes_again_is_applied():
 def test_a_delete_with_a_source_that_no_worker_wrote_tells_nothing():
     """A delete is taken whatever its headers say; a restore does not die of them."""
     tail = Tail.noted(100, note(50, 7))
-    tail.take(
-        [Record(b"7", None, [("source", text)], 51, 1) for text in (None, b"", b"somewhere", b"orders.publish/0/-1")]
-    )
+    texts = (None, b"", b"somewhere", b"orders.publish/0/-1", b"9" * 5000)
+    tail.take([Record(b"7", None, [("source", text)], 51, 1) for text in texts])
     assert tail.applied == {}
 
 
