@@ -55,3 +55,9 @@ def test_a_transaction_outlasts_two_commits_and_a_watchdog_three_transactions(tm
         config(tmp_path, "{}", commit_interval_s=3, transaction_timeout_s=5)
     with pytest.raises(ConfigurationError, match="stuck_timeout_s must be at least three times transaction_timeout_s"):
         config(tmp_path, "{}", stuck_timeout_s=40, transaction_timeout_s=20)
+
+
+@pytest.mark.parametrize(("transaction_timeout_s", "stuck_after_s"), [(10, 120), (60, 180)])
+def test_a_watchdog_that_is_told_no_time_outlasts_three_transactions(tmp_path, transaction_timeout_s, stuck_after_s):
+    """Whoever sets one limit need not know of the other."""
+    assert config(tmp_path, "{}", transaction_timeout_s=transaction_timeout_s).runtime.stuck_after_s == stuck_after_s

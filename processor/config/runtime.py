@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field, model_validator
 
 from processor.config.section import IntervalS, Section
+
+_STUCK_S: Final = 120.0
+# Every call to Kafka within a turn of the loop may take the transaction's time, and an abort follows a commit.
+_TRANSACTIONS_IN_A_TURN: Final = 3
 
 
 class RuntimeConfig(Section):
@@ -31,8 +37,9 @@ class RuntimeConfig(Section):
     """RocksDB's block cache and write buffers, shared by all partitions of a process."""
     restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
     """A restore that gets no record for this long stops the worker with an error."""
-    stuck_timeout_s: IntervalS = Field(default=120.0, ge=10)
-    """A thread that has not come round for this long is taken for stuck: the process says where, and ends."""
+    stuck_timeout_s: IntervalS | None = Field(default=None, ge=10)
+    """A thread that has not come round for this long is taken for stuck: the process says where, and ends. None: two
+    minutes, or three times `transaction_timeout_s` if that is more."""
     static_membership: bool = False
     """Keep a stopped worker's partitions for it until `session_timeout_s` is over: a restart within it moves nothing,
     and a worker that does not come back is missed for as long."""
@@ -43,11 +50,15 @@ class RuntimeConfig(Section):
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """Serve Prometheus metrics here, the processes of one `state_dir` on ports one after the other; none: nowhere."""
 
+    @property
+    def stuck_after_s(self) -> float:
+        """`stuck_timeout_s`, or what stands for it."""
+        return self.stuck_timeout_s or max(_STUCK_S, self.transaction_timeout_s * _TRANSACTIONS_IN_A_TURN)
+
     @model_validator(mode="after")
     def _commit_within_transaction(self) -> RuntimeConfig:
         if self.commit_interval_s * 2 > self.transaction_timeout_s:
             raise ValueError("commit_interval_s must be at most half of transaction_timeout_s")
-        # Every call to Kafka within a turn of the loop may take the transaction's time, and an abort follows a commit.
-        if self.stuck_timeout_s < self.transaction_timeout_s * 3:
+        if self.stuck_after_s < self.transaction_timeout_s * _TRANSACTIONS_IN_A_TURN:
             raise ValueError("stuck_timeout_s must be at least three times transaction_timeout_s")
         return self

@@ -67,7 +67,7 @@ class _Worker:
         self._config = config
         self._slot = Slot(config.state_dir)
         self._stop = threading.Event()
-        self._watchdog = Watchdog(config.runtime.stuck_timeout_s)
+        self._watchdog = Watchdog(config.runtime.stuck_after_s)
         self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set, beat=self._watchdog.beat)
         self._error: BaseException | None = None
         self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
