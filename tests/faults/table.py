@@ -24,11 +24,15 @@ class Outcome(NamedTuple):
     records: int
     failure: str | None
     seconds: float
+    spoiled: int = 0
+    """Tries before this one in which the broker itself broke its promise."""
 
     @property
     def cells(self) -> str:
         """What stands behind the scenario."""
         result = "ok" if self.failure is None else "FAILED"
+        if self.spoiled:
+            result += f", at try {self.spoiled + 1}: KAFKA-20734"
         return f"| {self.runs} | {self.records:,} | {result} | {self.seconds:.0f} s |"
 
 
