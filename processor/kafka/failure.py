@@ -117,9 +117,10 @@ def is_moved(error: KafkaException | KafkaError) -> bool:
     return of(error).code() in _MOVED
 
 
-def is_unknown(error: KafkaException | KafkaError) -> bool:
+def is_unknown(error: BaseException) -> bool:
     """Whether Kafka does not know the topic: there is none, or the broker that was asked has just started."""
-    return of(error).code() in _UNKNOWN
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return isinstance(cause, KafkaException) and of(cause).code() in _UNKNOWN
 
 
 def is_fenced(error: BaseException) -> bool:

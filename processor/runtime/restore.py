@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from processor.errors import BrokerUnavailable, RestoreStalled, StateDamaged, StateLocked, Stop
+from processor.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    RestoreStalled,
+    StateDamaged,
+    StateLocked,
+    Stop,
+)
+from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
@@ -186,6 +194,10 @@ class Restorer:
             horizon_ms = self._delete_retention_ms()
         except (TimeoutError, BrokerUnavailable):
             return  # Asked again at the next turn; `_watch` knows for how long.
+        except ConfigurationError as error:
+            if not failure.is_unknown(error):
+                raise
+            return  # The topics were there at the start: a broker that has just started was asked.
         for part in logs:
             if (why := part.distrust(horizon_ms)) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
