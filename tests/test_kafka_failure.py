@@ -13,6 +13,7 @@ from processor.kafka import failure
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.NOT_COORDINATOR,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -25,6 +26,13 @@ from processor.kafka import failure
 def test_a_broker_that_restarts_does_not_stop_a_reader(code):
     """Leaders and coordinators move; librdkafka gets over it, though it does not call these errors retriable."""
     assert failure.passes(KafkaError(code))
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE])
+def test_a_leader_that_is_changing_is_asked_again(code):
+    """One that is new answers only when it knows how far its followers are; whoever gives up on it may come again."""
+    assert failure.is_moved(KafkaError(code))
+    assert type(failure.stop(KafkaError(code), "asking")) is BrokerUnavailable
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ _MOVED = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # A new leader does not yet know how far its followers are.
     )
 )
-"""Somebody asked a partition's former leader, as after a restart of the broker."""
+"""Somebody asked a partition's former leader, or one that has just become it, as after a restart of the broker."""
 _UNKNOWN = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION))
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
 _REFUSED = frozenset(
@@ -57,8 +59,6 @@ _GOES_BY = (
             KafkaError._DESTROY_BROKER,  # What was asked of a broker that librdkafka has just forgotten.
             KafkaError.UNSTABLE_OFFSET_COMMIT,
             # Outside a transaction librdkafka marks none of these as retriable.
-            KafkaError.REPLICA_NOT_AVAILABLE,
-            KafkaError.OFFSET_NOT_AVAILABLE,
             KafkaError.KAFKA_STORAGE_ERROR,
             KafkaError.REQUEST_TIMED_OUT,
             KafkaError.NETWORK_EXCEPTION,
