@@ -14,6 +14,7 @@ Only then does the local state follow. The price is in the guarantee, see the se
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -203,13 +204,13 @@ class StagedProducer:
                 try:
                     produce(topic, value, key, partition, told, headers=headers)
                 except BufferError:
-                    producer.poll(0.05)  # Full: reports make room, failures too.
+                    self._hear(partial(producer.poll, 0.05))  # Full: reports make room, failures too.
                     self._check_delivered(topic)
                 except KafkaException as error:
                     raise failure.in_transaction(error, f"sending to {topic}") from error
                 else:
                     break
-        producer.poll(0)
+        self._hear(partial(producer.poll, 0))
 
     def _deliver(self, what: str, deadline_s: float) -> None:
         """Wait until everything sent has been acknowledged.
@@ -220,10 +221,18 @@ class StagedProducer:
         producer = self._producer
         if producer is None:
             return
-        while producer.flush(_TRY_S) > 0 and self._failed is None:
+        while self._hear(partial(producer.flush, _TRY_S)) > 0 and self._failed is None:
             if time.monotonic() > deadline_s:
                 raise ProducerLost(f"sending {what}: Kafka does not say what became of them")
         self._check_delivered(what)
+
+    def _hear(self, call: Callable[[], int]) -> int:
+        """Make a call that hears what became of records; the end of the producer, which it raises once, fails them."""
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                self._failed = failure.of(error)
 
     def _check_delivered(self, what: str) -> None:
         if self._failed is not None:
@@ -260,7 +269,7 @@ class StagedProducer:
         producer, self._producer = self._producer, None
         if producer is not None and len(producer) > 0:
             producer.purge(in_queue=True, in_flight=False)
-            if (left := producer.flush(self._timeout_s + _TRY_S)) > 0:
+            if (left := self._hear(partial(producer.flush, self._timeout_s + _TRY_S))) > 0:
                 properties.log.warning("%d records may arrive late: Kafka has not said what became of them", left)
                 producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._failed = None

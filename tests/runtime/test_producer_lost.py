@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from processor.errors import ProducerLost
-from processor.kafka import transactional_producer
+from processor.kafka import staged_producer, transactional_producer
+from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
 
 FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "fenced", fatal=True)
@@ -44,6 +45,16 @@ class Client:
             raise KafkaException(FENCED)
         return 0
 
+    def flush(self, timeout_s: float) -> int:
+        """Nothing waits; the error is told here too."""
+        return self.poll(timeout_s)
+
+    def __len__(self) -> int:
+        return 0
+
+    def list_topics(self, *_: object) -> None:
+        """Kafka answers."""
+
     def send_offsets_to_transaction(self, *_: object) -> None:
         """Taken."""
 
@@ -76,3 +87,22 @@ def test_the_end_that_is_told_after_a_commit_undoes_nothing(producer):
     producer.send("orders.delta", 0, [(b"key", b"value", [])])
     producer.commit("orders.publish", {0: 1}, None)
     assert (producer.renewals, Client.made, producer.is_open) == (1, 2, False)
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_the_end_of_a_producer_without_transactions_costs_no_more(monkeypatch, is_before):
+    """Told while records are sent or while they are waited for: no offset is committed, and the thread begins again."""
+    monkeypatch.setattr(staged_producer, "Producer", Client)
+    offsets: list[object] = []
+    producer = StagedProducer({}, later=[["orders.sow"]], session_timeout_s=10.0)
+    producer.commit_offsets = offsets.append
+    producer.start()
+    try:
+        producer._producer.is_lost = is_before
+        producer.send("orders.delta", 0, [(b"key", b"value", [])])
+        producer._producer.is_lost = not is_before
+        with pytest.raises(ProducerLost, match="fenced"):
+            producer.commit("orders.publish", {0: 1}, None)
+        assert offsets == []
+    finally:
+        producer.close()
