@@ -43,6 +43,8 @@ class Lookout:
         self._seen: tuple[Group, str] | None = None
         self.wanted: frozenset[int] = frozenset()
         """The partitions that would come to this worker, as of the last time that the group was settled."""
+        self.beside: frozenset[tuple[int, str]] = frozenset()
+        """The partitions of the other members at this worker's address, each with its owner, as of the same time."""
 
     def look(self, member: Callable[[], str], now_s: float) -> None:
         """Take an answer that has come, or ask if it is time.
@@ -69,6 +71,12 @@ class Lookout:
         if group.is_stable and member in group.assigned and self._seen != (group, member):
             self._seen = group, member
             self.wanted = inherited(group.assigned, group.assignor, member, self._replicas, group.hosts)
+            self.beside = frozenset(
+                (partition, other)
+                for other in group.assigned.keys() - {member}
+                if group.hosts[other] == group.hosts[member]
+                for partition in group.assigned[other]
+            )
 
     def _complain(self, why: str) -> None:
         """Once for each reason: it is asked again and again."""

@@ -35,6 +35,7 @@ _TURN_S = 0.05  # Few records come between two turns that are closer; each batch
 _BUSY_SHARE = 4  # While there is input, so many times longer for it than for the standbys.
 _ASK_TIMEOUT_S = 0.5
 _PAUSE_S = 30.0  # Before another try where the directory is taken or damaged, or Kafka refuses.
+_ROOM_S = 3.0  # For an owner beside us to open its directory; it tries many times a second.
 _RETRY_S = 1.0  # Where Kafka has not answered.
 _CONFIRM_S = 600.0  # How old the word may be that nothing has come; the least horizon is hours.
 
@@ -87,6 +88,7 @@ class Standbys:
         self._reader: LogReader | None = None
         self._kept: dict[int, _Standby] = {}
         self._paused: dict[int, float] = {}  # Partitions that cannot be kept now, and until when.
+        self._beside: frozenset[tuple[int, str]] = frozenset()
         self._horizon_s: float | None = None
         self._next_s = 0.0
         self._confirm_s = 0.0
@@ -107,6 +109,7 @@ class Standbys:
         pause_s = _TURN_S
         try:
             self._lookout.look(member, began_s)
+            self.make_room(self._lookout.beside)
             self.update(self._lookout.wanted, owned)
             was_full = not is_restoring and self.advance(_BATCH_RECORDS_MAX if is_idle else _BATCH_RECORDS_MAX // 5)
         except SowstreamError as error:
@@ -133,6 +136,21 @@ class Standbys:
         state = self._open_state(partition)
         self._metrics.took_over("disk" if state.position > 0 else "restore")
         return state
+
+    def make_room(self, beside: frozenset[tuple[int, str]]) -> None:
+        """Let go, for a while, of what others at our address have been given since the last time.
+
+        Its owner may have our disk, and waits for the directory; if it has, we find it locked afterwards.
+
+        Args:
+            beside: their partitions, each with its owner.
+        """
+        for partition, owner in beside - self._beside:
+            self._paused[partition] = time.monotonic() + _ROOM_S
+            if partition in self._kept:
+                log.info("standby makes room", topic=self._sow, partition=partition, owner=owner)
+                self._let_go(partition)
+        self._beside = beside
 
     def update(self, wanted: Collection[int], owned: Collection[int]) -> None:
         """Let go of what is not wanted any more, and begin with one of those that are new.
