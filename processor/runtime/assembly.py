@@ -71,7 +71,6 @@ class Assembly:
             mark=pipeline.output("mark") if pipeline.has_marks else None,
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
-            is_staged=isinstance(producer, StagedProducer),
             progress=RestoreProgress(pipeline.name, self._bar),
         )
         clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)

@@ -77,7 +77,6 @@ class Restorer:
         mark: str | None,
         open_state: Open,
         stall_timeout_s: float,
-        is_staged: bool = False,
         progress: RestoreProgress | None = None,
     ) -> None:
         """Make a restorer.
@@ -90,7 +89,6 @@ class Restorer:
             mark: the topic to restore marks from; None if the processor has none.
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
-            is_staged: whether records reach SOW before their input offsets are committed.
             progress: is told of all that is done.
         """
         self._reader = reader
@@ -100,7 +98,6 @@ class Restorer:
         self._mark = mark
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
-        self._is_staged = is_staged
         self._progress = progress
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
@@ -256,7 +253,7 @@ class Restorer:
         committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
         low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
         if committed is None:
-            return low, Tail(low, 0, 0) if self._is_staged else None
+            return low, None
         if committed < low:
             raise Stop(
                 f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "

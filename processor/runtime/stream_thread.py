@@ -177,6 +177,9 @@ class StreamThread:
 
     def _begin(self, task: Task, offset: int) -> None:
         self._healing(task, partial(task.start, offset))
+        if task.tail is None and not isinstance(self._producer, TransactionalProducer):
+            # Before anything is sent: from here on a crash leaves only what stands behind the SOW topic's end of now.
+            self.commit_offsets({task.partition: offset})
         self._consumer.begin(task.partition, offset)
 
     def _process(self, task: Task, messages: list[Message]) -> None:

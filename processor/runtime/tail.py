@@ -1,7 +1,9 @@
 """The end of a SOW topic that stands for input whose offsets were never committed, because its worker died in between.
 
 Only a worker without transactions leaves one. With each input offset it commits where SOW ended at that time; whatever
-lies behind that place, and names an input record that will come again, has been applied.
+lies behind that place, and names an input record that will come again, has been applied. Where there is no such note,
+as in a new group or after a reset, it commits one before it sends anything: what SOW has by then may come of another
+life of the input, and what is given again is to be merged again.
 """
 
 from __future__ import annotations

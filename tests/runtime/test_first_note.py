@@ -1,0 +1,93 @@
+"""A group without a note, new or reset, begins by committing one: librdkafka's mock cluster is Kafka here."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.config.runtime import RuntimeConfig
+from processor.kafka.admin import Admin
+from processor.kafka.group_consumer import GroupConsumer
+from processor.kafka.log_reader import LogReader
+from processor.kafka.staged_producer import StagedProducer
+from processor.plugins.delta_merge import DeltaMerge
+from processor.runtime.pipeline import Pipeline
+from processor.runtime.restore import Restorer
+from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.task import Task
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SESSION_S = 6.0
+
+
+class Assigned:
+    """Hears that a partition has come."""
+
+    partitions: tuple[int, ...] = ()
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """They are ours."""
+        self.partitions = tuple(partitions)
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """They go."""
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """They are gone."""
+
+
+@pytest.fixture
+def kafka() -> Iterator[dict[str, str]]:
+    """A broker within this process, with one record on the input."""
+    mock = {"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0}
+    owner = Producer(mock)
+    brokers = owner.list_topics(timeout=10).brokers.values()
+    owner.produce("orders.publish", b"{}", b"7", 0)
+    assert owner.flush(10) == 0
+    yield {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
+    owner.flush(0)
+
+
+def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dict[str, str]) -> None:
+    """The restore learns of nothing that is applied; before a record is read, SOW's end of now is noted."""
+    topic = TopicConfig(source_header=True)
+    pipeline = Pipeline.of(DeltaMerge, topic, name="orders", topic=topic)
+    reader = LogReader(kafka, group="g")
+    restorer = Restorer(
+        reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
+        open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+    )  # fmt: skip
+    assert restorer._start(0) == (0, None)
+
+    producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
+    clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
+    thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
+    producer.commit_offsets = thread.commit_offsets
+    assigned = Assigned()
+    thread._consumer = GroupConsumer(
+        kafka, group="g", topic="orders.publish", session_timeout_s=_SESSION_S, listener=assigned
+    )
+    deadline_s = time.monotonic() + 20
+    while 0 not in assigned.partitions:
+        assert time.monotonic() < deadline_s, "nothing was assigned"
+        thread._consumer.poll(1, 0.1)
+    task = thread._tasks[0] = Task(pipeline, 0, thread._codec)
+    state = TransactionalState(MemoryStore(), cache_bytes=1_000)
+    state.restore({}, 60, 1)
+    task.open(state)
+    thread._begin(task, 0)
+    assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
+    start, tail = restorer._start(0)
+    assert tail is not None
+    assert (start, tail.position) == (0, 60)
+    thread._consumer.close()
+    reader.close()
