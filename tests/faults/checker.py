@@ -68,15 +68,12 @@ class Evidence(NamedTuple):
     dlq: list[Seen]
 
 
-def check(
-    world: World, *, guarantee: Guarantee = "exactly_once", is_sow_compacted: bool = False, name: str | None = None
-) -> Figures:
+def check(world: World, *, guarantee: Guarantee = "exactly_once", name: str | None = None) -> Figures:
     """Account for every input record of a family; call it when all input is processed.
 
     Args:
         world: the family; its topics have the default policies.
         guarantee: at_least_once lets outputs come again, with the same content.
-        is_sow_compacted: whether SOW may lack what was replaced since.
         name: the family's name, if it is not the world's own.
 
     Raises:
@@ -85,16 +82,14 @@ def check(
     wrong = open_transactions(world)
     topics = {role: world.read(role, name) for role in ("publish", "sow", "delta", "dlq")}
     evidence = Evidence(name or world.name, topics["publish"], topics["sow"], topics["delta"], topics["dlq"])
-    figures, more = account(evidence, guarantee=guarantee, is_sow_compacted=is_sow_compacted)
+    figures, more = account(evidence, guarantee=guarantee)
     wrong += more
     if wrong:
         raise Discrepancy("\n".join([f"{evidence.name}: {figures}", *wrong]))
     return figures
 
 
-def account(
-    evidence: Evidence, *, guarantee: Guarantee = "exactly_once", is_sow_compacted: bool = False
-) -> tuple[Figures, list[str]]:
+def account(evidence: Evidence, *, guarantee: Guarantee = "exactly_once") -> tuple[Figures, list[str]]:
     """The same, of what was read; the account, and what is wrong."""
     name, inputs, sow, delta, dlq = evidence
     may_repeat = guarantee == "at_least_once"
@@ -102,8 +97,7 @@ def account(
     exams = {
         role: OutputExam(f"{name}.{role}", expected, complaints, may_repeat=may_repeat) for role in ("sow", "delta")
     }
-    if not is_sow_compacted:
-        compare_records(f"{name}.sow", exams["sow"].run(sow), expected, complaints)
+    compare_records(f"{name}.sow", exams["sow"].run(sow), expected, complaints)
     deltas = exams["delta"].run(delta)
     world = compare_sow(f"{name}.sow", sow, expected, complaints)
     replay(f"{name}.delta", deltas, world, expected, complaints)

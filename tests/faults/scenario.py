@@ -99,13 +99,13 @@ class Stage:
         self._cleanup.callback(world.close)
         return world
 
-    def check(self, world: World, *, guarantee: Guarantee = "exactly_once", is_sow_compacted: bool = False) -> Figures:
+    def check(self, world: World, *, guarantee: Guarantee = "exactly_once") -> Figures:
         """Account for every record of a run.
 
         Raises:
             Discrepancy: something does not add up.
         """
-        figures = check(world, guarantee=guarantee, is_sow_compacted=is_sow_compacted)
+        figures = check(world, guarantee=guarantee)
         self.runs += 1
         self._inputs[world.name] = figures.inputs
         self.say(f"  {figures}")

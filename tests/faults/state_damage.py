@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
-import time
 from typing import TYPE_CHECKING, NamedTuple
-
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from processor.state import layout
 from tests.endtoend.test_restore import (
@@ -18,22 +14,19 @@ from tests.endtoend.test_restore import (
     truncate_tables,
 )
 from tests.faults.kills import start_and_settle, stop_all
-from tests.faults.load import Command, Load, commands, publish
+from tests.faults.load import commands, publish
 from tests.faults.scenario import Scenario, Stage
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.endtoend.world import Worker, World
 
 _KEYS = 2_000
 _RECORDS = 3_000
-_FEW_KEYS = 20
 _TOLD = ("local state damaged", "local state wiped", "local state is not ours")
-_DELETE_RETENTION_MS = 3_000
-_CLEANED_WITHIN_S = 200.0  # The broker looks every 15 s, and twice: a tombstone's time begins with the first look.
 
 
 class Scene(NamedTuple):
@@ -150,38 +143,7 @@ def every_damage(stage: Stage) -> None:
 
 
 def stale_copy(stage: Stage) -> None:
-    """An old copy is put back, first as it is, then after compaction has removed the tombstones written since."""
-    world = stage.world(partitions=1)  # The broker's cleaner takes one partition after the other.
-    _compact_soon(world)
-    publish(world, commands(stage.seed, _RECORDS, _KEYS))
-    start_and_settle(world)
-    copy = world.directory / "copy"
-    shutil.copytree(_directory(world, 0).parent, copy)
-    deletes = [(b"%d" % key, None, {}) for key in range(_FEW_KEYS, _KEYS, 2)]
-    world.publish(deletes)
-    world.start()
-    world.settle()
-    deadline_s = time.monotonic() + _CLEANED_WITHIN_S
-    # Only what lies before the newest segment is compacted: records must go on coming.
-    with Load(world, _trickle(), 20) as load:
-        while left := _tombstones(world):
-            assert time.monotonic() < deadline_s, f"{left} tombstones are still in SOW"
-            time.sleep(1)  # Between two looks; the fact decides.
-        load.stop()
-    world.settle()
-    stop_all(world)
-    stage.say(f"  {len(deletes)} tombstones and more are gone from SOW")
-    _replace(_directory(world, 0).parent, copy)
-    publish(world, commands(stage.seed + 2, _RECORDS, _KEYS))
-    worker = world.start()
-    world.settle()
-    stop_all(world)
-    stage.check(world, is_sow_compacted=True)
-    assert _told(worker), f"the worker did not tell of it\n{worker.log()}"
-
-
-def stale_without_compaction(stage: Stage) -> None:
-    """An old copy is put back, and SOW still has everything since: it is caught up with, not thrown away."""
+    """An old copy is put back: it is caught up with, not thrown away."""
     world = stage.world()
     publish(world, commands(stage.seed, _RECORDS, _KEYS))
     start_and_settle(world)
@@ -219,41 +181,7 @@ def _told(worker: Worker) -> list[str]:
     return [told for told in _TOLD if told in text]
 
 
-def _tombstones(world: World) -> int:
-    return sum(record.value is None for record in world.read("sow"))
-
-
-def _trickle() -> Iterator[Command]:
-    """Deltas of a few keys, for as long as they are wanted."""
-    for number in itertools.count():
-        key = number % _FEW_KEYS
-        yield Command(b"%d" % key, b'{"id":%d,"n":%d}' % (key, number), {"trace": f"trickle-{number}"})
-
-
-def _compact_soon(world: World) -> None:
-    """Let the broker clean the SOW topic whenever it looks."""
-    settings = {
-        "segment.ms": 1_000,
-        "min.cleanable.dirty.ratio": 0,
-        "min.compaction.lag.ms": 0,
-        "delete.retention.ms": _DELETE_RETENTION_MS,
-    }
-    entries = [
-        ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, f"{world.name}.sow", incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result()
-
-
 SCENARIOS = [
     Scenario("state-damage", f"{len(DAMAGES)} kinds of damage to three of four state directories", 400, every_damage),
-    Scenario("state-stale", "an old copy of the state is put back", 60, stale_without_compaction),
-    Scenario(
-        "state-stale-compacted",
-        "an old copy is put back after compaction removed the tombstones written since",
-        300,
-        stale_copy,
-    ),
+    Scenario("state-stale", "an old copy of the state is put back", 60, stale_copy),
 ]
