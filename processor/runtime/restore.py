@@ -38,6 +38,7 @@ log = structlog.stdlib.get_logger("sowstream.restore")
 
 _BATCH_RECORDS_MAX = 2_000  # What a processor's cache holds: five times as many take half as long again.
 _TURN_S = 0.05  # How long ready partitions may wait for those that are not, besides a batch's own time.
+_OPEN_S = 0.5  # How long partitions are opened in one turn; those that are ready wait for as long.
 _ASK_TIMEOUT_S = 0.5  # One try of a question to Kafka; processing of ready partitions waits for as long.
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
@@ -176,14 +177,18 @@ class Restorer:
     def _aim(self, waiting: Iterable[_Job]) -> None:
         """Find out from where and to where each partition is to be restored, and start reading."""
         aimed: list[_Job] = []
+        until_s = time.monotonic() + _OPEN_S
         try:
             for job in waiting:
+                if aimed and time.monotonic() > until_s:
+                    break  # Hundreds would take longer than a transaction of those that are ready may.
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
                 if job.start_offset is None:
                     job.start_offset, job.tail = self._start(job.task.partition)
                 aimed.append(job)
-            logs = [part for job in aimed for part in self._logs_of(job.task, job.tail)]
+            logs_of = [(job, self._logs_of(job.task, job.tail)) for job in aimed]
+            logs = [part for _, parts in logs_of for part in parts]
             # librdkafka takes half a second to find a beginning by itself.
             oldest = {part: self._reader.bounds(part.topic, part.partition, _ASK_TIMEOUT_S)[0] for part in logs}
             # Only now, when the input offsets are settled: see the class.
@@ -195,14 +200,26 @@ class Restorer:
             if not failure.is_unknown(error):
                 raise
             return  # The topics were there at the start: a broker that has just started was asked.
+        for job, parts in logs_of:
+            positions = [Position(part.topic, part.partition, oldest[part]) for part in parts]
+            self._healing(job, partial(self._follow, job, parts, positions, horizon_ms))
+        if aimed:
+            now_s = time.monotonic()
+            for job in waiting:
+                job.moved_s = now_s  # Whoever waits for its turn has not stalled.
+
+    def _follow(self, job: _Job, logs: list[RestoredLog], oldest: list[Position], horizon_ms: float) -> None:
+        """Start reading a partition's logs, from where what is left of it ends."""
         for part in logs:
             if (why := part.distrust(horizon_ms)) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
                 _tell("restoring", part)
-            self._jobs[part.partition].logs[part.topic] = part
+        job.logs = {part.topic: part for part in logs}
         # The reader tells the end of a partition also where there is nothing to read.
-        self._reader.add([Position(part.topic, part.partition, max(part.position, oldest[part])) for part in logs])
+        self._reader.add(
+            [first._replace(offset=max(part.position, first.offset)) for part, first in zip(logs, oldest, strict=True)]
+        )
 
     def _logs_of(self, task: Task, tail: Tail | None) -> list[RestoredLog]:
         """What a task's partition is restored from."""
