@@ -13,7 +13,7 @@ from processor.runtime.pipeline import source_spec
 from processor.topic_problems import changes, grown, kept_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from processor.kafka.admin import Admin
     from processor.runtime.pipeline import Pipeline
@@ -26,24 +26,22 @@ INTERVAL_S: Final = 30.0
 """Time between two looks: two questions to one broker each."""
 _AGAIN_S: Final = 1.0
 _LOOKS: Final = 15
-"""Looks in a row, a second apart, that must miss a topic: a started broker may take as long to know its topics. What
-would be harm is found otherwise: records that no topic takes end the worker, and a new topic has another id."""
+"""Looks in a row, a second apart, that must agree: a broker that starts may take as long to know its topics, or know
+them as they were when it went down. What would be harm meanwhile ends the worker otherwise: records that no topic
+takes, partitions beyond the settings', offsets that the state has already."""
 _ASK_TIMEOUT_S: Final = 5.0
 
 
-class Absences:
-    """Topics that looks did not find: gone, or unknown to the broker that was asked."""
+class Doubts:
+    """Changes that looks have found: real, or news of long ago from a broker that was asked while it started."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """Say which topics are looked for."""
-        self._missed = dict.fromkeys(names, 0)  # Looks in a row.
+    def __init__(self) -> None:
+        self._looks: dict[Problem, int] = {}
 
-    def looked(self, found: Collection[str] | None) -> set[str]:
-        """Take what a look found, None if Kafka was silent; the topics of which it is not to be believed yet."""
-        for name, missed in self._missed.items():
-            # After a silence the broker may be one that has just started, whatever was seen before.
-            self._missed[name] = 0 if found is None or name in found else missed + 1
-        return {name for name, missed in self._missed.items() if 0 < missed < _LOOKS}
+    def looked(self, refused: Iterable[Problem]) -> list[Problem]:
+        """Take what a look found, nothing if Kafka was silent; what so many looks in a row have found."""
+        self._looks = {problem: self._looks.get(problem, 0) + 1 for problem in refused}
+        return [problem for problem, looks in self._looks.items() if looks >= _LOOKS]
 
 
 class TopicWatch:
@@ -73,7 +71,7 @@ class TopicWatch:
         self._on_change = on_change
         self._interval_s = interval_s
         self._before: dict[str, FoundTopic] = {}
-        self._absences = Absences(self._specs)
+        self._doubts = Doubts()
         self._thread = threading.Thread(target=self._run, name="topic watch", daemon=True)
 
     def start(self) -> None:
@@ -88,13 +86,13 @@ class TopicWatch:
         pause_s = 0.0
         while not self._stop.wait(pause_s):
             now = self._look()
-            doubtful = self._absences.looked(now)
-            pause_s = min(_AGAIN_S, self._interval_s) if doubtful else self._interval_s
-            if now is None:
-                continue
-            wrong = changes(self._specs.values(), self._before, now)
-            self._remember(now)
-            if self._tell([problem for problem in wrong if problem.topic not in doubtful]):
+            wrong = [] if now is None else changes(self._specs.values(), self._before, now)
+            refused = [problem for problem in wrong if problem.severity == "refuse"]
+            pause_s = min(_AGAIN_S, self._interval_s) if refused else self._interval_s
+            doubtful = {problem.topic for problem in refused}
+            self._remember({name: topic for name, topic in (now or {}).items() if name not in doubtful})
+            believed = self._doubts.looked(refused)
+            if self._tell([problem for problem in wrong if problem.severity == "warn"] + believed):
                 return
 
     def _look(self) -> dict[str, FoundTopic] | None:

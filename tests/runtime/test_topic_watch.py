@@ -1,27 +1,29 @@
-"""When a topic that is not found is believed to be gone."""
+"""When a change of a topic is believed."""
 
 from __future__ import annotations
 
-from processor.runtime.topic_watch import _LOOKS, Absences
+from processor.runtime.topic_watch import _LOOKS, Doubts
+from processor.topic_problems import Problem, remade
 
-NAMES = ("orders.publish", "orders.sow")
+GONE = Problem("refuse", "orders.publish", "was deleted", "")
+REMADE = remade("orders.sow", "sow")
 
 
 def test_a_broker_that_takes_a_while_to_know_its_topics_is_not_believed():
-    """It may miss all of them, look after look, and a topic that it knows at last was never gone."""
-    absences = Absences(NAMES)
+    """It may tell the same look after look, and what it tells no more at last never was."""
+    doubts = Doubts()
     for _ in range(_LOOKS - 1):
-        assert absences.looked([]) == set(NAMES)
-    assert absences.looked(["orders.sow"]) == set(), "the other is believed to be gone"
+        assert doubts.looked([GONE, REMADE]) == []
+    assert doubts.looked([REMADE]) == [REMADE], "of this one all looks agree"
     for _ in range(_LOOKS - 1):
-        assert absences.looked(["orders.publish"]) == {"orders.sow"}, "counted from the start again"
-    assert absences.looked(["orders.publish"]) == set()
+        assert doubts.looked([GONE]) == [], "counted from the start again"
+    assert doubts.looked([GONE]) == [GONE]
 
 
 def test_after_a_silence_the_count_begins_again():
-    """Whoever was silent may have been starting: what was missed before says nothing of what it misses now."""
-    absences = Absences(NAMES)
+    """Whoever was silent may have been starting: what it told before says nothing of what it tells now."""
+    doubts = Doubts()
     for _ in range(_LOOKS - 1):
-        absences.looked(["orders.publish"])
-    assert absences.looked(None) == set()
-    assert absences.looked(["orders.publish"]) == {"orders.sow"}
+        doubts.looked([GONE])
+    assert doubts.looked([]) == []
+    assert doubts.looked([GONE]) == []
