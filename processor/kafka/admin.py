@@ -160,7 +160,7 @@ class Admin:
             name: FoundTopic(
                 partitions=len(topic.partitions),
                 config=config[name],
-                replicas=min(len(partition.replicas) for partition in topic.partitions),
+                replicas=min((len(partition.replicas) for partition in topic.partitions), default=0),
                 topic_id=str(topic.topic_id),
             )
             for name, topic in there.items()

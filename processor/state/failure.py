@@ -33,11 +33,13 @@ _TO_DO: Final = {
     errno.ENOTDIR: "something else stands where a directory belongs: move it away",
     errno.EISDIR: "a directory stands where a file belongs: move it away",
     errno.ENAMETOOLONG: "choose a shorter state_dir",
+    errno.ENOLCK: "give state_dir a file system that has locks",
+    errno.EOPNOTSUPP: "give state_dir a file system that has locks",
 }
 """What helps, for the errors that no wiping and restoring helps against."""
 
-_TOLD_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR}
-"""Within its directory a file of the wrong kind is damage like any other."""
+_TOLD_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR, errno.ENOLCK}
+"""Within its directory a file of the wrong kind is damage like any other, and a lock it does not get is another's."""
 
 
 @contextmanager

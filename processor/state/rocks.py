@@ -239,13 +239,20 @@ class RocksStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             lock = (self._directory / layout.LOCK_FILE).open("a+b")
         try:
+            with self._telling("locking"):
+                self._flock(lock)
+        except BaseException:
+            lock.close()
+            raise
+        return lock
+
+    def _flock(self, lock: IO[bytes]) -> None:
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.close()
             raise StateLocked(
                 f"{self._directory} is in use by another process; give each worker its own state_dir, or stop the other"
             ) from None
-        return lock
 
     def _end_load(self) -> None:
         """Open it as usual again: everything but loading needs that."""

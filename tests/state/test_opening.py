@@ -1,5 +1,7 @@
 """What a store finds when it is opened: whose it is, and whether it was closed in good order."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
+from processor.errors import DiskUnusable
 from processor.record import Stored
 from processor.state import layout
 from processor.state.rocks import RocksMemory, RocksStore
@@ -146,3 +149,17 @@ def test_a_burst_stays_within_the_budget_of_the_write_buffers(tmp_path):
         most = max(most, memory._write_buffers.get_usage())
     store.close()
     assert most < 4 * 1.2 * (1 << 20)
+
+
+def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, monkeypatch):
+    """Some that come over a network have none: that is neither damage nor another process."""
+    closed(open_rocks)
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fcntl.flock", refuse)
+        with pytest.raises(DiskUnusable, match="a file system that has locks"):
+            open_rocks()
+    assert open_rocks().found == "clean"
