@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from processor.cli.main import main
@@ -22,8 +22,8 @@ ASLEEP = "asleep before SOW"
 
 
 def sleep() -> None:
-    """Stand still until somebody sends SIGCONT."""
-    os.kill(os.getpid(), signal.SIGSTOP)
+    """Stand still until somebody sends SIGCONT: this thread at once, the others with it."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
