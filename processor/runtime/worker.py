@@ -54,10 +54,12 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
         raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
     check_settings(chosen, partial(codec_of, config))
     check_topics(config, chosen)
-    log.info("settings", **config.shown())
-    if processes == 1:
-        return _Worker(config, chosen).run()
-    return _run_processes(config, names, processes)
+    if processes > 1:
+        log.info("settings", **config.shown())
+        return _run_processes(config, names, processes)
+    worker = _Worker(config, chosen)
+    log.info("settings", **config.shown())  # Whoever has read this may send a signal.
+    return worker.run()
 
 
 class _Worker:
@@ -65,8 +67,10 @@ class _Worker:
 
     def __init__(self, config: Config, chosen: Sequence[Pipeline]) -> None:
         self._config = config
-        self._slot = Slot(config.state_dir)
         self._stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._slot = Slot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
         self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set, beat=self._watchdog.beat)
         self._error: BaseException | None = None
@@ -78,8 +82,6 @@ class _Worker:
     def run(self) -> int:
         """Run the threads until a signal comes, the parent dies or one of them ends with an error."""
         parent = os.getppid()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
         self._serve_metrics()
         # What is alive now stays: the collector need not look at it again, nor run while records flow. Cycles are
         # made by exceptions only, and collected here twice a minute.
