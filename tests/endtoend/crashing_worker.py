@@ -61,13 +61,16 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
     "commit of unknown end": (TransactionalProducer, "commit", "after", lose),
     "commit that never went out": (TransactionalProducer, "commit", "before", lose),
-    "stuck": (TransactionalState, "commit", "before", hang),
 }
+"""A worker that meets one is done again, by itself or by the next."""
+
+STUCK = "stuck"
+_ALL = POINTS | {STUCK: (TransactionalState, "commit", "before", hang)}
 
 
 def arm(point: str, count: int) -> None:
     """Put the calamity in place."""
-    owner, name, when, calamity = POINTS[point]
+    owner, name, when, calamity = (_ALL | POINTS)[point]  # Others may have added theirs.
     original = getattr(owner, name)
     left = count
 

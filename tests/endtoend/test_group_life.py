@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.endtoend.crashing_worker import STUCK
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import Worker, World, random_commands
 
@@ -196,7 +197,7 @@ def test_a_worker_that_is_stuck_says_where_and_ends(bootstrap: str, tmp_path: Pa
     world = World(bootstrap, tmp_path, unique, runtime={"stuck_timeout_s": 15})
     try:
         world.publish(random_commands(61, 5_000, 100))
-        worker = world.start(name=unique, crash=("stuck", 3))
+        worker = world.start(name=unique, crash=(STUCK, 3))
         assert worker.process.wait(timeout=60) == 1, worker.log()
         said = worker.file.read_text()
         assert '"event": "a thread is stuck' in said
@@ -213,7 +214,9 @@ def test_static_members_are_bounced_without_a_rebalance(bootstrap: str, tmp_path
     """One of two workers is stopped and started again within its session: the other one is not touched."""
     world = World(bootstrap, tmp_path, unique, runtime={"static_membership": True, "session_timeout_s": 15})
     try:
-        stays, bounced = world.start(name=unique), world.start(name=unique)
+        stays = world.start(name=unique)
+        world.wait(lambda: len(moves(stays)) == 4, "the first worker taking all")
+        bounced = world.start(name=unique)
         world.wait(lambda: len({move.partition for move in moves(bounced)}) == 2, "the second worker taking its share")
         world.wait(lambda: len(moves(stays)) == 6, "the first one letting go of it")
         for turn in range(3):
