@@ -112,10 +112,12 @@ def be_away(stage: Stage, leave: Callable[[Proxy], None], back: Callable[[Proxy]
     """Nobody reaches the broker for a minute; whoever ends for it says why, and is started again."""
 
     def do(proxy: Proxy, crew: Crew) -> None:
+        before = crew.count("restored")
         leave(proxy)
         time.sleep(60)  # The minute is the fact.
         back(proxy)
-        crew.wait(lambda: crew.count("restored") > 0, "coming back")
+        # Nobody restores who has not lost a transaction, or ended, for it.
+        crew.wait(lambda: crew.count("restored") > before, "noticing, and coming back")
 
     crew = play(stage, do, workers=2)
     for reason in crew.reasons:
