@@ -50,6 +50,7 @@ def test_wrong_usage_is_told_before_kafka_is_asked(offline: Cli, call: Callable[
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_from_rejection_to_rejection(bootstrap: str, tmp_path: Path, unique: str):
     """A worker's dead letters are shown, sent back, and shown again when they are rejected again."""
     world = World(bootstrap, tmp_path, unique)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-QUICK = (HALF, "before offsets")
+QUICK = (HALF,)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-QUICK = {"after commit, before apply", "commit of unknown end"}
+QUICK = {"after commit, before apply"}
 """Tried on every run; the others on the long ones."""
 
 

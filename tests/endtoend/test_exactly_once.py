@@ -41,6 +41,7 @@ def test_sow_is_the_fold_of_the_input_and_the_deltas_add_up_to_it(world: World) 
     check(world)
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_lose_nothing_and_double_nothing(world: World) -> None:
     """Two workers, killed -9 in turn while records flow and started again."""
     rng = random.Random(13)

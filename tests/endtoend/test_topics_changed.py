@@ -74,6 +74,7 @@ def remake(world: World, role: str) -> None:
     Admin(world.config.kafka).create([spec for spec in specs(world.config) if spec.name == name])
 
 
+@pytest.mark.long
 def test_an_input_that_grows_ends_the_worker_before_a_new_partition_is_read(world: World):
     """Nothing is lost, nothing of the new partition is merged, and a restart refuses with the same advice."""
     worker = watched(world, _OFTEN)

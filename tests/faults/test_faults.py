@@ -62,7 +62,7 @@ def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("bug", ["apply-before-commit", "merge-a-record-twice"])
+@pytest.mark.parametrize("bug", [pytest.param("apply-before-commit", marks=pytest.mark.long), "merge-a-record-twice"])
 def test_a_bug_in_a_worker_is_found(stage: Stage, bug: str) -> None:
     """The order of commit and apply broken; one record merged twice."""
     find(stage, bug, BUGS[bug][1])

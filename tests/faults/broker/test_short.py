@@ -46,6 +46,7 @@ def test_a_commit_that_arrives_late_ends_no_later_transaction(stage: Stage, brok
     harm_requests(stage, Api.END_TXN, HARMS["late"], broker)
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_under_load_loses_and_doubles_nothing(stage: Stage, broker: Broker) -> None:
     """SIGKILL while workers commit; it comes back with what it had."""
     try:
