@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -86,15 +87,30 @@ def _is(topic: str, role: str) -> bool:
 
 
 def lose_one(records: list[Any]) -> list[Any]:
-    """Without the middle one."""
-    middle = len(records) // 2
-    return records[:middle] + records[middle + 1 :]
+    """Without one in the middle."""
+    place = _update(records)
+    return records[:place] + records[place + 1 :]
 
 
 def repeat_one(records: list[Any]) -> list[Any]:
-    """With the middle one twice."""
+    """With one in the middle twice."""
+    place = _update(records)
+    return records[: place + 1] + records[place:]
+
+
+def _update(records: list[Any]) -> int:
+    """The place of the first good delta from the middle on: what is lost or doubled of others is called otherwise."""
     middle = len(records) // 2
-    return records[: middle + 1] + records[middle:]
+    return next((place for place in range(middle, len(records)) if _is_delta(*records[place][:3])), middle)
+
+
+def _is_delta(key: bytes | None, value: bytes | None, headers: Any) -> bool:
+    try:
+        body = json.loads(value or b"")
+    except ValueError:
+        return False
+    names = {name for name, _ in headers or ()}
+    return isinstance(body, dict) and b"%d" % body["id"] == key and not names & {"command", "sequence"}
 
 
 def swap_two(records: list[Any]) -> list[Any]:
