@@ -148,14 +148,6 @@ class Broker:
             java.kill()
         self._end()
 
-    def pause(self) -> None:
-        """Let it stand still, as an overloaded machine would."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self._signal(signal.SIGCONT)
-
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -164,11 +156,6 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _signal(self, number: int) -> None:
-        assert self._guard is not None
-        for java in psutil.Process(self._guard.pid).children():
-            java.send_signal(number)
 
     def _end(self) -> None:
         guard_process, self._guard = self._guard, None
