@@ -17,6 +17,7 @@ from processor.errors import ConfigurationError, Stop
 from processor.kafka import failure, properties
 from processor.kafka.group_description import GroupQuestion
 from processor.topic_problems import FoundTopic
+from processor.topics import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -165,6 +166,14 @@ class Admin:
             )
             for name, topic in there.items()
         }
+
+    def delete_retention_ms(self, topic: str) -> float:
+        """How long deletes stay in a compacted topic: a copy that is older may lack some.
+
+        Raises:
+            Stop: Kafka does not answer, or refuses.
+        """
+        return float(self.topic_config([topic]).get(topic, {}).get("delete.retention.ms", DAY_MS))
 
     def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
         """What tells a topic from another one that had its name before.

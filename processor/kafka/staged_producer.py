@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -52,6 +52,9 @@ class StagedProducer:
     nothing is sent after the process stood still for half the session timeout, and what waits to be sent is given up
     before the session timeout is over.
     """
+
+    is_transactional: Final = False
+    """What was sent stays sent, whatever becomes of the rest."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -32,6 +32,9 @@ class TransactionalProducer:
     end a later transaction or take its offsets back (KAFKA-17754). So a transaction during which a connection broke,
     and a slow or repeated commit or abort, cost the producer, and its successor's epoch fences the copy.
     """
+
+    is_transactional: Final = True
+    """Nothing of a transaction that is not committed is ever seen."""
 
     def __init__(
         self,

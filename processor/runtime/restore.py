@@ -281,8 +281,7 @@ class Restorer:
 
     def _delete_retention_ms(self) -> float:
         if self._horizon_ms is None:
-            settings = self._admin.topic_config([self._sow]).get(self._sow, {})
-            self._horizon_ms = float(settings.get("delete.retention.ms", "86400000"))
+            self._horizon_ms = self._admin.delete_retention_ms(self._sow)
         return self._horizon_ms
 
     def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:

@@ -267,8 +267,7 @@ class Standbys:
     def _horizon(self) -> float:
         """How long deletes stay in the topic, in seconds."""
         if self._horizon_s is None:
-            settings = self._admin.topic_config([self._sow]).get(self._sow, {})
-            self._horizon_s = float(settings.get("delete.retention.ms", "86400000")) / 1000
+            self._horizon_s = self._admin.delete_retention_ms(self._sow) / 1000
         return self._horizon_s
 
     def _lag(self, partition: int) -> int:

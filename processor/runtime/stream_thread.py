@@ -15,7 +15,6 @@ import structlog
 
 from processor.errors import DiskUnusable, ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
 from processor.kafka.message import by_partition, records
-from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
 from processor.runtime.commit_policy import CommitPolicy
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
     from processor.kafka.message import Message
     from processor.kafka.staged_producer import StagedProducer
+    from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Outgoing, Record
     from processor.runtime.pipeline import Pipeline
 
@@ -177,7 +177,7 @@ class StreamThread:
 
     def _begin(self, task: Task, offset: int) -> None:
         self._healing(task, partial(task.start, offset))
-        if task.tail is None and not isinstance(self._producer, TransactionalProducer):
+        if task.tail is None and not self._producer.is_transactional:
             # Before anything is sent: from here on a crash leaves only what stands behind the SOW topic's end of now.
             self.commit_offsets({task.partition: offset})
         self._consumer.begin(task.partition, offset)
@@ -281,7 +281,7 @@ class StreamThread:
         else:
             self._producer.abort()
         # Where nothing was to be committed yet, states and offsets are known; else Kafka is asked for both.
-        is_known = isinstance(error, ProcessorFailed) and isinstance(self._producer, TransactionalProducer)
+        is_known = isinstance(error, ProcessorFailed) and self._producer.is_transactional
         for task in self._running():
             self._again(task, task.committed_offset if is_known else None)
         self._policy.committed()

@@ -12,7 +12,7 @@ from processor.runtime.pipeline import needed
 from processor.topic_problems import Problem, problems
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from processor.config import Config
     from processor.kafka.admin import Cluster
@@ -39,11 +39,16 @@ def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
     Raises:
         ConfigurationError: with what is wrong and what to do.
     """
-    wrong = problems_of(Admin(config.kafka), needed(chosen))
+    if refused := tell(problems_of(Admin(config.kafka), needed(chosen)), "topic at risk"):
+        raise ConfigurationError(f"topics that cannot be used:\n{refused}")
+
+
+def tell(wrong: Iterable[Problem], event: str) -> str:
+    """Log what is to be warned of; what is refused, a line for each, is returned for an error."""
+    refused = []
     for problem in wrong:
         if problem.severity == "warn":
-            log.warning("topic at risk", topic=problem.topic, what=problem.what, to_do=problem.to_do)
-    refused = [problem for problem in wrong if problem.severity == "refuse"]
-    if refused:
-        lines = "\n".join(f"  {problem}" for problem in refused)
-        raise ConfigurationError(f"topics that cannot be used:\n{lines}")
+            log.warning(event, topic=problem.topic, what=problem.what, to_do=problem.to_do)
+        else:
+            refused.append(f"  {problem}")
+    return "\n".join(refused)

@@ -10,6 +10,7 @@ import structlog
 from processor.errors import Stop
 from processor.runtime import input_room
 from processor.runtime.pipeline import source_spec
+from processor.runtime.topic_check import tell
 from processor.topic_problems import changes, grown, kept_ms
 
 if TYPE_CHECKING:
@@ -110,13 +111,8 @@ class TopicWatch:
 
     def _tell(self, wrong: Sequence[Problem]) -> bool:
         """Say what has changed; whether that ends the process."""
-        for problem in wrong:
-            if problem.severity == "warn":
-                log.warning("topic changed", topic=problem.topic, what=problem.what, to_do=problem.to_do)
-        refused = [problem for problem in wrong if problem.severity == "refuse"]
-        if refused:
-            lines = "\n".join(f"  {problem}" for problem in refused)
-            self._on_change(Stop(f"topics changed while the worker ran:\n{lines}"))
+        if refused := tell(wrong, "topic changed"):
+            self._on_change(Stop(f"topics changed while the worker ran:\n{refused}"))
         return bool(refused)
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 COMPACTION_LAG_MS: Final = 7 * DAY_MS
 """Longest outage of a worker that a compacted input topic must outlast."""
 
+_SUPERSEDED: Final = "records that are not updated for long are lost"
+_GROWS: Final = "it grows with every commit, and each start of a worker reads it whole"
+
 
 def policies(topic: FoundTopic) -> set[str]:
     """What Kafka does to a topic's old records: `delete`, `compact`, both or nothing."""
@@ -23,40 +26,20 @@ def cleanup_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     """What is wrong with a topic's `cleanup.policy`."""
     policy = policies(topic)
     if spec.role == "sow":
-        return [] if policy == {"compact"} else [_sow(spec, policy)]
+        return [] if policy == {"compact"} else [_refused(spec, policy, _SUPERSEDED, "compact")]
     if spec.role == "mark":
-        return [] if "compact" in policy else [_marks(spec, policy)]
+        return [] if "compact" in policy else [_refused(spec, policy, _GROWS, "[compact,delete]")]
     if "compact" not in policy:
         return []
     if spec.role == "publish":
         return _compacted_input(spec, topic)
-    return [
-        Problem(
-            "refuse",
-            spec.name,
-            f"cleanup.policy is {_said(policy)}: compaction keeps a key's last record only",
-            alter(spec.name, "cleanup.policy=delete"),
-        )
-    ]
+    return [_refused(spec, policy, "compaction keeps a key's last record only", "delete")]
 
 
-def _sow(spec: TopicSpec, policy: set[str]) -> Problem:
-    return Problem(
-        "refuse",
-        spec.name,
-        f"cleanup.policy is {_said(policy)}: records that are not updated for long are lost",
-        alter(spec.name, "cleanup.policy=compact"),
-    )
-
-
-def _marks(spec: TopicSpec, policy: set[str]) -> Problem:
-    """Marks are read whole by every start: only the last value of each may stay."""
-    return Problem(
-        "refuse",
-        spec.name,
-        f"cleanup.policy is {_said(policy)}: it grows with every commit, and each start of a worker reads it whole",
-        alter(spec.name, "cleanup.policy=[compact,delete]"),
-    )
+def _refused(spec: TopicSpec, policy: set[str], why: str, right: str) -> Problem:
+    said = ",".join(sorted(policy)) or "empty"
+    to_do = alter(spec.name, f"cleanup.policy={right}")
+    return Problem("refuse", spec.name, f"cleanup.policy is {said}: {why}", to_do)
 
 
 def _compacted_input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
@@ -74,7 +57,3 @@ def _compacted_input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
             to_do if is_allowed else f"{to_do}; or accept the loss: allow_lossy_compaction: true",
         )
     ]
-
-
-def _said(policy: set[str]) -> str:
-    return ",".join(sorted(policy)) or "empty"
