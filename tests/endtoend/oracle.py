@@ -17,6 +17,8 @@ class Seen(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: dict[str, str]
+    timestamp_ms: int = 0
+    """Kafka's record timestamp; 0: the reader does not tell."""
 
 
 def fold(records: list[Seen]) -> dict[str, Any]:

@@ -28,7 +28,10 @@ PATIENCE_S = 60.0
 
 
 class World:
-    """A configured family, `name`, with a conflated copy, `conflated`; `others` are more topics of the same workers."""
+    """A configured family, `name`, with a conflated copy, `conflated`; `others` are more topics of the same workers.
+
+    `sections` are more conflated topics and processors, as the settings have them.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class World:
         *,
         interval: str = "500ms",
         others: Mapping[str, Any] | None = None,
+        sections: Mapping[str, Mapping[str, Any]] | None = None,
         runtime: Mapping[str, Any] | None = None,
         kafka: Mapping[str, str] | None = None,
         **topic: Any,
@@ -49,7 +53,7 @@ class World:
         self.directory = directory
         self.file = directory / "sowstream.yaml"
         self.workers: list[Worker] = []
-        tree = {
+        tree: dict[str, Any] = {
             "application_id": f"app-{name}",
             "kafka": {"bootstrap.servers": bootstrap, **(kafka or {})},
             "state_dir": str(directory / "state"),
@@ -59,6 +63,8 @@ class World:
             "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5}
             | dict(runtime or {}),
         }
+        for section, entries in (sections or {}).items():
+            tree[section] = {**tree.get(section, {}), **entries}
         self.file.write_text(yaml.safe_dump(tree))
         self.config: Config = load(self.file)
         Admin(self.config.kafka).create(specs(self.config))
@@ -118,7 +124,9 @@ class World:
                     open_partitions.discard(message.partition())
                     continue
                 headers = {name: value.decode() for name, value in message.headers() or ()}
-                seen.append(Seen(message.partition(), message.offset(), message.key(), message.value(), headers))
+                timestamp_ms = message.timestamp()[1]
+                place = message.partition(), message.offset()
+                seen.append(Seen(*place, message.key(), message.value(), headers, timestamp_ms))
         consumer.close()
         return sorted(seen, key=lambda record: (record.partition, record.offset))
 
