@@ -1,0 +1,92 @@
+"""Notes when each record of some topics comes by, and nothing else of it: what it says is read when all is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+_BATCH_MAX = 10_000
+_PAUSE_S = 0.1
+
+
+class Arrivals:
+    """A reader of committed records in the background: `with Arrivals(...) as arrivals: ...`."""
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int) -> None:
+        """Prepare.
+
+        Args:
+            bootstrap: the broker.
+            topics: what to read, from the beginning.
+            partitions: how many each of them has.
+        """
+        self.ends: dict[tuple[str, int], int] = {}
+        """Where each partition ended when its end was last reached: behind transaction markers, too."""
+        self._places = [(topic, partition) for topic in topics for partition in range(partitions)]
+        self._offsets = {place: array("q") for place in self._places}
+        self._at_ms = {place: array("d") for place in self._places}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "arrivals",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in self._places])
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def of(self, topic: str, partition: int) -> dict[int, float]:
+        """When each record came, in milliseconds since the epoch, by its offset."""
+        place = (topic, partition)
+        return dict(zip(self._offsets[place], self._at_ms[place], strict=True))
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._turn()
+        except BaseException as error:  # noqa: BLE001 - raised where the block is left.
+            self._failure = error
+
+    def _turn(self) -> None:
+        first = self._consumer.poll(_PAUSE_S)  # `consume` would wait to fill.
+        if first is None:
+            return
+        messages = [first, *self._consumer.consume(_BATCH_MAX, 0)]
+        now_ms = time.time() * 1000
+        for message in messages:
+            place = (message.topic() or "", message.partition() or 0)
+            offset = message.offset() or 0
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                self.ends[place] = offset
+                continue
+            self._offsets[place].append(offset)
+            self._at_ms[place].append(now_ms)

@@ -1,0 +1,168 @@
+"""The promises of a conflated topic, each held against what a run left behind (spec conflation.md)."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.endtoend.oracle import applied, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.conflated.evidence import Delivery, Evidence, Update
+    from tests.faults.examine import Complaints
+
+
+def at_most_once_per_interval(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """Two deliveries of a key are never nearer than an interval, unless the later one's publisher asked for it."""
+    for name, key, deliveries in _outputs(evidence):
+        for before, after in pairwise(deliveries):
+            spacing_ms = after.timestamp_ms - before.timestamp_ms
+            if spacing_ms < interval_ms and not after.is_at_once:
+                complaints.add("too often", f"{name} {_told(key, after)}, {spacing_ms} ms after the one before")
+
+
+def final_states(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """What is there at the end is what is there in the underlying, and what was deleted is gone."""
+    wanted = {key: updates[-1].value for key, updates in evidence.updates.items()}
+    found = {key: deliveries[-1].value for key, deliveries in evidence.sow.items()}
+    for key in wanted.keys() | found.keys():
+        if wanted.get(key) != found.get(key):
+            complaints.add("another end", f"key {key!r}: {found.get(key)!r} instead of {wanted.get(key)!r}")
+
+
+def delta_replay(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """Each delta, on the version that it names, makes the record that the SOW topic has beside it."""
+    for key in evidence.sow.keys() | evidence.delta.keys():
+        version, record = 0, None
+        for whole, delta in zip_longest(evidence.sow.get(key, ()), evidence.delta.get(key, ())):
+            if whole is None or delta is None or whole.source != delta.source:
+                complaints.add("one output alone", _told(key, whole or delta))
+                break
+            base = int(delta.headers.get("delta_base", int(delta.headers["version"]) - 1))
+            if base != version:
+                complaints.add("a broken chain", f"{_told(key, delta)} is for version {base} and met {version}")
+            version = 0 if delta.is_delete else int(delta.headers["version"])
+            try:
+                record = None if delta.is_delete else _replayed(record, delta)
+            except KeyError as error:
+                complaints.add("replay is another record", f"{_told(key, delta)} takes away {error}")
+                break
+            if record != (None if whole.value is None else json.loads(whole.value)):
+                complaints.add("replay is another record", f"{_told(key, delta)}: {record!r:.200}")
+                break
+
+
+def nothing_twice(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """What is delivered of a key is newer each time, also when it was deleted in between."""
+    for name, key, deliveries in _outputs(evidence):
+        for before, after in pairwise(deliveries):
+            if after.source <= before.source:
+                complaints.add("delivered again", f"{name} {_told(key, after)} after {before.source}")
+
+
+def states_that_were(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """Each delivery is the underlying's record that it names, with its version; the first of a life says so."""
+    for key, deliveries in evidence.sow.items():
+        there = {update.offset: update for update in evidence.updates.get(key, ())}
+        is_there = False
+        for delivery in deliveries:
+            update = there.get(delivery.source)
+            if (
+                update is None
+                or (update.value, update.version) != (delivery.value, int(delivery.headers["version"]))
+                or delivery.is_delete is not (update.value is None)
+                or (delivery.headers.get("kind") == "insert") is is_there
+            ):
+                complaints.add("a state that never was", f"{_told(key, delivery)} of {update!r:.200}")
+            is_there = not delivery.is_delete
+
+
+def every_update_counted(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """Each update is in one delivery, as its headers count and date them, or in a life that nobody was told of."""
+    for key, updates in evidence.updates.items():
+        is_there = False
+        for delivery, given in _shares(updates, evidence.sow.get(key, [])):
+            if delivery is None:
+                hidden, counted = given, []
+            else:
+                place = max(0, len(given) - delivery.folded)
+                hidden, counted = given[:place], given[place:]
+                if len(counted) != delivery.folded:
+                    complaints.add("miscounted", f"{_told(key, delivery)} of {len(given)} says {delivery.folded}")
+                elif counted[0].timestamp_ms != delivery.first_ms:
+                    complaints.add("misdated", f"{_told(key, delivery)} begins with {counted[0]!r:.200}")
+            if hidden and (is_there or hidden[-1].value is not None):
+                complaints.add("in no delivery", f"key {key!r}: {len(hidden)} up to offset {hidden[-1].offset}")
+            is_there = is_there if delivery is None else not delivery.is_delete
+
+
+def all_came_by(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """What was seen while the run lasted is what is there now."""
+    unseen = sum(delivery.arrived_ms is None for _, _, deliveries in _outputs(evidence) for delivery in deliveries)
+    if unseen or not evidence.is_complete:
+        complaints.add("seen otherwise", f"{unseen} records never came by" if unseen else "records are gone")
+
+
+CHECKS: Final[tuple[Callable[[Evidence, int, Complaints], None], ...]] = (
+    at_most_once_per_interval,
+    final_states,
+    delta_replay,
+    nothing_twice,
+    states_that_were,
+    every_update_counted,
+    all_came_by,
+)
+"""All that holds whatever is killed; what time it may take is the account's business."""
+
+
+def lateness_ms(evidence: Evidence, interval_ms: int) -> Iterator[float]:
+    """How long after the end of its interval each delivery came, on both topics; one made at once has none."""
+    for _, _, deliveries in _outputs(evidence):
+        for delivery in deliveries:
+            if delivery.arrived_ms is not None and not delivery.is_at_once:
+                yield delivery.arrived_ms - delivery.first_ms - interval_ms
+
+
+def hidden(evidence: Evidence) -> int:
+    """How many updates are in no delivery."""
+    updates = sum(map(len, evidence.updates.values()))
+    return updates - sum(delivery.folded for deliveries in evidence.sow.values() for delivery in deliveries)
+
+
+def _outputs(evidence: Evidence) -> Iterator[tuple[str, bytes, list[Delivery]]]:
+    for name, output in (("sow", evidence.sow), ("delta", evidence.delta)):
+        for key, deliveries in output.items():
+            yield name, key, deliveries
+
+
+def _shares(updates: list[Update], deliveries: list[Delivery]) -> Iterator[tuple[Delivery | None, list[Update]]]:
+    """The updates since the delivery before, for each of them; None with those after the last one."""
+    offsets = [update.offset for update in updates]
+    begin = 0
+    for delivery in deliveries:
+        end = bisect_right(offsets, delivery.source)
+        yield delivery, updates[begin:end]
+        begin = max(begin, end)
+    yield None, updates[begin:]
+
+
+def _replayed(record: Any, delta: Delivery) -> Any:
+    """A record with a delta on it."""
+    assert delta.value is not None
+    new = applied({} if record is None else record, json.loads(delta.value))
+    removed = json.loads(delta.headers.get("removed", "[]"))
+    if removed:
+        new = json.loads(json.dumps(new))  # `applied` shares what it leaves.
+    for pointer in removed:
+        remove(new, pointer)
+    return new
+
+
+def _told(key: bytes, delivery: Delivery | None) -> str:
+    headers: Mapping[str, str] = {} if delivery is None else delivery.headers
+    where = "" if delivery is None else f" at offset {delivery.offset}"
+    return f"key {key!r}{where} version {headers.get('version')} from {headers.get('source')}"

@@ -1,0 +1,120 @@
+"""What a run left behind, one partition at a time: the underlying's updates and what was delivered of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Message
+
+    from tests.conflated.arrivals import Arrivals
+
+
+class Update(NamedTuple):
+    """One record of the underlying SOW topic."""
+
+    offset: int
+    """Where it is."""
+    timestamp_ms: int
+    """When it was sent."""
+    version: int
+    """As its header says."""
+    value: bytes | None
+    """The record; None for a delete."""
+
+
+class Delivery(NamedTuple):
+    """One record of the copy: of its SOW or its delta topic."""
+
+    offset: int
+    """Where it is."""
+    timestamp_ms: int
+    """When it was sent."""
+    arrived_ms: float | None
+    """When the reader had it; None: it never came by."""
+    value: bytes | None
+    """The record or the delta; None for a delete on the SOW topic."""
+    headers: Mapping[str, str]
+    """All of them."""
+
+    @property
+    def source(self) -> int:
+        """The underlying's offset of the last update in it."""
+        return int(self.headers["source"].rpartition("/")[2])
+
+    @property
+    def folded(self) -> int:
+        """How many updates are in it."""
+        return int(self.headers.get("conflated", "1"))
+
+    @property
+    def first_ms(self) -> int:
+        """When the first update in it was sent."""
+        return int(self.headers["first_timestamp"])
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the key is gone."""
+        return self.headers.get("kind") in ("delete", "expire")
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether its publisher asked for no conflation."""
+        return self.headers.get("no_conflate") == "true"
+
+
+class Evidence(NamedTuple):
+    """All of one partition, by key and in order."""
+
+    updates: Mapping[bytes, list[Update]]
+    """The underlying's."""
+    sow: Mapping[bytes, list[Delivery]]
+    """The copy's records."""
+    delta: Mapping[bytes, list[Delivery]]
+    """The copy's deltas."""
+    is_complete: bool = True
+    """Whether whatever came by while the run lasted was there to be read when it was over."""
+
+
+def gather(bootstrap: str, underlying: str, copy: str, partition: int, arrivals: Arrivals) -> Evidence:
+    """Read one partition of the three topics."""
+    updates: dict[bytes, list[Update]] = defaultdict(list)
+    for message in committed(bootstrap, f"{underlying}.sow", partition):
+        version = next(int(value) for name, value in message.headers() or () if name == "version")
+        update = Update(message.offset() or 0, message.timestamp()[1], version, message.value())
+        updates[message.key() or b""].append(update)
+    outputs: list[dict[bytes, list[Delivery]]] = []
+    is_complete = True
+    for topic in (f"{copy}.sow", f"{copy}.delta"):
+        came = arrivals.of(topic, partition)
+        deliveries: dict[bytes, list[Delivery]] = defaultdict(list)
+        for message in committed(bootstrap, topic, partition):
+            offset = message.offset() or 0
+            headers = {name: (value or b"").decode() for name, value in message.headers() or ()}
+            delivery = Delivery(offset, message.timestamp()[1], came.pop(offset, None), message.value(), headers)
+            deliveries[message.key() or b""].append(delivery)
+        is_complete = is_complete and not came
+        outputs.append(deliveries)
+    return Evidence(updates, outputs[0], outputs[1], is_complete)
+
+
+def committed(bootstrap: str, topic: str, partition: int) -> Iterator[Message]:
+    """Every committed record of a partition, up to its end now."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
+                         "auto.offset.reset": "earliest", "isolation.level": "read_committed",
+                         "enable.partition.eof": True})  # fmt: skip
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    try:
+        while True:
+            for message in consumer.consume(10_000, 0.1):
+                if (error := message.error()) is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    return
+                yield message
+    finally:
+        consumer.close()
