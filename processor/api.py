@@ -154,6 +154,8 @@ class Context(Protocol):
     """What lasts besides the records; for processors that declare an output of role `mark`."""
     now_ms: int
     """Wall-clock time, milliseconds since the epoch; stands still during one call."""
+    noted: str
+    """The note that was committed beside the input position at which the processor began; empty if there was none."""
     stream_time_ms: int
     """The time up to which the input is known, never after `now_ms`: the wall clock once the processor has every record
     of the partition that Kafka told of, else the timestamp of the last one it was given."""
@@ -167,14 +169,33 @@ class Context(Protocol):
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
         """Send an input record to the dead-letter topic, in the same transaction; it must not be merged."""
 
-    def hold(self, offset: int | None) -> None:
+    def hold(self, offset: int | None, note: str = "") -> None:
         """Do not commit input positions above this offset until told otherwise; None: nothing is held.
 
         A record at or after a held offset is seen again after a restart.
+
+        Args:
+            offset: the offset.
+            note: a short text, of 1,000 bytes as UTF-8 at most, that is committed beside the input position whenever
+                one is committed: whoever begins there, after a restart, a rebalance or a rollback, has it as `noted`.
+                It stands until the next `hold`, as does the one that was `noted` before the first. A change of it
+                alone causes no commit.
+
+        Raises:
+            ValueError: the note is too long, or has a character that cannot be committed.
         """
 
     def count(self, event: str, amount: int = 1) -> None:
         """Add to the metric `sowstream_events_total{processor, event}`."""
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set the metric `sowstream_gauge{processor, partition, gauge}`: shown within a second, also without a commit.
+
+        Shown until the partition leaves, or a rollback begins a new instance.
+        """
+
+    def observe(self, name: str, seconds: float, times: int = 1) -> None:
+        """Add to the metric `sowstream_observed_seconds{processor, timing}`, so many times; counts when committed."""
 
 
 class Processor(ABC):
@@ -225,8 +246,12 @@ class Processor(ABC):
         Not called for what the processor itself rejects.
         """
 
-    def punctuate(self, now_ms: int) -> None:  # noqa: B027
-        """Do what is due by the wall clock. Called many times a second, also when no record comes."""
+    def punctuate(self, now_ms: int) -> bool | None:  # noqa: B027
+        """Do what is due by the wall clock. Called many times a second, also when no record comes.
+
+        Whoever has much to do does it in pieces and returns True while there is more: it is called again at once,
+        after the records that came meanwhile, and what it forwarded is not committed piece by piece.
+        """
 
     def close(self) -> None:  # noqa: B027
         """End with the partition. Nothing can be forwarded any more."""

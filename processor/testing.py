@@ -28,6 +28,7 @@ from processor.record import Record
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task
+from processor.runtime.timings import Timing
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 
@@ -103,6 +104,8 @@ class ProcessorTestDriver:
         """What the processor counted, as far as it is committed."""
         self.rejections: Counter[str] = Counter()
         """Records rejected for each reason, as far as that is committed."""
+        self.observed: dict[str, Timing] = {}
+        """How long things took that the processor observed, by name, as far as that is committed."""
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
         self._partition = partition
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
@@ -144,11 +147,14 @@ class ProcessorTestDriver:
                 self._emit()
         self._look_for_more()
 
-    def advance_time(self, ms: int) -> None:
-        """Move the clock, then punctuate, once."""
+    def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
+        """Move the clock, then punctuate, again while the processor has more to do, at most so often."""
         self.now_ms += ms
-        self._task.punctuate()
-        self._emit()
+        has_more, left = True, punctuations_max
+        while has_more and left != 0:
+            has_more = self._task.punctuate()
+            self._emit()
+            left = None if left is None else left - 1
 
     def commit(self) -> None:
         """Commit the outputs and the input position; the state follows."""
@@ -158,9 +164,11 @@ class ProcessorTestDriver:
             self._send("mark", [(name, value, []) for name, value in task.marks.staged])
         sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
         task.committed(offset)
-        events, rejections = task.take_counts()
-        self.events.update(events)
-        self.rejections.update(rejections)
+        counts = task.take_counts()
+        self.events.update(counts.events)
+        self.rejections.update(counts.rejected)
+        for timing, observed in counts.observed.items():
+            self.observed.setdefault(timing, Timing()).include(observed)
         own_input = self._pipeline.processor_type.input
         if not own_input.from_underlying:
             for record in sent.get(own_input.role, ()):
@@ -182,7 +190,7 @@ class ProcessorTestDriver:
         """
         self._finish_aborted()
         store = self._store if keep_store else MemoryStore()
-        self._begin(store, self._task.committed_offset)
+        self._begin(store, self._task.committed_offset, self._task.noted)
         if feed:
             self.feed()
 
@@ -223,10 +231,21 @@ class ProcessorTestDriver:
         """The input offset at which a successor would begin."""
         return self._task.committed_offset
 
-    def _begin(self, store: MemoryStore, offset: int) -> None:
+    @property
+    def noted(self) -> str:
+        """What the processor noted beside it."""
+        return self._task.noted
+
+    @property
+    def gauges(self) -> dict[str, float]:
+        """What the processor says of itself now."""
+        return dict(self._task.gauges)
+
+    def _begin(self, store: MemoryStore, offset: int, noted: str = "") -> None:
         """A process starts: nothing is in memory."""
         self._store = store
         self._task = Task(self._pipeline, self._partition, self._codec, lambda: self.now_ms)
+        self._task.noted = noted
         self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
         self._restore(offset)
 

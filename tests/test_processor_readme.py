@@ -33,6 +33,8 @@ def test_every_metric_is_told_with_its_labels():
         if name.startswith("sowstream_"):
             suffix = "_total" if collector._type == "counter" else ""
             ours[name + suffix] = ",".join(collector._labelnames)
+    observed = processor.runtime.metrics.OBSERVED
+    ours[observed.name] = ",".join(observed.labels)
     assert dict(re.findall(r"`(sowstream_\w+)\{([\w,]+)\}`", first_column("What can be watched"))) == ours
 
 

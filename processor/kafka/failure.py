@@ -73,6 +73,7 @@ _STAYS = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_RECORD,
         KafkaError.POLICY_VIOLATION,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
     )
@@ -149,6 +150,11 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
             f"{doing}: Kafka refuses a record: {kafka_error.str()}. Has a topic's max.message.bytes been lowered? "
             "`sowstream topics check` tells"
         )
+    if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
+        return Stop(
+            f"{doing}: the brokers refuse the note beside an input offset; their offset.metadata.max.bytes must be "
+            "1,100 at least (4,096 as shipped)"
+        )
     if code in _INSTANCE:
         return Stop(
             f"{doing}: another process is a member of the group under this one's name ({kafka_error.str()}). With "
@@ -169,7 +175,7 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
 
 def of_commit(error: KafkaException, doing: str) -> SowstreamError:
     """What a failed commit of offsets outside a transaction asks for: to ask what is committed and go on there."""
-    if code_of(error) in _REFUSED:
+    if code_of(error) in _REFUSED | {KafkaError.OFFSET_METADATA_TOO_LARGE}:
         return stop(error, doing)
     return TransactionAborted(f"{doing}: {of(error).str()} ({of(error).name()})")
 

@@ -134,6 +134,7 @@ class StagedProducer:
         offsets: Mapping[int, int],
         group_metadata: Any,  # noqa: ARG002
         *,
+        notes: Mapping[int, str] | None = None,  # noqa: ARG002
         limit_s: float | None = None,
     ) -> None:
         """Send what is held, stage by stage, then commit the next input offset to read of each partition.
@@ -142,6 +143,7 @@ class StagedProducer:
             topic: the input.
             offsets: by partition.
             group_metadata: not needed: the consumer itself commits.
+            notes: not needed: what stands beside the offsets follows from what is sent first.
             limit_s: the longest that all stages may take, if that is less than records may wait.
 
         Raises:

@@ -142,7 +142,13 @@ class TransactionalProducer:
         return size + (0 if value is None else len(value))
 
     def commit(
-        self, topic: str, offsets: Mapping[int, int], group_metadata: Any, *, limit_s: float | None = None
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        group_metadata: Any,
+        *,
+        notes: Mapping[int, str] | None = None,
+        limit_s: float | None = None,
     ) -> None:
         """Commit the transaction with the next input offset to read of each partition.
 
@@ -150,6 +156,7 @@ class TransactionalProducer:
             topic: the input.
             offsets: by partition.
             group_metadata: the proof that we are a member of the group.
+            notes: the texts that stand beside them, by partition; what is not there has none.
             limit_s: the longest it may take, if that is less than a transaction may.
 
         Raises:
@@ -157,7 +164,10 @@ class TransactionalProducer:
             ProducerLost: the same, or nobody knows; `start` comes next, and what is committed must be asked for.
         """
         producer = self._begun()
-        positions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        positions = [
+            TopicPartition(topic, partition, offset, metadata=(notes or {}).get(partition, ""))
+            for partition, offset in offsets.items()
+        ]
         began_s = time.monotonic()
         deadline_s = began_s + min(self._timeout_s, limit_s or self._timeout_s)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from processor.errors import UndeclaredOutput
 from processor.record import Name
+from processor.runtime.note import checked
+from processor.runtime.timings import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +37,7 @@ class TaskContext:
         marks: TransactionalMarks | None = None,
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
         applied: Mapping[int, bytes] | None = None,
+        noted: str = "",
     ) -> None:
         self.name = pipeline.name
         self.partition = partition
@@ -45,7 +48,11 @@ class TaskContext:
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0
         self.stream_time_ms = 0
+        self.noted = noted
         self.held_offset: int | None = None
+        self.note = noted  # It stands until another one is given.
+        self.gauges: dict[str, float] = {}
+        self.observed: defaultdict[str, Timing] = defaultdict(Timing)
         self.events: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self._on_reject = on_reject
@@ -79,13 +86,22 @@ class TaskContext:
         if self._on_reject is not None:
             self._on_reject(record, reason, detail)
 
-    def hold(self, offset: int | None) -> None:
-        """Do not commit input positions above this offset."""
+    def hold(self, offset: int | None, note: str = "") -> None:
+        """Do not commit input positions above this offset, and commit a note beside the one that is."""
+        self.note = checked(note)
         self.held_offset = offset
 
     def count(self, event: str, amount: int = 1) -> None:
         """Count an event."""
         self.events[event] += amount
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        self.gauges[name] = value
+
+    def observe(self, name: str, seconds: float, times: int = 1) -> None:
+        """Observe how long something took."""
+        self.observed[name].add(seconds, times)
 
     def take_outputs(self) -> dict[Role, list[Outgoing]]:
         """What was forwarded since the last time, by role; roles without records are left out."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+
+from processor.runtime.timings import Timings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.runtime.task import TaskState
+    from processor.runtime.task import Counts, TaskState
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -18,6 +20,11 @@ EMITTED = Counter("sowstream_records_emitted_total", "Records forwarded to an ou
 EMITTED_BYTES = Counter("sowstream_emitted_bytes_total", "Bytes of their values.", ["processor", "output"])
 REJECTED = Counter("sowstream_records_rejected_total", "Input records sent to the DLQ.", ["processor", "reason"])
 EVENTS = Counter("sowstream_events_total", "What a processor counts itself.", ["processor", "event"])
+GAUGES = Gauge("sowstream_gauge", "What a processor says of itself now.", ["processor", "partition", "gauge"])
+OBSERVED = Timings(
+    "sowstream_observed_seconds", "How long things took that a processor observed.", ("processor", "timing")
+)
+REGISTRY.register(OBSERVED)
 COMMITS = Histogram(
     "sowstream_commit_seconds", "How long transactions took to commit.", ["processor"], buckets=_SECONDS
 )
@@ -59,6 +66,7 @@ class ThreadMetrics:
         self._worked, self._waited = WORKED.labels(processor), WAITED.labels(processor)
         self._shown: set[tuple[int, str]] = set()
         self._sized: set[tuple[int, str]] = set()
+        self._gauged: set[tuple[int, str]] = set()
 
     def consumed(self, count: int) -> None:
         """Records were processed."""
@@ -78,12 +86,24 @@ class ThreadMetrics:
         """A transaction was committed."""
         self._commits.observe(seconds)
 
-    def counts(self, events: Mapping[str, int], rejected: Mapping[str, int]) -> None:
-        """What a processor counted and rejected in a committed transaction."""
-        for event, count in events.items():
+    def counts(self, counts: Counts) -> None:
+        """What a processor counted in a committed transaction."""
+        for event, count in counts.events.items():
             EVENTS.labels(self._processor, event).inc(count)
-        for reason, count in rejected.items():
+        for reason, count in counts.rejected.items():
             REJECTED.labels(self._processor, reason).inc(count)
+        if counts.observed:
+            OBSERVED.add(self._processor, counts.observed)
+
+    def gauges(self, values: Mapping[int, Mapping[str, float]]) -> None:
+        """What each partition's processor says of itself now; what none says any more is shown no more."""
+        now = {(partition, gauge) for partition, gauges in values.items() for gauge in gauges}
+        for partition, gauge in self._gauged - now:
+            GAUGES.remove(self._processor, partition, gauge)
+        for partition, gauges in values.items():
+            for gauge, value in gauges.items():
+                GAUGES.labels(self._processor, partition, gauge).set(value)
+        self._gauged = now
 
     def aborted(self, cause: str) -> None:
         """A transaction was rolled back."""

@@ -20,6 +20,7 @@ from processor.errors import (
 from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
+from processor.runtime.note import Note
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
@@ -52,7 +53,8 @@ class _Job:
     task: Task
     began_s: float
     start_offset: int | None = None  # Where the input goes on; asked for before the targets, see `_aim`.
-    tail: Tail | None = None  # Found with it.
+    tail: Tail | None = None  # Found with it, as the next.
+    noted: str = ""
     logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; empty until their targets are known.
     read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
@@ -185,7 +187,7 @@ class Restorer:
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
                 if job.start_offset is None:
-                    job.start_offset, job.tail = self._start(job.task.partition)
+                    job.start_offset, job.tail, job.noted = self._start(job.task.partition)
                 aimed.append(job)
             logs_of = [(job, self._logs_of(job.task, job.tail)) for job in aimed]
             logs = [part for _, parts in logs_of for part in parts]
@@ -265,19 +267,22 @@ class Restorer:
             self.add(job.task)
             self._jobs[partition].damages = job.damages + 1
 
-    def _start(self, partition: int) -> tuple[int, Tail | None]:
-        """Where the input goes on: the committed offset, or its beginning for a group that never committed."""
+    def _start(self, partition: int) -> tuple[int, Tail | None, str]:
+        """Where the input goes on: the committed offset, or its beginning for a group that never committed.
+
+        With it what stands beside the offset: a tail, and what the processor noted.
+        """
         committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
         low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
         if committed is None:
-            return low, None
+            return low, None, ""
         if committed < low:
             raise Stop(
                 f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "
                 f"kept is {low}. Records were deleted before they were processed; nothing is skipped silently: decide "
                 "with Kafka's kafka-consumer-groups --reset-offsets, then start again"
             )
-        return committed, Tail.noted(committed, text)
+        return committed, Tail.noted(committed, text), Note.read(text).noted
 
     def _delete_retention_ms(self) -> float:
         if self._horizon_ms is None:
@@ -310,7 +315,7 @@ class Restorer:
             "restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
         )
         assert job.start_offset is not None
-        task.tail = job.tail
+        task.tail, task.noted = job.tail, job.noted
         ready.append((task, job.start_offset))
 
     def _show(self) -> None:

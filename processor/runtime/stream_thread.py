@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.thread")
 
+_Done = TypeVar("_Done")
+
 _IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a conflated topic is 100 ms.
 _CAREFUL_RECORDS = 200
+_GAUGES_S = 0.5
 
 
 class Clients(NamedTuple):
@@ -74,7 +77,8 @@ class StreamThread:
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
-        self._written_s = time.monotonic()
+        self._written_s = self._gauged_s = time.monotonic()
+        self._has_more = False  # A processor wants to be punctuated again at once.
         self._failures = 0  # Transactions that failed in a row.
         self._broken = False  # An error is on its way out: what is in hand may be half done.
 
@@ -136,7 +140,7 @@ class StreamThread:
         polled_s = time.monotonic()
         self._try(partial(self._work, messages, polled_s, waited_s=polled_s - began_s))
         if self._restorer.is_busy:
-            for task, offset in self._restorer.advance(0.0 if messages else _IDLE_POLL_S):
+            for task, offset in self._restorer.advance(0.0 if messages or self._has_more else _IDLE_POLL_S):
                 self._try(partial(self._begin, task, offset))
             self._metrics.states(self._states(), self._restorer.remaining)
         self._standbys.turn(
@@ -148,7 +152,7 @@ class StreamThread:
         most = self._runtime.batch_records_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:
-            messages = self._consumer.poll(1, 0.0 if self._restorer.is_busy else _IDLE_POLL_S)
+            messages = self._consumer.poll(1, 0.0 if self._restorer.is_busy or self._has_more else _IDLE_POLL_S)
             if messages:
                 messages += self._consumer.poll(most - 1, 0.0)
         return messages
@@ -163,16 +167,20 @@ class StreamThread:
             task = self._tasks.get(partition)
             if task is not None and task.task_state is TaskState.RUNNING:
                 task.reached_end()
-        emitted = 0
+        emitted, self._has_more = 0, False
         for task in self._running():
-            self._healing(task, task.punctuate)
+            self._has_more |= self._healing(task, task.punctuate)
             emitted += self._emit(task)
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
             self._policy.worked(now_s, now_s - began_s, len(messages))
-        if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
+        is_drained = len(messages) < self._runtime.batch_records_max and not self._has_more
+        if self._policy.due(now_s, drained=is_drained):
             self._commit()
         self._write_back(now_s)
+        if now_s - self._gauged_s >= _GAUGES_S:
+            self._gauged_s = now_s
+            self._show_gauges()
         self._metrics.loop(waited_s, now_s - began_s)
 
     def _begin(self, task: Task, offset: int) -> None:
@@ -231,11 +239,17 @@ class StreamThread:
             began_s = time.monotonic()
             for task in tasks:
                 self._emit_marks(task)
-            self._producer.commit(self._pipeline.source, offsets, self._consumer.group_metadata(), limit_s=limit_s)
+            self._producer.commit(
+                self._pipeline.source,
+                offsets,
+                self._consumer.group_metadata(),
+                notes={task.partition: str(task.note) for task in tasks},
+                limit_s=limit_s,
+            )
             self._metrics.committed(time.monotonic() - began_s)
             for task in tasks:
                 task.committed(offsets[task.partition])
-                self._metrics.counts(*task.take_counts())
+                self._metrics.counts(task.take_counts())
             self._failures = 0
         self._policy.committed()
 
@@ -245,7 +259,7 @@ class StreamThread:
         Raises:
             TransactionAborted: we are no member any more, or nobody knows whether it was done.
         """
-        notes = {partition: self._tasks[partition].note for partition in offsets}
+        notes = {partition: str(self._tasks[partition].note_with_ends) for partition in offsets}
         self._consumer.commit(offsets, notes)
 
     def _write_back(self, now_s: float) -> None:
@@ -299,14 +313,14 @@ class StreamThread:
                 return
         self._restorer.add(task)
 
-    def _healing(self, task: Task, step: Callable[[], None]) -> None:
+    def _healing(self, task: Task, step: Callable[[], _Done]) -> _Done:
         """Do what uses a task's state; a damaged one is wiped, and the rewind that follows restores it.
 
         Raises:
             TransactionAborted: it was damaged.
         """
         try:
-            step()
+            return step()
         except StateDamaged as error:
             log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
             task.state.wipe()
@@ -318,6 +332,7 @@ class StreamThread:
             if (task := self._tasks.pop(partition, None)) is not None:
                 self._beat()
                 self._close(task)
+        self._show_gauges()
         log.info("let go", topic=self._pipeline.source, partitions=partitions)
 
     def _close(self, task: Task) -> None:
@@ -326,6 +341,9 @@ class StreamThread:
         except (StateDamaged, DiskUnusable) as error:
             # The next owner finds the damage, or what reached the disk, and restores the rest.
             log.error("closing a state failed", partition=task.partition, why=str(error))
+
+    def _show_gauges(self) -> None:
+        self._metrics.gauges({task.partition: task.gauges for task in self._running()})
 
     def _running(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]

@@ -8,10 +8,10 @@ life of the input, and what is given again is to be merged again.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from processor.record import Name
+from processor.runtime.note import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from processor.record import Record
 
 _DIGITS_MAX: Final = 18  # Of an offset.
-_NOTE: Final = re.compile(r"sow ([0-9]{1,18}) mark ([0-9]{1,18})")
-
-
-def note(sow_position: int, mark_position: int) -> str:
-    """What is committed beside an input offset: where the topics ended that follow from the input before it."""
-    return f"sow {sow_position} mark {mark_position}"
 
 
 class Tail:
@@ -47,8 +41,8 @@ class Tail:
     @classmethod
     def noted(cls, start_offset: int, text: str | None) -> Tail | None:
         """The one that a note tells of; None without a note, as after a transaction: nothing is left over then."""
-        found = _NOTE.fullmatch(text or "")
-        return None if found is None else cls(start_offset, int(found[1]), int(found[2]))
+        ends = Note.read(text).ends
+        return None if ends is None else cls(start_offset, ends.sow, ends.mark)
 
     @property
     def until(self) -> int:

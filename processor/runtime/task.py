@@ -5,24 +5,25 @@ from __future__ import annotations
 import enum
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from processor.errors import ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
+from processor.runtime.note import Ends, Note
 from processor.runtime.reject_limit import RejectLimit
-from processor.runtime.tail import note
 from processor.state.marks import TransactionalMarks
 from processor.topic_problems import remade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Processor
     from processor.record import Outgoing, Record
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.tail import Tail
+    from processor.runtime.timings import Timing
     from processor.state.transactional import TransactionalState
     from processor.topics import Role
 
@@ -57,6 +58,17 @@ _MOVES: Final = {
 }
 
 
+class Counts(NamedTuple):
+    """What a processor counted between two commits."""
+
+    events: dict[str, int]
+    """How often each of its events came."""
+    rejected: dict[str, int]
+    """Records rejected, by reason."""
+    observed: dict[str, Timing]
+    """How long things took, by name."""
+
+
 class Task:
     """One partition. One thread only."""
 
@@ -75,6 +87,8 @@ class Task:
         """The input position that Kafka has for us."""
         self.tail: Tail | None = None
         """What the restore found in SOW of input that comes again."""
+        self.noted = ""
+        """What the processor noted with the last commit."""
         self._again_until = -1
         self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
         self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
@@ -108,6 +122,7 @@ class Task:
             self.marks,
             self._limit.rejected,
             None if self.tail is None else self.tail.applied,
+            self.noted,
         )
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
@@ -138,13 +153,13 @@ class Task:
         """Whether a record is in a batch that made the processor raise, and given alone now."""
         return offset <= self._careful_until
 
-    def punctuate(self) -> None:
-        """Let the processor do what is due by the clock."""
+    def punctuate(self) -> bool:
+        """Let the processor do what is due by the clock; whether there is more."""
         now_ms = self._context.now_ms = self._clock_ms()
         if self._is_at_end:
             self._context.stream_time_ms = now_ms
         try:
-            self._processor.punctuate(now_ms)
+            return bool(self._processor.punctuate(now_ms))
         except SowstreamError:
             raise
         except Exception as error:
@@ -180,15 +195,24 @@ class Task:
         return self.next_offset if held is None else min(held, self.next_offset)
 
     @property
-    def note(self) -> str:
-        """What a commit without a transaction keeps beside the committable offset."""
+    def note(self) -> Note:
+        """What a transaction commits beside the committable offset."""
+        # Below what is in SOW already the offset stays where it was committed, and so does what was noted beside it.
+        is_behind = self.next_offset <= self._again_until
+        return Note(None, self.noted if is_behind else self._context.note)
+
+    @property
+    def note_with_ends(self) -> Note:
+        """The same for a commit without a transaction, which says how far the outputs follow from the offset."""
         if self.tail is not None and self.next_offset <= self._again_until:
-            return note(self.tail.position, self.tail.mark_position)
-        sow, mark = self._delivered.get("sow"), self._delivered.get("mark")
-        return note(
-            self.state.position if sow is None else sow + 1,
-            mark + 1 if mark is not None else 0 if self.marks is None else self.marks.position,
-        )
+            ends = Ends(self.tail.position, self.tail.mark_position)
+        else:
+            sow, mark = self._delivered.get("sow"), self._delivered.get("mark")
+            ends = Ends(
+                self.state.position if sow is None else sow + 1,
+                mark + 1 if mark is not None else 0 if self.marks is None else self.marks.position,
+            )
+        return self.note._replace(ends=ends)
 
     def committed(self, offset: int) -> None:
         """Kafka has committed the transaction; only now the state may follow.
@@ -209,7 +233,7 @@ class Task:
         self.state.commit(after.get("sow"))
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
-        self.committed_offset = offset
+        self.committed_offset, self.noted = offset, self.note.noted
         self._delivered = {}
         for passed in [failed for failed in self._failures if failed < offset]:
             del self._failures[passed]
@@ -219,12 +243,19 @@ class Task:
         """Timestamp of the last record given to the processor, or the clock where it has seen all; 0: none yet."""
         return self._context.stream_time_ms
 
-    def take_counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Events and rejections by reason, counted since the last time."""
-        counts = dict(self._context.events), dict(self._context.rejected)
-        self._context.events.clear()
-        self._context.rejected.clear()
+    def take_counts(self) -> Counts:
+        """What was counted since the last time."""
+        context = self._context
+        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed))
+        context.events.clear()
+        context.rejected.clear()
+        context.observed.clear()
         return counts
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        """What the processor says of itself now."""
+        return self._context.gauges
 
     def rewind(self) -> None:
         """Forget what is not committed; a new processor will begin from there."""

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from processor.config import TopicConfig
 from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.tail import Tail, note
+from processor.runtime.note import Ends, Note
+from processor.runtime.tail import Tail
 from processor.state.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 
@@ -23,13 +24,13 @@ class StagedDriver(ProcessorTestDriver):
     """One partition without transactions."""
 
     def __init__(self, **settings: Any) -> None:
-        self._noted: str = note(0, 0)
+        self._noted = str(Note(Ends(0, 0), ""))
         topic = TopicConfig.model_validate({"source_header": True, **settings})
         super().__init__(DeltaMerge, topic, name="orders", topic=topic)
 
     def commit(self) -> None:
         """Every stage, then the input position with the place in SOW that it stands for."""
-        self._noted = self._task.note
+        self._noted = str(self._task.note_with_ends)
         super().commit()
 
     def die(self, stage: Stage, part: float = 1.0, *, keep_store: bool = False) -> None:

@@ -66,7 +66,7 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
         open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
-    assert restorer._start(0) == (0, None)
+    assert restorer._start(0) == (0, None, "")
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
@@ -86,7 +86,7 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
     task.open(state)
     thread._begin(task, 0)
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
-    start, tail = restorer._start(0)
+    start, tail, _ = restorer._start(0)
     assert tail is not None
     assert (start, tail.position) == (0, 60)
     thread._consumer.close()

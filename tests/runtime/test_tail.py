@@ -5,8 +5,9 @@ import pytest
 from processor.config import Config
 from processor.kafka.pulse import Pulse
 from processor.record import Record
+from processor.runtime.note import Ends, Note
 from processor.runtime.restored_log import MarkLog, SowLog
-from processor.runtime.tail import Tail, note
+from processor.runtime.tail import Tail
 from processor.state.marks import TransactionalMarks
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
@@ -25,7 +26,7 @@ def test_only_a_note_of_ours_is_one(text):
 
 def test_what_lies_behind_the_note_and_comes_again_is_applied():
     """Deletes too; not what lies before the note, nor what comes from input that is committed."""
-    tail = Tail.noted(100, note(50, 7))
+    tail = Tail.noted(100, str(Note(Ends(50, 7), "")))
     assert (tail.position, tail.mark_position, tail.until) == (50, 7, -1)
     expired = Record(b"9", None, [("version", b"3"), ("kind", b"expire")], 52, 1)
     tail.take([sow(49, 101), sow(50, 99), sow(51, 100), expired, sow(53, 103, b"8", None)])
@@ -35,7 +36,7 @@ def test_what_lies_behind_the_note_and_comes_again_is_applied():
 
 def test_a_delete_with_a_source_that_no_worker_wrote_tells_nothing():
     """A delete is taken whatever its headers say; a restore does not die of them."""
-    tail = Tail.noted(100, note(50, 7))
+    tail = Tail.noted(100, str(Note(Ends(50, 7), "")))
     texts = (None, b"", b"somewhere", b"orders.publish/0/-1", b"9" * 5000)
     tail.take([Record(b"7", None, [("source", text)], 51, 1) for text in texts])
     assert tail.applied == {}
