@@ -10,6 +10,7 @@ SowstreamError
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
 └── Stop                  end the process with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
+    │   └── FilterError       a filter that cannot be meant; a subscriber who gave it is told, and nothing ends
     ├── BrokerUnavailable     Kafka did not answer within the time given
     ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
     ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
@@ -69,6 +70,16 @@ class Stop(SowstreamError):
 
 class ConfigurationError(Stop):
     """Settings, flags or topics that cannot work; nothing was started."""
+
+
+class FilterError(ConfigurationError):
+    """A filter cannot be parsed, or asks for what there is not; the message shows the place, with a caret under it."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        """Say what is wrong, where it is and what to write instead; line and column count from 1."""
+        super().__init__(message)
+        self.line = line
+        self.column = column
 
 
 class BrokerUnavailable(Stop):

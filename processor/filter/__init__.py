@@ -1,0 +1,13 @@
+"""The filter language: a text, compiled once to a function that says of a record whether it matches.
+
+Pure: no clock but for UNIX_TIMESTAMP, no input or output, no message type. A record is a parsed value, and is only
+looked at. README.md beside this file has the language for those who write filters::
+
+    large = compile_filter("/symbol = 'X' AND /qty > 10")
+    large.matches({"symbol": "X", "qty": 11})  # True
+"""
+
+from processor.filter.facts import Facts
+from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
+
+__all__ = ["Expression", "Facts", "Filter", "compile_expression", "compile_filter"]

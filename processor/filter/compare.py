@@ -1,0 +1,62 @@
+"""Compares two scalars: numbers, and texts that are numbers, by their value; other texts stand above every number."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from processor.filter.node import Comparison, Scalar
+from processor.filter.value import Number, is_finite, number
+
+Holds: TypeAlias = Callable[[Scalar, Scalar], bool]
+"""Whether a comparison holds of two scalars, neither of them NULL."""
+
+OPERATORS: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""What Python has for each comparison."""
+
+MIRRORED: Final[dict[Comparison, Comparison]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparison that says the same with its sides changed."""
+
+
+def comparison(name: Comparison) -> Holds:
+    """The comparison as a function of two scalars."""
+    holds = OPERATORS[name]
+
+    def compare(left: Scalar, right: Scalar) -> bool:
+        if type(left) is str and type(right) is str:
+            return holds(left, right)
+        one, other = number(left), number(right)
+        if one is None or other is None:
+            # One of them is a text and no number: it stands above.
+            return holds(one is None, other is None)
+        if type(one) is not type(other):
+            one, other = as_written(one, other)
+        return holds(one, other)
+
+    return compare
+
+
+def as_written(one: Number, other: Number) -> tuple[Number, Number]:
+    """Two numbers so that Python compares them by what is written: the float 0.1 and the Decimal 0.1 are one number."""
+    if type(one) is Decimal and type(other) is float:
+        return _beside(one, other)
+    if type(one) is float and type(other) is Decimal:
+        right, left = _beside(other, one)
+        return left, right
+    return one, other
+
+
+def _beside(exact: Decimal, near: float) -> tuple[Number, Number]:
+    if is_finite(near):
+        return exact, Decimal(repr(near))
+    # Beside infinity, and beside NaN, any number is as good as 0.
+    return 0.0, near

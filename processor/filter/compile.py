@@ -1,0 +1,209 @@
+"""Makes functions of a tree, once: a filter is then calls of closures, each made for its operands."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from processor.errors import ConfigurationError
+from processor.explanation import unknown_name
+from processor.filter import logic, predicate
+from processor.filter.arithmetic import negative, operation
+from processor.filter.compare import MIRRORED
+from processor.filter.complaint import complaint
+from processor.filter.facts import Facts
+from processor.filter.function import Function, find_function, function_names
+from processor.filter.functions import BUILT_IN
+from processor.filter.functions.texts import regexp_replace
+from processor.filter.node import (
+    PREDICATES,
+    And,
+    Arithmetic,
+    BeginsWith,
+    Between,
+    Call,
+    Compare,
+    Constant,
+    EndsWith,
+    If,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    Negative,
+    Node,
+    Not,
+    Or,
+    Path,
+)
+from processor.filter.path import Evaluate, compile_path
+from processor.filter.pattern import BadPattern, replacer, searcher
+from processor.filter.truth import truth
+from processor.filter.value import first
+from processor.record import Value
+
+
+class Compiler:
+    """Compiles one filter, and notes what it asks for besides the record."""
+
+    moves_by_itself: bool
+    """Whether it uses a function whose value moves although nothing changed."""
+    uses_facts: bool
+    """Whether it asks for what is known of a record besides its values."""
+
+    def __init__(self, text: str) -> None:
+        """Begin with a filter.
+
+        Args:
+            text: what is compiled, for errors.
+        """
+        self._text = text
+        self.moves_by_itself = False
+        self.uses_facts = False
+
+    def truth(self, node: Node) -> Evaluate:
+        """The node as a truth value: True, False or None."""
+        if isinstance(node, And | Or):
+            return self._operands(node)
+        if isinstance(node, Not):
+            operand = self.truth(node.operand)
+            return logic.does_not_hold(operand) if _is_never_null(node.operand) else logic.negation(operand)
+        value = self.value(node)
+        return value if _is_never_null(node) else lambda record, facts: truth(value(record, facts))
+
+    def value(self, node: Node) -> Evaluate:
+        """The node as a value, as it is: a path may lead to an array or an object.
+
+        Raises:
+            FilterError: a function or a pattern that there is not, with its place.
+        """
+        match node:
+            case Constant():
+                constant = node.value
+                return lambda record, facts: constant  # noqa: ARG005
+            case Path():
+                return compile_path(node.parts)
+            case And() | Or() | Not():
+                return self.truth(node)
+            case Compare():
+                return self._compare(node)
+            case Between() | In():
+                return self._range(node)
+            case Like() | BeginsWith() | EndsWith() | IsNull() | IsNan():
+                return self._check(node)
+            case Arithmetic():
+                return self._arithmetic(node)
+            case Negative():
+                operand = self.value(node.operand)
+                return lambda record, facts: negative(first(operand(record, facts)))
+            case If():
+                return self._if(node)
+            case Call():
+                return self._call(node)
+
+    def _operands(self, node: And | Or) -> Evaluate:
+        operands = [self.truth(operand) for operand in node.operands]
+        is_and = isinstance(node, And)
+        if _is_never_null(node):
+            return logic.all_hold(operands) if is_and else logic.any_holds(operands)
+        return logic.both(operands) if is_and else logic.either(operands)
+
+    def _compare(self, node: Compare) -> Evaluate:
+        name, left, right = node.operator, node.left, node.right
+        if isinstance(left, Constant) and not isinstance(right, Constant):
+            name, left, right = MIRRORED[name], right, left
+        if not isinstance(right, Constant):
+            return predicate.compare_values(name, self.value(left), self.value(right))
+        if isinstance(left, Path) and len(left.parts) == 1 and isinstance(left.parts[0], str):
+            return predicate.compare_member(name, left.parts[0], right.value)
+        return predicate.on(self.value(left), predicate.compare_with(name, right.value))
+
+    def _range(self, node: Between | In) -> Evaluate:
+        operand = self.value(node.operand)
+        if isinstance(node, Between):
+            if isinstance(node.low, Constant) and isinstance(node.high, Constant):
+                return predicate.on(operand, predicate.between_constants(node.low.value, node.high.value))
+            return predicate.between(operand, self.value(node.low), self.value(node.high))
+        constants = [choice.value for choice in node.choices if isinstance(choice, Constant)]
+        if len(constants) == len(node.choices):
+            return predicate.on(operand, predicate.among_constants(constants))
+        return predicate.among(operand, [self.value(choice) for choice in node.choices])
+
+    def _check(self, node: Like | BeginsWith | EndsWith | IsNull | IsNan) -> Evaluate:
+        operand = self.value(node.operand)
+        match node:
+            case Like():
+                try:
+                    return predicate.on(operand, predicate.matching(searcher(node.pattern)))
+                except BadPattern as error:
+                    raise complaint(self._text, node.at, f"no regular expression: {error}") from None
+            case BeginsWith():
+                return predicate.on(operand, predicate.beginning(node.texts))
+            case EndsWith():
+                return predicate.on(operand, predicate.ending(node.texts))
+            case IsNull():
+                return predicate.on(operand, predicate.null)
+            case IsNan():
+                return predicate.on(operand, predicate.not_a_number)
+
+    def _arithmetic(self, node: Arithmetic) -> Evaluate:
+        left, right, compute = self.value(node.left), self.value(node.right), operation(node.operator)
+        return lambda record, facts: compute(first(left(record, facts)), first(right(record, facts)))
+
+    def _if(self, node: If) -> Evaluate:
+        condition, then, otherwise = self.truth(node.condition), self.value(node.then), self.value(node.otherwise)
+        return lambda record, facts: then(record, facts) if condition(record, facts) else otherwise(record, facts)
+
+    def _call(self, node: Call) -> Evaluate:
+        function = self._function(node)
+        self.moves_by_itself |= function.moves_by_itself
+        call, arguments = function.call, list(node.arguments)
+        if call is regexp_replace:
+            call = partial(call, self._replacer(arguments.pop(1)))
+        values = [self.value(argument) for argument in arguments]
+        if function.takes == "facts":
+            self.uses_facts = True
+            return lambda record, facts: call(facts)  # noqa: ARG005
+        if function.takes == "arrays":
+            return lambda record, facts: call(*[value(record, facts) for value in values])
+        if function.takes == "nulls":
+            return lambda record, facts: call(*[first(value(record, facts)) for value in values])
+
+        def call_without_null(record: Value, facts: Facts) -> Value:
+            given = [first(value(record, facts)) for value in values]
+            return None if any(value is None for value in given) else call(*given)
+
+        return call_without_null
+
+    def _function(self, node: Call) -> Function:
+        try:
+            function = find_function(node.name, BUILT_IN)
+        except ConfigurationError as error:
+            raise complaint(self._text, node.at, str(error)) from None
+        if function is None:
+            known = unknown_name("function", node.name, function_names(BUILT_IN))
+            raise complaint(self._text, node.at, known)
+        count = len(node.arguments)
+        if count < function.least or (function.most is not None and count > function.most):
+            raise complaint(self._text, node.at, f"{node.name} takes {function.arity()}; here it has {count or 'none'}")
+        return function
+
+    def _replacer(self, node: Node) -> object:
+        if not isinstance(node, Constant) or not isinstance(node.value, str):
+            raise complaint(self._text, node.at, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else")
+        try:
+            return replacer(node.value)
+        except BadPattern as error:
+            raise complaint(self._text, node.at, f"no regular expression: {error}") from None
+
+
+def _is_never_null(node: Node) -> bool:
+    """Whether a node is true or false whatever its operands are."""
+    match node:
+        case And() | Or():
+            return all(map(_is_never_null, node.operands))
+        case Not():
+            return _is_never_null(node.operand)
+        case Constant():
+            return isinstance(node.value, bool)
+        case _:
+            return isinstance(node, PREDICATES)

@@ -1,0 +1,32 @@
+"""Says what is wrong with a filter, and where: line, column, a caret under the place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from processor.errors import FilterError
+
+_SHOWN_MAX: Final = 100
+"""Most characters of a line that are shown; of a longer one the part around the place."""
+
+
+def complaint(text: str, at: int, said: str) -> FilterError:
+    """The error for a place in a filter.
+
+    Args:
+        text: the filter.
+        at: the place, in characters from 0; the length of the text is its end.
+        said: what is wrong there, and what to write.
+    """
+    begin = text.rfind("\n", 0, at) + 1
+    line, column = text.count("\n", 0, at) + 1, at - begin + 1
+    end = text.find("\n", at)
+    shown = text[begin : end if end >= 0 else len(text)]
+    caret = column - 1
+    if len(shown) > _SHOWN_MAX:
+        cut = min(max(0, caret - _SHOWN_MAX // 2), len(shown) - _SHOWN_MAX)
+        before, after = "… " if cut else "", " …" if cut + _SHOWN_MAX < len(shown) else ""
+        shown, caret = before + shown[cut : cut + _SHOWN_MAX] + after, caret - cut + len(before)
+    # One column for each character, or the caret would stand elsewhere.
+    shown = "".join(character if character.isprintable() else " " for character in shown)
+    return FilterError(f"filter, line {line}, column {column}: {said}\n  {shown}\n  {' ' * caret}^", line, column)

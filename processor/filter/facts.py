@@ -1,0 +1,26 @@
+"""What a filter may ask about a record besides its values."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Facts(NamedTuple):
+    """What is known of one record; what is left out is NULL."""
+
+    message_bytes: int | None = None
+    """Length of the encoded record, for MESSAGE_SIZE."""
+    sow_key: str = ""
+    """Its key as text, for SOW_KEY."""
+    topic: str = ""
+    """The topic's name, as settings have it, for TOPIC_NAME."""
+    correlation_id: str = ""
+    """The publisher's, for CORRELATION_ID."""
+    last_updated_ms: int | None = None
+    """When it last changed, milliseconds since the epoch, for LAST_UPDATED."""
+    now_ms: int | None = None
+    """The time that UNIX_TIMESTAMP tells; None: it looks at the clock."""
+
+
+NO_FACTS: Final = Facts()
+"""Nothing is known."""

@@ -1,0 +1,104 @@
+"""A compiled filter, and a compiled expression: what the rest of the code holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from processor.filter.compile import Compiler
+from processor.filter.facts import NO_FACTS, Facts
+from processor.filter.node import Node
+from processor.filter.parse import parse
+from processor.record import Value
+
+_NO_MEMBERS: Final[dict[str, Value]] = {}
+"""What a record without fields is to paths, such as the bytes of a binary one."""
+
+
+class Expression:
+    """An expression that was compiled: a value for each record."""
+
+    __slots__ = ("_value", "moves_by_itself", "text", "tree", "uses_facts")
+
+    text: str
+    """What was compiled."""
+    tree: Node
+    """What it says, for whoever makes something else of it."""
+    moves_by_itself: bool
+    """Whether it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
+    uses_facts: bool
+    """Whether it asks for `Facts`; if not, none need be made."""
+
+    def __init__(self, text: str) -> None:
+        """Compile it.
+
+        Raises:
+            FilterError: it cannot be meant; the message shows the place.
+        """
+        self.text, self.tree = text, parse(text)
+        compiler = Compiler(text)
+        self._value = compiler.value(self.tree)
+        self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
+
+    def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
+        """What it comes to for a record: of a path what stands there, else None, a bool, a number or a text.
+
+        Raises:
+            RecordRejected: `plugin_failed`: a third party's function raised.
+        """
+        return self._value(record if type(record) is dict else _NO_MEMBERS, facts)
+
+
+class Filter:
+    """A filter that was compiled: for each record whether it matches."""
+
+    __slots__ = ("_test", "moves_by_itself", "text", "tree", "uses_facts")
+
+    text: str
+    """What was compiled."""
+    tree: Node
+    """What it says, for whoever makes something else of it: an index, another engine's condition."""
+    moves_by_itself: bool
+    """Whether it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
+    uses_facts: bool
+    """Whether it asks for `Facts`; if not, none need be made."""
+
+    def __init__(self, text: str) -> None:
+        """Compile it.
+
+        Raises:
+            FilterError: it cannot be meant; the message shows the place.
+        """
+        self.text, self.tree = text, parse(text)
+        compiler = Compiler(text)
+        self._test = compiler.truth(self.tree)
+        self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
+
+    def matches(self, record: Value, facts: Facts = NO_FACTS) -> bool:
+        """Whether a record matches: the filter is true of it, neither false nor NULL.
+
+        Args:
+            record: the parsed record; it is only looked at.
+            facts: what else is known of it.
+
+        Raises:
+            RecordRejected: `plugin_failed`: a third party's function raised.
+        """
+        return self._test(record if type(record) is dict else _NO_MEMBERS, facts) is True
+
+
+def compile_filter(text: str) -> Filter:
+    """The filter that a text says.
+
+    Raises:
+        FilterError: it cannot be meant; the message shows the place.
+    """
+    return Filter(text)
+
+
+def compile_expression(text: str) -> Expression:
+    """The expression that a text says.
+
+    Raises:
+        FilterError: it cannot be meant; the message shows the place.
+    """
+    return Expression(text)

@@ -1,0 +1,46 @@
+"""Functions of arrays; what is no array counts as one element, as a single element of XML does."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+from processor.filter.arithmetic import operation
+from processor.filter.function import Function
+from processor.filter.functions.numbers import greatest, least
+from processor.filter.node import Scalar
+from processor.filter.value import Number, elements
+from processor.record import Value
+
+
+def array_count(array: Value) -> int:
+    """How many elements an array has, NULL and objects included; 0 where there is nothing."""
+    if type(array) is list:
+        return len(array)
+    return int(array is not None and array != "")
+
+
+def array_min(array: Value) -> Scalar:
+    """The least element; NULL is left out, and is what there is without any."""
+    known = elements(array)
+    return least(*known) if known else None
+
+
+def array_max(array: Value) -> Scalar:
+    """The greatest element, likewise."""
+    known = elements(array)
+    return greatest(*known) if known else None
+
+
+def array_sum(array: Value) -> Number | None:
+    """The sum of the elements, likewise; a text that is no number makes it NAN."""
+    known = elements(array)
+    return reduce(operation("+"), known, 0) if known else None  # type: ignore[arg-type]
+
+
+FUNCTIONS: Final = (
+    Function("ARRAY_COUNT", array_count, 1, 1, "arrays"),
+    Function("ARRAY_MIN", array_min, 1, 1, "arrays"),
+    Function("ARRAY_MAX", array_max, 1, 1, "arrays"),
+    Function("ARRAY_SUM", array_sum, 1, 1, "arrays"),
+)

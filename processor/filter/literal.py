@@ -1,0 +1,54 @@
+"""What numbers, texts and paths mean as they stand in a filter."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from processor.filter.value import Number, read_number
+
+STEP: Final = r"""(?:[\w@#:.$-]+|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")"""
+"""The name of a member in a path: quoted, or of these characters."""
+
+PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
+"""A path: names, and behind each any number of places in arrays."""
+
+_PARTS: Final = re.compile(rf"/({STEP})|\[([0-9]+)\]", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\([\\'\"nrt])")
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def read_text(token: str) -> str:
+    r"""A text in quotes: `\\`, `\'`, `\"`, `\n`, `\r`, `\t`, and the quote twice; any other `\` stands for itself.
+
+    So regular expressions can be written as they are. After an `r` nothing is special.
+    """
+    if token[0] in "rR":
+        return token[2:-1]
+    quote = token[0]
+    inner = token[1:-1]
+    pieces = _ESCAPE.split(inner)
+    for index, piece in enumerate(pieces):
+        pieces[index] = _ESCAPED.get(piece, piece) if index % 2 else piece.replace(quote * 2, quote)
+    return "".join(pieces)
+
+
+def literal_number(token: str) -> Number:
+    """A number: an integer of any length, else a float, or a Decimal where that has more digits than a float holds."""
+    found = read_number(token)
+    if token.isdecimal() and found is not None:
+        return found
+    near = float(token)
+    return found if type(found) is Decimal and Decimal(repr(near)) != found else near
+
+
+def read_path(token: str) -> tuple[str | int, ...]:
+    """The parts of a path: `/legs/'a b'[2]/px` gives `("legs", "a b", 2, "px")`."""
+    parts: list[str | int] = []
+    for name, index in _PARTS.findall(token):
+        if index:
+            parts.append(int(index))
+        else:
+            parts.append(read_text(name) if name[0] in "'\"" else name)
+    return tuple(parts)

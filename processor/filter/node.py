@@ -1,0 +1,247 @@
+"""The tree of a filter: what its text says, typed and immutable, before anything is made of it.
+
+Places in the text do not count when trees are compared: two texts that say the same make equal trees. An index over
+equalities, or a translation into another engine's language, starts from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final, Literal, TypeAlias
+
+Scalar: TypeAlias = str | int | float | Decimal | bool | None
+"""What a literal may be."""
+
+Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+"""A comparison, each in one spelling."""
+
+Operator: TypeAlias = Literal["+", "-", "*", "/", "%"]
+"""An arithmetic operator, each in one spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that stands in the text."""
+
+    value: Scalar
+    """The value; None is NULL."""
+    at: int = field(default=0, compare=False)
+    """Where it begins in the text, in characters from 0; of every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A place in the record."""
+
+    parts: tuple[str | int, ...]
+    """From the record down: a text is the name of a member, a number an element of the array that is there, from 0."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """One of `=`, `!=`, `<`, `<=`, `>`, `>=`."""
+
+    operator: Comparison
+    """Which one: `==` and `<>` are `=` and `!=`."""
+    left: Node
+    """What stands before it."""
+    right: Node
+    """What stands behind it."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`operand BETWEEN low AND high`, both included."""
+
+    operand: Node
+    """What is looked at."""
+    low: Node
+    """The least value."""
+    high: Node
+    """The greatest value."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`operand IN (…)`."""
+
+    operand: Node
+    """What is looked for."""
+    choices: tuple[Node, ...]
+    """What it may be, in the text's order."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`operand LIKE 'pattern'`."""
+
+    operand: Node
+    """What is searched."""
+    pattern: str
+    """The regular expression."""
+    at: int = field(default=0, compare=False)
+    """Where the pattern begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginsWith:
+    """`operand BEGINS WITH (…)`."""
+
+    operand: Node
+    """What is looked at."""
+    texts: tuple[str, ...]
+    """What it may begin with."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EndsWith:
+    """`operand ENDS WITH (…)`."""
+
+    operand: Node
+    """What is looked at."""
+    texts: tuple[str, ...]
+    """What it may end with."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`operand IS NULL`."""
+
+    operand: Node
+    """What is looked at."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNan:
+    """`operand IS NAN`."""
+
+    operand: Node
+    """What is looked at."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`NOT operand`, and the `NOT` inside `NOT IN`, `NOT LIKE`, `IS NOT NULL` and their like."""
+
+    operand: Node
+    """What is negated."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Any number of operands with `AND` between them."""
+
+    operands: tuple[Node, ...]
+    """Two or more, in the text's order."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any number of operands with `OR` between them."""
+
+    operands: tuple[Node, ...]
+    """Two or more, in the text's order."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """One of `+`, `-`, `*`, `/`, `%`."""
+
+    operator: Operator
+    """Which one: `MOD` is `%`."""
+    left: Node
+    """What stands before it."""
+    right: Node
+    """What stands behind it."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A minus sign before a value; before a number it is the number's."""
+
+    operand: Node
+    """The value."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`IF(condition, then, otherwise)`."""
+
+    condition: Node
+    """What decides."""
+    then: Node
+    """The value where it is true."""
+    otherwise: Node
+    """The value where it is false or NULL."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function with its arguments."""
+
+    name: str
+    """The function's name, in capitals."""
+    arguments: tuple[Node, ...]
+    """In the text's order."""
+    at: int = field(default=0, compare=False)
+
+
+Node: TypeAlias = (
+    Constant
+    | Path
+    | Compare
+    | Between
+    | In
+    | Like
+    | BeginsWith
+    | EndsWith
+    | IsNull
+    | IsNan
+    | Not
+    | And
+    | Or
+    | Arithmetic
+    | Negative
+    | If
+    | Call
+)
+"""Any node of the tree."""
+
+PREDICATES: Final = (Compare, Between, In, Like, BeginsWith, EndsWith, IsNull, IsNan)
+"""What is true or false and never NULL, whatever its operands are."""
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes right below one."""
+    match node:
+        case Constant() | Path():
+            return ()
+        case Compare() | Arithmetic():
+            return (node.left, node.right)
+        case Between():
+            return (node.operand, node.low, node.high)
+        case In():
+            return (node.operand, *node.choices)
+        case And() | Or():
+            return node.operands
+        case If():
+            return (node.condition, node.then, node.otherwise)
+        case Call():
+            return node.arguments
+        case _:
+            return (node.operand,)

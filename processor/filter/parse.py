@@ -1,0 +1,126 @@
+"""Parses a filter into its tree, or says what is wrong with it in its writer's words."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, cast
+
+from lark import Token, UnexpectedCharacters, UnexpectedToken
+
+from processor.errors import FilterError
+from processor.filter.complaint import complaint
+from processor.filter.grammar import PARSER
+from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
+from processor.filter.node import Node, children
+
+_VALUE: Final = "a value, such as /qty, 10, 'text' or UPPER(/name)"
+_TEXT: Final = "a text in quotes, such as 'text'"
+_WORDS: Final = {
+    "NUMBER": _VALUE,
+    "PATH": _VALUE,
+    "COMPARISON": "a comparison, such as = or IN",
+    "PLUS": "an operator, such as +",
+    "_AND": "AND",
+    "_OR": "OR",
+    "_OPEN": "(",
+    "_CLOSE": ")",
+    "_COMMA": "a comma",
+    "_WITH": "WITH",
+    "$END": "the end",
+}
+"""What may come next, in a person's words; tokens that are not here come along with one that is."""
+
+_ALONE: Final = {
+    "TEXT": _TEXT,
+    "NULL": "NULL",
+    "NAN": "NAN",
+    "NOT": "NOT",
+    "_BETWEEN": "BETWEEN",
+    "_IN": "IN",
+    "_LIKE": "LIKE",
+    "_BEGINS": "BEGINS WITH",
+    "_ENDS": "ENDS WITH",
+}
+"""The same for tokens that say something only where no other of their company may come."""
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*\s*")
+
+
+def parse(text: str) -> Node:
+    """The tree of a filter.
+
+    Raises:
+        FilterError: it cannot be parsed, or is larger than a filter may be.
+    """
+    if len(text) > CHARACTERS_MAX:
+        raise complaint(
+            text, CHARACTERS_MAX, f"it has {len(text)} characters, a filter at most {CHARACTERS_MAX}; make it shorter"
+        )
+    try:
+        # With a transformer the parser gives what that made.
+        tree = cast("Node", PARSER.parse(text))
+    except UnexpectedToken as error:
+        raise _unexpected(text, error) from None
+    except UnexpectedCharacters as error:
+        raise _unreadable(text, cast("int", error.pos_in_stream)) from None
+    _check_depth(text, tree)
+    return tree
+
+
+def _check_depth(text: str, tree: Node) -> None:
+    """Refuse a tree that would not fit on Python's stack."""
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > DEPTH_MAX:
+            raise complaint(
+                text, level[0].at, f"operators and functions are nested deeper than {DEPTH_MAX}; take it apart"
+            )
+        level = [child for node in level for child in children(node)]
+
+
+def _unexpected(text: str, error: UnexpectedToken) -> FilterError:
+    """A token that may not stand where it does."""
+    token = error.token
+    at = len(text) if token.type == "$END" else token.start_pos or 0
+    expected = _expected(error.accepts or error.expected)
+    found = "the filter ends" if token.type == "$END" else f"found {_short(token)}"
+    return complaint(text, at, f"expected {expected}; {found}{_hint(text, at, token, expected)}")
+
+
+def _expected(tokens: set[str]) -> str:
+    words = list(dict.fromkeys(_WORDS[token] for token in _WORDS if token in tokens))
+    if "NUMBER" in tokens:
+        words = [_VALUE, *(["a closing )"] if "_CLOSE" in tokens else [])]
+    elif not words or "_OPEN" in words:
+        words += [_ALONE[token] for token in _ALONE if token in tokens]
+    if not words:
+        words = [_ALONE[token] for token in _ALONE if token in tokens]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _hint(text: str, at: int, token: Token, expected: str) -> str:
+    """What people often mean by it."""
+    before = text[:at].rstrip()
+    if expected == "(" and (name := re.search(r"[A-Za-z_]\w*$", before)):
+        return f"; if {name.group()} is a field write /{name.group()}, if it is a text '{name.group()}'"
+    if token.type == "PATH":
+        return "; a / with something right behind it begins a path: to divide, write white space on both sides"
+    return ""
+
+
+def _short(token: str) -> str:
+    return token if len(token) <= 30 else f"{token[:30]}…"
+
+
+def _unreadable(text: str, at: int) -> FilterError:
+    """A character that begins nothing."""
+    character = text[at]
+    if character in "'\"":
+        return complaint(text, at, f"this text has no end; expected another {character}")
+    if character in "[]":
+        return complaint(text, at, "expected [ and ] only behind the name in a path, with a number from 0: /legs[0]/px")
+    said = f"{character!r} means nothing here; expected {_VALUE}, or an operator"
+    if character in "&|!":
+        said += "; write AND, OR, NOT"
+    return complaint(text, at, said)

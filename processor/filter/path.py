@@ -1,0 +1,69 @@
+"""Finds the value at a path. Where an array is on the way, every element of it is gone through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from processor.filter.facts import Facts
+from processor.record import Value
+
+Evaluate: TypeAlias = Callable[[Value, Facts], Value]
+"""What a part of a filter becomes: a function of the record, an object, and of what else is known of it."""
+
+_MISSING: Final = object()
+
+
+def compile_path(parts: tuple[str | int, ...]) -> Evaluate:
+    """The path as a function: what is there, just as it is, or None."""
+    if len(parts) == 1 and isinstance(parts[0], str):
+        return _member(parts[0])
+    if all(isinstance(part, str) for part in parts):
+        return _members(parts)  # type: ignore[arg-type]
+
+    def find(record: Value, facts: Facts) -> Value:  # noqa: ARG001
+        value = record
+        for part in parts:
+            value = _at(value, part) if isinstance(part, int) else _below(value, part)
+        return value
+
+    return find
+
+
+def _member(name: str) -> Evaluate:
+    return lambda record, facts: record.get(name)  # noqa: ARG005
+
+
+def _members(names: tuple[str, ...]) -> Evaluate:
+    def find(record: Value, facts: Facts) -> Value:  # noqa: ARG001
+        value = record
+        for name in names:
+            value = value.get(name) if type(value) is dict else _below(value, name)
+        return value
+
+    return find
+
+
+def _below(value: Value, name: str) -> Value:
+    """The member of an object; of an array of objects the array of all their members of that name."""
+    if type(value) is dict:
+        return value.get(name)
+    if type(value) is not list:
+        return None
+    found: list[Value] = []
+    pending = value[::-1]
+    while pending:
+        element = pending.pop()
+        if type(element) is list:
+            pending.extend(reversed(element))
+        elif type(element) is dict and (member := element.get(name, _MISSING)) is not _MISSING:
+            # Arrays in arrays make one array.
+            found.extend(member) if type(member) is list else found.append(member)
+    return found
+
+
+def _at(value: Value, index: int) -> Value:
+    """An element of an array; what is no array is its own element 0."""
+    if type(value) is list:
+        return value[index] if index < len(value) else None
+    return value if index == 0 else None

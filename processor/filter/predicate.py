@@ -1,0 +1,176 @@
+"""The predicates, each as a function made for its operands: true or false, never NULL.
+
+Every record of a topic comes through here, so what is asked most, a field at the top beside constants, is decided by a
+look at the value's type; whatever is not decided so goes the general way, which gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import TypeAlias
+
+from processor.filter.compare import OPERATORS, as_written, comparison
+from processor.filter.facts import Facts
+from processor.filter.node import Comparison, Scalar
+from processor.filter.path import Evaluate
+from processor.filter.value import Number, elements, is_nan, number, text_of
+from processor.record import Value
+
+Check: TypeAlias = Callable[[Value], bool]
+"""Whether a value is as wanted, whatever kind it is of: what a predicate with constants is to its operand."""
+
+
+def on(operand: Evaluate, check: Check) -> Evaluate:
+    """A check of what an operand comes to."""
+    return lambda record, facts: check(operand(record, facts))
+
+
+def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
+    """A field at the top compared with a constant."""
+    holds, check = OPERATORS[name], compare_with(name, constant)
+    if type(constant) is str and constant:
+
+        def of_text(record: Value, facts: Facts) -> bool:  # noqa: ARG001
+            value = record.get(member)
+            return holds(value, constant) if type(value) is str and value else check(value)
+
+        return of_text
+    if type(constant) is int or type(constant) is float:
+
+        def of_number(record: Value, facts: Facts) -> bool:  # noqa: ARG001
+            value = record.get(member)
+            kind = type(value)
+            return holds(value, constant) if kind is int or kind is float else check(value)
+
+        return of_number
+    return lambda record, facts: check(record.get(member))  # noqa: ARG005
+
+
+def compare_with(name: Comparison, constant: Scalar) -> Check:
+    """A comparison with a constant: any element."""
+    holds = comparison(name)
+    if constant is None or constant == "":
+        return lambda value: False  # noqa: ARG005
+    return lambda value: any(holds(element, constant) for element in elements(value))
+
+
+def compare_values(name: Comparison, left: Evaluate, right: Evaluate) -> Evaluate:
+    """A comparison of two values: any element of one with any of the other."""
+    holds = comparison(name)
+
+    def check(record: Value, facts: Facts) -> bool:
+        others = elements(right(record, facts))
+        return any(holds(one, other) for one in elements(left(record, facts)) for other in others)
+
+    return check
+
+
+def between(operand: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
+    """Whether an element lies between two values, both included."""
+    not_less, not_more = comparison(">="), comparison("<=")
+
+    def check(record: Value, facts: Facts) -> bool:
+        lows, highs = elements(low(record, facts)), elements(high(record, facts))
+        return any(
+            any(not_less(element, least) for least in lows) and any(not_more(element, most) for most in highs)
+            for element in elements(operand(record, facts))
+        )
+
+    return check
+
+
+def between_constants(low: Scalar, high: Scalar) -> Check:
+    """The same with constants."""
+    if low is None or high is None or low == "" or high == "":
+        return lambda value: False  # noqa: ARG005
+    not_less, not_more = comparison(">="), comparison("<=")
+    are_numbers = type(low) in (int, float) and type(high) in (int, float)
+
+    def check(value: Value) -> bool:
+        if are_numbers and type(value) in (int, float):
+            return bool(low <= value <= high)
+        return any(not_less(element, low) and not_more(element, high) for element in elements(value))
+
+    return check
+
+
+def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
+    """Whether an element equals an element of any choice."""
+    equal = comparison("=")
+
+    def check(record: Value, facts: Facts) -> bool:
+        wanted = elements(operand(record, facts))
+        if not wanted:
+            return False
+        others = (other for choice in choices for other in elements(choice(record, facts)))
+        return any(equal(element, other) for other in others for element in wanted)
+
+    return check
+
+
+def among_constants(constants: Sequence[Scalar]) -> Check:
+    """Whether an element is one of the constants: looked up, however many there are."""
+    texts = frozenset(constant for constant in constants if type(constant) is str and constant)
+    # A text is a number to numbers only: two texts are compared as texts.
+    from_numbers = _by_value(constant for constant in constants if type(constant) is not str)
+    from_all = _by_value(constants)
+
+    def is_among(element: Scalar) -> bool:
+        if type(element) is str:
+            if element in texts:
+                return True
+            found = number(element) if from_numbers else None
+            return found is not None and _key(found) in from_numbers
+        found = number(element)
+        return found is not None and _key(found) in from_all
+
+    def check(value: Value) -> bool:
+        if type(value) is str:
+            return value in texts or (bool(from_numbers) and bool(value) and is_among(value))
+        return any(map(is_among, elements(value)))
+
+    return check
+
+
+def matching(search: Callable[[str], bool]) -> Check:
+    """Whether an element, as text, is what a search looks for."""
+
+    def check(value: Value) -> bool:
+        if type(value) is str:
+            return bool(value) and search(value)
+        return any(search(text_of(element)) for element in elements(value))
+
+    return check
+
+
+def beginning(texts: Sequence[str]) -> Check:
+    """Whether an element begins with one of the texts; an empty one is NULL, with which nothing begins."""
+    known = tuple(filter(None, texts))
+    return matching(lambda text: text.startswith(known))
+
+
+def ending(texts: Sequence[str]) -> Check:
+    """Whether an element ends with one of the texts, likewise."""
+    known = tuple(filter(None, texts))
+    return matching(lambda text: text.endswith(known))
+
+
+def null(value: Value) -> bool:
+    """Whether a value is NULL: of an array, whether it has no element that is not."""
+    return not elements(value)
+
+
+def not_a_number(value: Value) -> bool:
+    """Whether an element is NAN."""
+    return any(map(is_nan, elements(value)))
+
+
+def _by_value(constants: Iterable[Scalar]) -> frozenset[Number]:
+    numbers = (number(constant) for constant in constants if constant is not None)
+    return frozenset(_key(found) for found in numbers if found is not None)
+
+
+def _key(value: Number) -> Number:
+    """A number as something to look up: numbers that are written otherwise but equal have one key."""
+    return as_written(value, Decimal(0))[0] if type(value) is float else value

@@ -1,0 +1,146 @@
+"""What the values of a record are to a filter: NULL, a truth value, a number or a text.
+
+Codecs bring more kinds than the language has. Bytes are their Base64, dates and times ISO 8601, everything else its
+text: as `sowstream sow` shows them, so what is seen can be asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from datetime import date, time
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from processor.filter.node import Scalar
+from processor.record import Value
+
+Number: TypeAlias = int | float | Decimal
+"""What can be counted with; infinity and NaN are floats always."""
+
+NAN: Final = float("nan")
+
+_NUMERIC: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_SAFE_DIGITS: Final = 15
+"""So many digits come through a float unchanged."""
+_INTEGER_DIGITS_MAX: Final = 40
+"""A Decimal without fraction up to here is an integer; longer ones are slow to turn into one, and come from nowhere."""
+
+
+def first(value: Value) -> Scalar:
+    """A value as functions and arithmetic take it: of an array the element 0; None is NULL."""
+    while type(value) is list:
+        value = value[0] if value else None
+    return scalar(value)
+
+
+def elements(value: Value) -> list[Scalar]:
+    """A value as comparisons take it: every element of an array, also of arrays in it, and NULL left out."""
+    if type(value) is not list:
+        found = scalar(value)
+        return [] if found is None else [found]
+    result: list[Scalar] = []
+    pending = value[::-1]
+    while pending:
+        element = pending.pop()
+        if type(element) is list:
+            pending.extend(reversed(element))
+        elif (found := scalar(element)) is not None:
+            result.append(found)
+    return result
+
+
+def scalar(value: Value) -> Scalar:
+    """What is no array as the language has it; None is NULL: so are an empty text and an object."""
+    kind = type(value)
+    if kind is str:
+        return value or None
+    if kind is int or kind is float or kind is bool or value is None:
+        return value  # type: ignore[no-any-return]
+    if kind is dict:
+        return None
+    if isinstance(value, Decimal):
+        return _decimal(value)
+    if isinstance(value, int):
+        return int(value)  # Such as BSON's Int64.
+    if isinstance(value, float):
+        return float(value)
+    return _shown(value) or None
+
+
+def number(value: Scalar) -> Number | None:
+    """A scalar as a number; None where it is a text that is none, or NULL. TRUE is 1."""
+    if type(value) is str:
+        return read_number(value)
+    return int(value) if type(value) is bool else value  # type: ignore[return-value]
+
+
+def read_number(text: str) -> Number | None:
+    """The number that a text is; None if it is none.
+
+    Digits with or without sign, fraction and exponent; no white space, and no words such as `inf`.
+    """
+    # Most texts that are none are told by their first character.
+    if text[:1] not in "0123456789+-." or not _NUMERIC.fullmatch(text):
+        return None
+    if len(text) <= _SAFE_DIGITS:
+        return int(text) if _INTEGER.fullmatch(text) else float(text)
+    try:
+        return _decimal(Decimal(text))
+    except ArithmeticError:
+        return None  # An exponent that even a Decimal does not hold.
+
+
+def text_of(value: Scalar) -> str:
+    """A scalar as text functions and LIKE take it: a number as it is written in JSON, true or false; not NULL."""
+    kind = type(value)
+    if kind is str:
+        return value  # type: ignore[return-value]
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int:
+        # Python refuses to write very long integers; a Decimal does not.
+        return str(value) if -(10**300) < value < 10**300 else str(Decimal(value))  # type: ignore[operator,arg-type]
+    return str(value)
+
+
+def is_finite(value: Number) -> bool:
+    """Whether a number is neither infinite nor NaN."""
+    return type(value) is not float or value - value == 0.0
+
+
+def is_nan(value: Scalar) -> bool:
+    """Whether a scalar is the number that is none."""
+    return type(value) is float and value != value  # noqa: PLR0124 - it is how NaN is told
+
+
+def _decimal(value: Decimal) -> Number:
+    """A Decimal as a number: without a fraction an integer, if not finite a float."""
+    if not value.is_finite():
+        return NAN if value.is_nan() else float(value)
+    if value.as_tuple().exponent == 0 and value.adjusted() < _INTEGER_DIGITS_MAX:
+        return int(value)
+    return value
+
+
+def _shown(value: Value) -> str:
+    """A value of another kind as the command line shows it."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b64encode(value).decode()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if type(value).__name__ == "Timestamp" and hasattr(value, "to_datetime"):
+        return _timestamp(value)
+    return str(value)
+
+
+def _timestamp(value: Value) -> str:
+    """MessagePack's timestamp, of nanoseconds; its year may be beyond Python's."""
+    try:
+        whole = type(value)(value.seconds).to_datetime().strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError):
+        return str(value)
+    return f"{whole}.{value.nanoseconds:09d}Z" if value.nanoseconds else f"{whole}Z"
