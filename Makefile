@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory fuzz faults lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation fuzz faults conflated lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -66,12 +66,19 @@ bench-restore: $(DEV) ## measure restores beside Kafka Streams'; ARGS="--warm --
 bench-memory: $(DEV) ## measure what the states of ten million keys take; ARGS="--keys 1000000"
 	$(BIN)/python -m tests.benchmarks.memory $(ARGS)
 
+bench-conflation: $(DEV) ## measure one conflate worker beside Kafka Streams' suppress; ARGS="--rounds 5"
+	$(BIN)/python -m tests.benchmarks.conflation $(ARGS)
+
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 faults: $(DEV) ## kill, pause, damage and cut off, and account for every record; ARGS="--seed 7 --only kill"
 	$(BIN)/python -m processor.broker
 	$(BIN)/python -m tests.faults $(ARGS)
+
+conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and account for every update; ARGS="--minutes 1"
+	$(BIN)/python -m processor.broker
+	$(BIN)/python -m tests.conflated $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
