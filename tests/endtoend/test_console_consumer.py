@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-def console(world: World, role: str, name: str | None = None) -> list[Seen]:
+def console(world: World, role: str, family: str | None = None) -> list[Seen]:
     """What `kafka-console-consumer` prints of a topic, read committed."""
     program = [str(find_java()), "-Xmx128m", "-cp", class_path(), "org.apache.kafka.tools.consumer.ConsoleConsumer"]
     options: dict[str, Any] = {
         "--bootstrap-server": world.bootstrap,
-        "--topic": f"{name or world.name}.{role}",
+        "--topic": f"{family or world.name}.{role}",
         "--isolation-level": "read_committed",
         "--timeout-ms": 4000,
     }

@@ -82,7 +82,7 @@ class World:
     def start(
         self,
         command: str = "worker",
-        name: str | None = None,
+        name: str | Sequence[str] | None = None,
         *,
         crash: tuple[str, int] | None = None,
         program: Sequence[str] | None = None,
@@ -92,7 +92,7 @@ class World:
 
         Args:
             command: what it runs.
-            name: the topic; None: all of this world.
+            name: the topic or topics; None: all of this world.
             crash: a point of `crashing_worker`, and at which time it comes by.
             program: the module that is run instead of the command line's, and what it is told before `command`.
             state_dir: its own directory, as on another machine; None: the one that all share.
@@ -100,7 +100,8 @@ class World:
         if crash is not None:
             program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
         env = {} if state_dir is None else {"SOWSTREAM_STATE_DIR": str(state_dir)}
-        worker = Worker(self, command, self.names if name is None else [name], program, env)
+        names = self.names if name is None else [name] if isinstance(name, str) else [*name]
+        worker = Worker(self, command, names, program, env)
         worker.is_expected_to_end = crash is not None
         self.workers.append(worker)
         return worker

@@ -1,0 +1,113 @@
+"""A topic with conflated copies, and a worker and a conflater at work on all of them: for the tests of one module."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.endtoend.oracle import Seen
+from tests.endtoend.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.endtoend.world import Worker
+
+INTERVAL_MS = 200
+
+
+class Copies(World):
+    """`name`, and `conflated`, which delivers each key every 200 ms at most; more copies and processors by last names.
+
+    Everything is in one partition: what was published later is delivered later. Tests share it, and no key.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        conflated: Mapping[str, Mapping[str, Any]],
+        processors: Mapping[str, Mapping[str, Any]] | None = None,
+        topics: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Make the topics.
+
+        Args:
+            bootstrap: the broker.
+            directory: for settings, state and logs.
+            conflated: more copies by last name; `underlying` is a last name too, and nothing is the topic.
+            processors: processors by last name, the same way.
+            topics: more topics by last name; each has one partition.
+        """
+        name = f"t{uuid.uuid4().hex[:8]}"
+        given = {"conflated": conflated, "processors": processors or {}}
+        sections: dict[str, dict[str, Any]] = {
+            kind: {
+                f"{name}_{last}": {**settings, "underlying": f"{name}_{settings.get('underlying', '')}".rstrip("_")}
+                for last, settings in entries.items()
+            }
+            for kind, entries in given.items()
+        }
+        sections["topics"] = {f"{name}_{last}": {"partitions": 1, **each} for last, each in (topics or {}).items()}
+        super().__init__(bootstrap, directory, name, interval=f"{INTERVAL_MS}ms", partitions=1, sections=sections)
+        common = {"bootstrap.servers": bootstrap}
+        self._publisher = Producer(common | {"transactional.id": f"{name}-publisher", "linger.ms": 20})
+        self._publisher.init_transactions(30)
+        self._reader = Consumer(
+            common
+            | {"group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed",
+               "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+        )  # fmt: skip
+        self._read: dict[str, list[Seen]] = {}
+
+    def work(self) -> tuple[Worker, Worker]:
+        """Start a worker for all that is merged and a conflater for all copies."""
+        merged = [*self.config.topics, *self.config.processors]
+        return self.start("worker", merged), self.start("conflate", list(self.config.conflated))
+
+    def at_once(self, *records: tuple[str, Any, dict[str, str]]) -> None:
+        """Publish in one transaction: its records are merged in one, and reach a copy within one interval."""
+        self._publisher.begin_transaction()
+        for key, value, headers in records:
+            data = None if value is None else json.dumps(value).encode()
+            self._publisher.produce(f"{self.name}.publish", data, key.encode(), headers=headers or None)
+        self._publisher.commit_transaction(30)
+
+    def read(self, role: str, name: str | None = None) -> list[Seen]:
+        """As every world's, but what was read once is not read again: a test looks often."""
+        topic = f"{name or self.name}.{role}"
+        if topic not in self._read:
+            self._read[topic] = []
+            self._reader.list_topics(topic, timeout=10)  # Or it hears of the topic a second later.
+        seen = self._read[topic]
+        self._reader.assign([TopicPartition(topic, 0, seen[-1].offset + 1 if seen else 0)])
+        while True:
+            message = self._reader.poll(10)
+            assert message is not None, f"{topic} cannot be read"
+            if message.error() is not None:
+                return [*seen]
+            headers = {name: value.decode() for name, value in message.headers() or ()}
+            place = message.partition(), message.offset()
+            seen.append(Seen(*place, message.key(), message.value(), headers, message.timestamp()[1]))
+
+    def of(self, key: str, role: str = "sow", name: str | None = None) -> list[Seen]:
+        """What a copy, or another topic, tells of one key."""
+        return [record for record in self.read(role, name or self.conflated) if record.key == key.encode()]
+
+    def close(self) -> None:
+        """End every worker and delete the topics."""
+        self._reader.close()
+        del self._publisher  # Or it misses its broker, and says so.
+        super().close()
+
+    def told(self, key: str, count: int, name: str | None = None) -> tuple[list[Seen], list[Seen]]:
+        """Wait until a copy has delivered a key so many times: what its SOW and its delta topic say."""
+        # The one is there with the other: they are in one transaction.
+        self.wait(lambda: len(self.of(key, "sow", name)) >= count, f"{count} deliveries of {key}")
+        sow, delta = self.of(key, "sow", name), self.of(key, "delta", name)
+        assert len(sow) == len(delta) == count
+        return sow, delta

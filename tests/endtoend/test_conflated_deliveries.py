@@ -1,0 +1,163 @@
+"""What a conflated topic delivers of one key, and when: a publisher at one end, a plain reader at the other."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.endtoend.copies import INTERVAL_MS, Copies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.endtoend.oracle import Seen
+
+pytestmark = pytest.mark.broker
+
+PUBLISH = {"command": "publish"}
+
+
+@pytest.fixture(scope="module")
+def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
+    """A copy that delivers every 200 ms, one, `rare`, that delivers once an hour, and both commands at work."""
+    made = Copies(bootstrap, tmp_path_factory.mktemp("copies"), {"rare": {"interval": "1h"}})
+    try:
+        made.work()
+        yield made
+    finally:
+        made.close()
+
+
+def bodies(records: list[Seen]) -> list[object]:
+    """The records as values."""
+    return [None if record.value is None else json.loads(record.value) for record in records]
+
+
+def test_the_example_of_the_specification(copies: Copies, unique: str) -> None:
+    """State and note move and come back, ref does not: the delta says what was touched, and of which updates it is."""
+    record = {"id": unique, "state": "open", "note": "-", "ref": 1}
+    copies.at_once((unique, record, PUBLISH))
+    copies.told(unique, 1)
+    held = record | {"state": "held"}
+    states = {"a": held, "b": held | {"note": "x"}, "c": record}
+    copies.at_once(*((unique, body, PUBLISH | {"trace": trace}) for trace, body in states.items()))
+    sow, delta = copies.told(unique, 2)
+
+    first, second, _, last = copies.of(unique, "sow", copies.name)
+    source = f"{copies.name}.sow/0"
+    assert bodies(sow) == [record, record]
+    assert bodies(delta) == [record, {"id": unique, "state": "open", "note": "-"}]
+    inserted = {
+        "version": "1",
+        "kind": "insert",
+        "first_timestamp": str(first.timestamp_ms),
+        "source": f"{source}/{first.offset}",
+    }
+    assert [sow[0].headers, delta[0].headers] == [inserted, inserted]
+    folded = {
+        "version": "4",
+        "conflated": "3",
+        "first_timestamp": str(second.timestamp_ms),
+        "source": f"{source}/{last.offset}",
+        "trace": "c",
+    }
+    assert sow[1].headers == folded
+    assert delta[1].headers == folded | {"delta_base": "1"}
+
+
+def test_a_quiet_topic_delivers_and_not_before_the_end_of_the_interval(copies: Copies, unique: str) -> None:
+    """One record, and nothing after it that could make time pass."""
+    copies.at_once((unique, {"id": unique}, {}))
+    [sow], [delta] = copies.told(unique, 1)
+    assert sow.timestamp_ms - int(sow.headers["first_timestamp"]) >= INTERVAL_MS
+    assert "conflated" not in sow.headers
+    assert "delta_base" not in delta.headers
+
+
+def test_a_delete_is_delivered_at_the_end_of_the_interval(copies: Copies, unique: str) -> None:
+    """With the update before it; a tombstone, and the key fields as delta."""
+    copies.at_once((unique, {"id": unique, "n": 1}, {}))
+    copies.told(unique, 1)
+    copies.at_once((unique, {"id": unique, "n": 2}, {}), (unique, None, {}))
+    sow, delta = copies.told(unique, 2)
+    assert (sow[1].value, bodies(delta)[1]) == (None, {"id": unique})
+    for record in (sow[1], delta[1]):
+        assert {name: record.headers.get(name) for name in ("kind", "version", "conflated")} == {
+            "kind": "delete", "version": "3", "conflated": "2"
+        }  # fmt: skip
+        assert record.timestamp_ms - int(record.headers["first_timestamp"]) >= INTERVAL_MS
+    assert delta[1].headers["delta_base"] == "1"
+
+
+def test_what_comes_and_goes_within_an_interval_is_not_delivered(copies: Copies, unique: str) -> None:
+    """A record of another key, published after it, is."""
+    copies.at_once((unique, {"id": unique}, {}), (unique, None, {}), (f"{unique}b", {"id": f"{unique}b"}, {}))
+    copies.told(f"{unique}b", 1)
+    assert len(copies.of(unique, "sow", copies.name)) == 2
+    assert copies.of(unique, "sow") == copies.of(unique, "delta") == []
+
+
+def test_a_delete_and_an_insert_within_an_interval_are_one_update(copies: Copies, unique: str) -> None:
+    """Readers see the new record in the place of the old one, whose versions have begun anew, and no delete."""
+    copies.at_once((unique, {"id": unique, "n": 1, "old": 1}, {}))
+    copies.told(unique, 1)
+    copies.at_once((unique, None, {}), (unique, {"id": unique, "n": 1}, {}))
+    sow, delta = copies.told(unique, 2)
+    assert bodies(sow)[1] == bodies(delta)[1] == {"id": unique, "n": 1}
+    assert "kind" not in sow[1].headers
+    said = {name: delta[1].headers[name] for name in ("version", "delta_base", "removed")}
+    assert said == {"version": "1", "delta_base": "1", "removed": '["/old"]'}
+
+
+def test_a_record_that_expires_expires_in_the_copy(copies: Copies, unique: str) -> None:
+    """The copy knows when it will, and says `expire`, not `delete`."""
+    copies.at_once((unique, {"id": unique}, {"expiration": "1000"}))
+    [begun], _ = copies.told(unique, 1)
+    copies.at_once((unique, {"id": unique}, {"expiration": "0.5"}))
+    copies.wait(lambda: copies.of(unique)[-1].value is None, "the end in the copy")
+    first, second, _ = copies.of(unique, "sow", copies.name)
+    assert begun.headers["expires_at"] == first.headers["expires_at"]
+    sow, delta = copies.of(unique)[-1], copies.of(unique, "delta")[-1]
+    assert sow.timestamp_ms >= int(second.headers["expires_at"])
+    assert bodies([sow, delta]) == [None, {"id": unique}]
+    assert (
+        (sow.headers["kind"], sow.headers["version"])
+        == (delta.headers["kind"], delta.headers["version"])
+        == ("expire", "3")
+    )
+
+
+def test_a_publisher_that_says_no_conflate_is_heard_at_once(copies: Copies, unique: str) -> None:
+    """With what waited, an hour before its time; the next update begins an interval of its own."""
+    rare, other, now = f"{copies.name}_rare", f"{unique}b", {"no_conflate": "true"}
+    copies.at_once((unique, {"id": unique, "n": 1}, {}), (unique, {"id": unique, "n": 2}, now))
+    [sow], [delta] = copies.told(unique, 1, rare)
+    assert bodies([sow, delta]) == [{"id": unique, "n": 2}] * 2
+    assert (delta.headers["version"], delta.headers["conflated"], delta.headers["kind"]) == ("2", "2", "insert")
+
+    copies.at_once((unique, {"id": unique, "n": 3}, {}), (other, {"id": other}, now))
+    copies.told(other, 1, rare)
+    assert len(copies.of(unique, "sow", rare)) == 1
+
+
+def test_nothing_reads_what_is_published_to_a_copy(copies: Copies, unique: str) -> None:
+    """Its family has no input topic; where somebody made one, what is sent to it changes nothing."""
+    topic = f"{copies.conflated}.publish"
+    admin = AdminClient({"bootstrap.servers": copies.bootstrap})
+    assert topic not in admin.list_topics(timeout=10).topics
+    [made] = admin.create_topics([NewTopic(topic, 1, 1)]).values()
+    made.result(30)
+    try:
+        producer = Producer({"bootstrap.servers": copies.bootstrap})
+        producer.produce(topic, b"{}", unique.encode(), headers={"no_conflate": "true"})
+        assert producer.flush(30) == 0
+        copies.at_once((f"{unique}b", {"id": f"{unique}b"}, {}))
+        copies.told(f"{unique}b", 1)
+        assert copies.of(unique, "sow") == copies.of(unique, "dlq") == []
+    finally:
+        [gone] = admin.delete_topics([topic]).values()
+        gone.result(30)

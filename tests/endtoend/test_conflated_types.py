@@ -1,0 +1,77 @@
+"""Conflated topics of several message types: folded, told, and adding up again from their deltas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from processor.client import Client
+from processor.codec import codec_of
+from tests.endtoend.copies import INTERVAL_MS, Copies
+from tests.endtoend.oracle import replay
+from tests.endtoend.test_message_types import RECORDS, STEPS, TYPES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from processor.record import Headers
+    from tests.endtoend.oracle import Seen
+
+pytestmark = pytest.mark.broker
+
+CHOSEN = ("msgpack", "xml", "nvfix", "binary")
+JSON: list[Any] = [{"id": 7, "a": {"x": 1}, "b": [1]}, {"id": 7, "a": {"x": 2}}, {"id": 7, "b": []}]
+
+
+def test_copies_of_every_type_tell_the_last_record_and_deltas_that_add_up_to_it(bootstrap: str, tmp_path: Path) -> None:
+    """The first record is delivered, then the two updates after it, one by one or folded; of binary ones whole."""
+    conflated = {f"{name}_slow": {"underlying": name, "interval": f"{INTERVAL_MS}ms"} for name in CHOSEN}
+    world = Copies(bootstrap, tmp_path, conflated, topics={name: {"key": ["/id"], **TYPES[name]} for name in CHOSEN})
+    topics = {world.name: (JSON, {"id": 7, "a": {"x": 2}, "b": []})}
+    topics |= {f"{world.name}_{name}": (STEPS[name], RECORDS[name]) for name in CHOSEN}
+    try:
+        _, conflater = world.work()
+        with Client("test", world.config) as client:
+            for topic, ((first, *_), _) in topics.items():
+                client.publish(topic, first, key(topic))
+            client.flush(30)
+            for topic in topics:
+                world.told("7", 1, f"{topic}_slow")
+            for topic, ((_, *deltas), _) in topics.items():
+                for delta in deltas:
+                    client.delta_publish(topic, delta, key(topic))
+            client.flush(30)
+            for topic, (_, record) in topics.items():
+                check(world, client, topic, record)
+        assert conflater.stop() == 0, conflater.log()
+    finally:
+        world.close()
+
+
+def key(topic: str) -> str | None:
+    """The key of a record that does not say it."""
+    return "7" if topic.endswith("_binary") else None
+
+
+def check(world: Copies, client: Client, topic: str, record: Any) -> None:
+    """Wait for the last record; what a query tells of the copy, and what its deltas add up to."""
+    copy = f"{topic}_slow"
+    world.wait(lambda: world.of("7", "sow", copy)[-1].headers["version"] == "3", f"the last record of {copy}")
+    [told] = [message for message in client.sow(copy) if message.command == "sow"]
+    assert (told.sow_key, told.data, told.version) == ("7", record, 3), copy
+    delta = world.of("7", "delta", copy)
+    assert replay(delta, parse=parser(world, copy)) == {"7": record}, copy
+    if topic.endswith("_binary"):
+        assert [each.value for each in delta] == [each.value for each in world.of("7", "sow", copy)]
+
+
+def parser(world: Copies, topic: str) -> Any:
+    """How a delta of a topic is read."""
+    codec = codec_of(world.config, topic)
+
+    def parse(record: Seen) -> Any:
+        headers: Headers = [(name, value.encode()) for name, value in record.headers.items()]
+        return codec.decode_command(record.value or b"", headers, is_delta=True)
+
+    return parse
