@@ -40,6 +40,7 @@ def test_a_leader_that_is_changing_is_asked_again(code):
     [
         (KafkaError.MSG_SIZE_TOO_LARGE, Stop),
         (KafkaError.POLICY_VIOLATION, Stop),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, Stop),
         (KafkaError._UNKNOWN_TOPIC, ConfigurationError),
         (KafkaError._UNKNOWN_PARTITION, ConfigurationError),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConfigurationError),

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from processor.api import Input, Output, RecordProcessor
+from processor.api import Input, Output, Processor, RecordProcessor
 from processor.config import TopicConfig
 from processor.plugins.conflate import Conflate
 from processor.plugins.delta_merge import DeltaMerge
@@ -142,3 +142,72 @@ def test_the_input_is_known_up_to_the_clock_once_all_was_fed(driver):
     assert context().stream_time_ms == began_ms + 1000
     driver.feed()
     assert context().stream_time_ms == driver.now_ms
+
+
+class Counter(Processor):
+    """Sums values, keeps the sum in its note, and takes a piece of its work at each punctuation."""
+
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"),)
+
+    def init(self, context, settings):
+        """Go on with what was noted."""
+        self.context, self.sum, self.left = context, int(context.noted or 0), 0
+
+    def process(self, records):
+        """Add, tell, and leave something to do for each."""
+        for record in records:
+            self.sum += int(record.value)
+            self.left += 1
+            self.context.observe("seen", 0.5, 2)
+        self.context.gauge("left", self.left)
+        self.context.hold(None, str(self.sum))
+
+    def punctuate(self, now_ms):
+        """One piece."""
+        self.left = max(0, self.left - 1)
+        self.context.forward("sow", b"left", b"%d" % self.left, [("version", b"1")])
+        self.context.gauge("left", self.left)
+        return self.left > 0
+
+
+@pytest.fixture
+def counter() -> ProcessorTestDriver:
+    """One that was given 1, 2 and 4, and committed 1 and 2."""
+    driver = ProcessorTestDriver(Counter, {}, name="sums")
+    driver.pipe_batch([(None, b"1", None), (None, b"2", None)])
+    driver.commit()
+    driver.pipe_input(None, b"4")
+    return driver
+
+
+@pytest.mark.parametrize("calamity", ["abort", "crash"])
+def test_what_was_noted_with_the_last_commit_is_found_by_the_next_processor(counter, calamity):
+    """Never what was noted in a transaction that was rolled back: 4 would have been added twice."""
+    assert (counter._task._processor.sum, counter.noted) == (7, "3")
+    getattr(counter, calamity)(feed=False)
+    assert (counter._task._processor.sum, counter.noted) == (3, "3")
+    getattr(counter, calamity)()
+    counter.commit()
+    assert counter.noted == "7"
+
+
+def test_what_took_how_long_counts_when_it_is_committed(counter):
+    """As events do; a gauge shows at once, and begins anew with a new processor."""
+    assert counter.gauges == {"left": 3}
+    counter.abort(feed=False)
+    assert counter.gauges == {}
+    counter.feed()
+    assert counter.gauges == {"left": 1}
+    assert (counter.observed["seen"].times, counter.observed["seen"].seconds) == (4, 2.0)
+    counter.commit()
+    assert (counter.observed["seen"].times, counter.observed["seen"].seconds) == (6, 3.0)
+
+
+def test_it_punctuates_again_while_there_is_more_to_do(counter):
+    """Or as often as is asked for."""
+    counter.advance_time(1, punctuations_max=1)
+    assert counter.gauges == {"left": 2}
+    counter.advance_time(1)
+    assert counter.gauges == {"left": 0}
+    assert [record.value for record in counter.pending_output("sow")] == [b"2", b"1", b"0"]

@@ -30,12 +30,13 @@ class Markless(Marking):
     outputs = (Output("sow"),)
 
 
-def a_context(processor_type: type[Processor]) -> TaskContext:
+def a_context(processor_type: type[Processor], noted: str = "") -> TaskContext:
     """Partition 2 of a processor of `orders`."""
     topic = TopicConfig()
     pipeline = Pipeline.of(processor_type, topic, name="orders", topic=topic)
     marks = TransactionalMarks() if pipeline.has_marks else None
-    return TaskContext(pipeline, 2, load_codec("json"), TransactionalState(MemoryStore(), cache_bytes=0), marks)
+    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    return TaskContext(pipeline, 2, load_codec("json"), state, marks, noted=noted)
 
 
 @pytest.fixture
@@ -139,3 +140,33 @@ def test_events_add_up_and_the_last_hold_counts(context):
     context.hold(7)
     context.hold(None)
     assert context.held_offset is None
+
+
+def test_a_note_stands_until_the_next_hold():
+    """Also the one that was found, until the first; without a text there is none, held or not."""
+    context = a_context(Marking, noted="found")
+    assert (context.noted, context.note) == ("found", "found")
+    context.hold(7, "x")
+    context.hold(None, "y")
+    assert (context.noted, context.note, context.held_offset) == ("found", "y", None)
+    context.hold(7)
+    assert (context.note, context.held_offset) == ("", 7)
+
+
+def test_a_hold_with_a_note_that_is_too_long_changes_nothing(context):
+    """The processor may try with less."""
+    context.hold(7, "x")
+    with pytest.raises(ValueError, match="a note of 1,001 bytes"):
+        context.hold(8, "x" * 1001)
+    assert (context.note, context.held_offset) == ("x", 7)
+
+
+def test_the_last_value_of_a_gauge_counts_and_observations_add_up(context):
+    """Each under its name."""
+    context.gauge("pending", 3)
+    context.gauge("pending", 2)
+    context.gauge("interval", 0.5)
+    context.observe("sent", 0.5)
+    context.observe("sent", 0.25, 4)
+    assert context.gauges == {"pending": 2, "interval": 0.5}
+    assert {name: (timing.times, timing.seconds) for name, timing in context.observed.items()} == {"sent": (5, 1.5)}

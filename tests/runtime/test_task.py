@@ -10,6 +10,7 @@ from processor.config import TopicConfig
 from processor.errors import ProcessorFailed, StateDamaged, Stop, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.pipeline import Pipeline
+from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
@@ -28,6 +29,8 @@ class Script(Settings):
     """Raise only where the failing record comes together with others."""
     holds: int | None = None
     """The input offset it holds."""
+    returns: bool | None = None
+    """What its punctuation returns."""
 
 
 class Scripted(Processor):
@@ -58,6 +61,7 @@ class Scripted(Processor):
         """Fail like a record does."""
         if b"punctuate" in self.script.failing:
             raise self.script.error("cannot punctuate")
+        return self.script.returns
 
     def close(self):
         """Count, and fail where it is told to."""
@@ -240,6 +244,13 @@ class TestPunctuation:
         with pytest.raises(Stop, match=r"orders partition 0: punctuate raised ValueError\('cannot punctuate'\)"):
             driver.advance_time(1)
 
+    @pytest.mark.parametrize(("returned", "has_more"), [(None, False), (False, False), (True, True)])
+    def test_it_says_whether_there_is_more_to_do(self, returned, has_more):
+        """Nothing said is nothing to do."""
+        task = a_task(returns=returned)
+        task.start(0)
+        assert task.punctuate() is has_more
+
     def test_the_clock_stands_still_during_a_call(self):
         """The processor reads the time of its call, given by whoever runs it."""
         driver = scripted()
@@ -300,6 +311,52 @@ class TestCommit:
         assert task.state.get_many([b"k"]) == {b"k": None}
         task.committed(5)
         assert (task.next_offset, task.committable_offset) == (5, 5)
+
+
+class TestNote:
+    """The text that a processor keeps beside its input position."""
+
+    def test_it_is_what_the_last_hold_said(self):
+        """Committed with the position, moved or not; a rewind brings it back, as it was committed."""
+        task = a_task(holds=4)
+        task.start(4)
+        task._context.hold(4, "one")
+        task.committed(task.committable_offset)
+        assert (task.committed_offset, task.noted) == (4, "one")
+        task._context.hold(4, "two")
+        assert str(task.note) == "sowstream noted two"
+        task.rewind()
+        assert task.noted == "one"
+        task.start(4)
+        assert task._context.noted == "one"
+
+    def test_one_that_nobody_changed_is_committed_again(self):
+        """A commit for another partition's sake must not lose what a processor has not come to yet."""
+        task = a_task()
+        task.noted = "found"
+        task.start(4)
+        assert str(task.note) == "sowstream noted found"
+        task.committed(4)
+        assert task.noted == "found"
+
+    def test_a_change_of_it_alone_causes_no_commit(self):
+        """It is committed whenever something else is."""
+        task = a_task()
+        task.start(4)
+        task._context.hold(None, "x")
+        assert not task.has_uncommitted
+
+    def test_while_the_position_stays_for_what_comes_again_its_note_does_too(self):
+        """Without transactions: the processor is ahead of the offset that is committed, and so is what it would say."""
+        task = a_task()
+        task.tail, task.noted = Tail(4, 50, 7), "old"
+        task.tail.applied[5] = b"k"
+        task.start(4)
+        task.process([a_record(4), a_record(5)])
+        task._context.hold(None, "new")
+        assert str(task.note_with_ends) == "sow 0 mark 0 sowstream noted new"
+        task.next_offset = 5
+        assert str(task.note_with_ends) == "sow 50 mark 7 sowstream noted old"
 
 
 class TestStreamTime:
