@@ -131,7 +131,7 @@ class TestErrors:
             ),
             (
                 {"conflated": {"c": {"zzz": 1}}},
-                "conflated.c.zzz: there is no setting 'zzz'; known: interval, underlying",
+                "conflated.c.zzz: there is no setting 'zzz'; known: ceiling, filter, floor, interval, max_pending",
             ),
             ({"topics": {"a.b": {}}}, "topics.a.b.[key]: String should match pattern"),
             (
@@ -257,6 +257,38 @@ class TestIntervals:
         """Shorter intervals are refused, and what is no time at all."""
         with pytest.raises(ValidationError, match="interval"):
             Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+
+
+class TestAutoInterval:
+    """`interval: auto` lies between a floor and a ceiling."""
+
+    def test_a_fixed_interval_has_no_range(self):
+        """The shortest is the longest."""
+        config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": "250ms"}})
+        assert config.conflated["c"].interval_range_ms == (250, 250)
+
+    @pytest.mark.parametrize(
+        ("bounds", "range_ms"),
+        [({}, (100, 5000)), ({"floor": "1s"}, (1000, 5000)), ({"floor": "1s", "ceiling": "1m"}, (1000, 60_000))],
+    )
+    def test_auto_has_a_range(self, bounds, range_ms):
+        """Of a tenth of a second to five seconds, unless it is said."""
+        config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": "auto", **bounds}})
+        assert config.conflated["c"].interval_range_ms == range_ms
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"interval": "auto", "floor": "50ms"}, "greater than or equal to 0.1"),
+            ({"interval": "auto", "floor": "2s", "ceiling": "1s"}, "floor is longer than ceiling"),
+            ({"interval": "1s", "ceiling": "2s"}, "ceiling is for `interval: auto`; remove it, or set that"),
+            ({"floor": "2s"}, "floor is for `interval: auto`; remove it, or set that"),
+        ],
+    )
+    def test_a_range_that_makes_no_sense_is_refused(self, settings, message):
+        """Rather than silently without effect."""
+        with pytest.raises(ValidationError, match=message):
+            Config(topics={"a": {}}, conflated={"c": {"underlying": "a", **settings}})
 
 
 def copies(**underlying) -> dict[str, object]:

@@ -11,7 +11,7 @@ _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
-def _interval_s(value: object) -> object:
+def interval_s(value: object) -> object:
     """Read `500ms`, `5s`, `1m` or a number of seconds."""
     if not isinstance(value, str):
         return value
@@ -31,7 +31,7 @@ def _as_text(value: object) -> object:
 Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
 """Settings as Kafka spells them."""
 
-IntervalS: TypeAlias = Annotated[float, BeforeValidator(_interval_s), Field(allow_inf_nan=False)]
+IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow_inf_nan=False)]
 """Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
 
 TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]

@@ -10,13 +10,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from processor.config.section import IntervalS, Properties, Section, TopicName
+from processor.config.section import IntervalS, Properties, Section, TopicName, interval_s
 
 
 def _schema(value: object) -> object:
     """A bare path is a file."""
     return {"file": value} if isinstance(value, str | Path) else value
 
+
+_INTERVAL_MIN_S: Final = 0.1
 
 EXPLICIT_KEY: Final = ("explicit",)
 """What `key: explicit` is kept as."""
@@ -27,6 +29,11 @@ def _key(value: object) -> object:
     if value == "explicit":
         return EXPLICIT_KEY
     return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+
+
+def _interval(value: object) -> object:
+    """The one word that is no time."""
+    return value if value == "auto" else interval_s(value)
 
 
 def _step(value: object) -> object:
@@ -158,8 +165,41 @@ class ConflatedConfig(Section):
 
     underlying: TopicName
     """The topic it copies: any other one that is configured."""
-    interval: IntervalS = Field(default=5.0, ge=0.1)
-    """A key changes at most once in this time; least 100 ms."""
+    interval: Annotated[float | Literal["auto"], BeforeValidator(_interval)] = 5.0
+    """A key changes at most once in this time; least 100 ms. `auto`: from `floor` to `ceiling`, the longer the further
+    the worker is behind its input."""
+    floor: IntervalS = Field(default=_INTERVAL_MIN_S, ge=_INTERVAL_MIN_S)
+    """Shortest interval under `auto`."""
+    ceiling: IntervalS = Field(default=5.0, ge=_INTERVAL_MIN_S)
+    """Longest interval under `auto`."""
+    filter: str | None = None
+    """Which records the copy has, in the filter language; none: all of them."""
+    max_pending: int = Field(default=1_000_000, ge=1)
+    """Keys of one partition that may wait; when more do, those that have waited longest are delivered early."""
+    max_pending_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Memory that the waiting updates of one partition may take, about; when they take more, likewise."""
+
+    @field_validator("interval")
+    @classmethod
+    def _interval_is_long_enough(cls, value: float | Literal["auto"]) -> float | Literal["auto"]:
+        if value != "auto" and not _INTERVAL_MIN_S <= value < float("inf"):
+            raise ValueError("the least interval is 100ms")
+        return value
+
+    @model_validator(mode="after")
+    def _range_is_for_auto(self) -> ConflatedConfig:
+        if self.interval != "auto":
+            if extra := sorted({"floor", "ceiling"} & self.model_fields_set):
+                raise ValueError(f"{extra[0]} is for `interval: auto`; remove it, or set that")
+        elif self.floor > self.ceiling:
+            raise ValueError("floor is longer than ceiling")
+        return self
+
+    @property
+    def interval_range_ms(self) -> tuple[int, int]:
+        """Shortest and longest interval in milliseconds; the same twice where it is fixed."""
+        shortest, longest = (self.floor, self.ceiling) if self.interval == "auto" else (self.interval, self.interval)
+        return round(shortest * 1000), round(longest * 1000)
 
 
 class ProcessorConfig(Section):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from processor.merge.diff import changes, diff
-from processor.merge.pointer import child, names, note_gone
-from processor.merge.same import same
-from processor.record import Change, Value
+from processor.merge.pointer import child, note_gone
+from processor.merge.same import MISSING, PLAIN, same
+from processor.record import Value
 
 Touched: TypeAlias = dict[str, "Touched"]
 """The touched members of an object, each with the touched members below it; an empty one was touched whole.
@@ -15,15 +15,38 @@ Touched: TypeAlias = dict[str, "Touched"]
 It holds names only: it may live as long as the interval and keeps no record alive.
 """
 
+_WHOLE: Final[Touched] = {}
+"""The mark of a member touched whole: one for all of them, never written to."""
 
-def touch(tree: Touched, change: Change) -> None:
-    """Add the paths of one more change to an interval's tree, in place; an interval begins with `{}`."""
-    _touch(tree, change.delta)
-    for pointer in change.removed:
-        path: Value = None
-        for name in reversed(names(pointer)):
-            path = {name: path}
-        _touch(tree, path)
+
+def touch(tree: Touched, delivered: Value, state: Value | None) -> None:
+    """Add to an interval's tree, in place, where a state of the interval is not what was delivered before it.
+
+    A path was touched if any of the states says something else there: a value that moves and comes back deviates in
+    between. So no two states of the interval need to be compared with each other. None is a deleted record, which
+    touches all there was. What was not delivered needs no mark: at the end it is there, and new, or it is not.
+    """
+    if state is None:
+        tree.update(dict.fromkeys(delivered, _WHOLE))
+        return
+    find = state.get
+    for name, before in delivered.items():
+        mark = tree.get(name)
+        if mark is _WHOLE:
+            continue
+        value = find(name, MISSING)
+        kind = type(before)
+        if kind is type(value):
+            if kind is dict:
+                inner = {} if mark is None else mark
+                touch(inner, before, value)
+                if inner:
+                    tree[name] = inner
+                continue
+            # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
+            if value == before and (kind in PLAIN or same(before, value)):
+                continue
+        tree[name] = _WHOLE
 
 
 def conflated_delta(delivered: Value | None, final: Value, touched: Touched) -> tuple[Value, list[str]]:
@@ -37,19 +60,6 @@ def conflated_delta(delivered: Value | None, final: Value, touched: Touched) -> 
         return diff(None, final).delta, []
     removed: list[str] = []
     return _differ(delivered, final, touched, "", removed), removed
-
-
-def _touch(tree: Touched, delta: Value) -> None:
-    for name, value in delta.items():
-        if type(value) is not dict or not value:
-            tree[name] = {}
-            continue
-        node = tree.get(name)
-        if node is None:
-            node = tree[name] = {}
-        elif not node:
-            continue  # Touched whole already: there is no more to say.
-        _touch(node, value)
 
 
 def _differ(old: Value, new: Value, touched: Touched, path: str, removed: list[str]) -> Value:

@@ -1,15 +1,21 @@
 """The delta of a conflated interval: touched paths, with their values at its end."""
 
-from processor.merge import conflated_delta, diff, touch
+import itertools
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processor.merge import apply_delta, conflated_delta, same, touch
+from processor.merge.same import MISSING
 
 
 def fold(delivered, *updates):
     """Touch every update of an interval in turn and tell the result."""
-    touched, record = {}, delivered
+    touched = {}
     for update in updates:
-        touch(touched, diff(record, update))
-        record = update
-    return conflated_delta(delivered, record, touched)
+        touch(touched, delivered, update)
+    return conflated_delta(delivered, updates[-1], touched)
 
 
 def test_a_value_that_came_back_is_still_sent():
@@ -41,11 +47,22 @@ def test_an_object_that_was_a_scalar_in_between_is_sent_whole():
 
 
 def test_touching_below_what_was_touched_whole_adds_nothing():
-    """Once whole, always whole: the members that the later update did not name are told too."""
-    touched = {}
-    touch(touched, diff({"o": {"x": 1}}, {"o": 5}))
-    touch(touched, diff({"o": {"x": 1, "y": 2}}, {"o": {"x": 3, "y": 2}}))
-    assert touched == {"o": {}}
+    """Once whole, always whole: the members that the later update did not change are told too."""
+    start = {"o": {"x": 1, "y": 2}}
+    assert fold(start, {"o": 5}, {"o": {"x": 3, "y": 2}}) == ({"o": {"x": 3, "y": 2}}, [])
+    assert fold(start, {"o": {"x": 3, "y": 2}}, {"o": 5}, start) == (start, [])
+
+
+def test_what_was_deleted_in_between_is_sent_whole():
+    """Every path went and came back."""
+    start = {"id": 1, "o": {"x": 1}, "gone": 2}
+    assert fold(start, None, {"id": 1, "o": {"x": 1}}) == ({"id": 1, "o": {"x": 1}}, ["/gone"])
+
+
+def test_values_that_python_calls_equal_are_told_apart():
+    """1, 1.0 and True are three values: to go from one to another and back is a touch."""
+    for other in (1.0, True, "1"):
+        assert fold({"a": 1, "b": [1]}, {"a": other, "b": [other]}, {"a": 1, "b": [1]}) == ({"a": 1, "b": [1]}, [])
 
 
 def test_a_key_never_delivered_is_told_whole():
@@ -56,5 +73,50 @@ def test_a_key_never_delivered_is_told_whole():
 def test_the_tree_keeps_no_value_alive():
     """A pending key's tree holds names only, so that waiting costs no record."""
     touched = {}
-    touch(touched, diff({}, {"a": {"b": ["a long value"]}, "c": {}}))
-    assert touched == {"a": {"b": {}}, "c": {}}
+    touch(touched, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": ["a long value"], "c": 2}, "e": 4})
+    assert touched == {"a": {"b": {}}, "d": {}}
+
+
+VALUES = st.sampled_from([None, True, 1, 1.0, "", [1], {}, {"x": 1}, {"x": 1.0, "y": {"z": 2}}, {"y": {"z": 3}}])
+RECORDS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
+
+
+@given(RECORDS, st.lists(RECORDS, min_size=1, max_size=5))
+def test_a_path_is_touched_if_it_changed_between_any_two_updates(delivered, updates):
+    """The plain reading of the rule, told path by path: each change between neighbours, and no other path."""
+    paths = leaves(delivered)
+    moved = {
+        path
+        for before, after in itertools.pairwise([delivered, *updates])
+        for path in paths
+        if not same(at(before, path), at(after, path))
+    }
+    delta, removed = fold(own(delivered), *map(own, updates))
+    assert written(apply_delta(own(delivered), delta, removed)) == written(updates[-1])
+    for path in paths:
+        if at(updates[-1], path) is not MISSING:
+            assert (at(delta, path) is not MISSING) == (path in moved)
+
+
+def leaves(record, path=()):
+    """The paths of everything in a record that is no object: what an object holds is what is touched."""
+    if isinstance(record, dict):
+        return [leaf for name, value in record.items() for leaf in leaves(value, (*path, name))]
+    return [path]
+
+
+def own(record):
+    """A copy that shares nothing."""
+    return json.loads(json.dumps(record))
+
+
+def at(record, path):
+    """The value at a path, or MISSING."""
+    for name in path:
+        record = record.get(name, MISSING) if isinstance(record, dict) else MISSING
+    return record
+
+
+def written(record):
+    """As text, in which 1 and 1.0 differ; members in order."""
+    return json.dumps(record, sort_keys=True)

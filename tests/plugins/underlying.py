@@ -14,11 +14,11 @@ INTERVAL_MS = 1000
 class Underlying:
     """Writes SOW records as a delta merge would, versions and all, into the driver of their copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.versions: dict[str, int] = {}
         self.driver = ProcessorTestDriver(
             Conflate,
-            ConflatedConfig(underlying="orders", interval="1s"),
+            ConflatedConfig(**{"underlying": "orders", "interval": "1s", **settings}),
             name="orders_1s",
             topic=TopicConfig(),
             underlying="orders",

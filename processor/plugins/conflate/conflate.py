@@ -1,0 +1,213 @@
+"""The processor: holds updates back, delivers what is due, and says how far the input may be committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from processor.api import Context, Input, Name, Output, Processor, Record, RecordRejected
+from processor.config import ConflatedConfig
+from processor.conflation import Pace, Window
+from processor.conflation.window import UNREAD_MAX
+from processor.merge import KeyFields
+from processor.plugins.conflate.delivery import Delivery
+from processor.plugins.conflate.reader import Reader
+from processor.plugins.conflate.seen import Seen
+from processor.plugins.conflate.selection import check_selection, selection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Codec
+    from processor.conflation import Pending
+
+DELIVERED_MAX: Final = 2_000
+"""Keys delivered at once: where many are due, input and commits have their turn in between."""
+
+_AT_ONCE: Final = (Name.NO_CONFLATE, b"true")
+
+
+class Conflate(Processor):
+    """Holds back the updates of one partition; its state is what it delivered.
+
+    Nothing pending is written anywhere: the input position that may be committed never passes an update that is not
+    delivered, so a successor reads it again. What was delivered it knows by the input offset that the conflated
+    record carries as `source`: versions begin anew when a deleted key comes back.
+    """
+
+    settings_type = ConflatedConfig
+    input: ClassVar[Input] = Input("sow", from_underlying=True)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"))
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse a filter that cannot be used."""
+        assert isinstance(settings, ConflatedConfig)
+        check_selection(name, settings, codec)
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Begin with nothing pending."""
+        assert isinstance(settings, ConflatedConfig)
+        self._context = context
+        self._source = f"{settings.underlying}.sow/{context.partition}/".encode()
+        self._key = KeyFields(context.topic.key_fields)
+        self._window = Window(keys_max=settings.max_pending, bytes_max=settings.max_pending_bytes)
+        self._pace = Pace(*settings.interval_range_ms)
+        self._reader = Reader(context.codec, selection(context.name, settings), self._reject)
+        self._seen = Seen(context.noted)
+        self._is_again = True  # What comes may have been seen before.
+        self._clock_ms = 0
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Let updates wait; those marked `no_conflate` end their interval at once."""
+        now_ms = self._now(self._context.now_ms)
+        self._seen.took(records)
+        if self._is_again:
+            again, records = self._seen.parted(records)
+            self._take(self._not_yet_delivered(again), now_ms)
+            self._is_again = not records
+        self._take(records, now_ms)
+        while overflow := self._window.overflow(DELIVERED_MAX):
+            self._context.count("delivered_early", len(overflow))
+            self._deliver(overflow)
+        self._hold()
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Deliver the keys whose interval has ended; whether there are more."""
+        now_ms = self._now(now_ms)
+        stream_time_ms = self._context.stream_time_ms
+        is_at_end = stream_time_ms >= now_ms
+        self._pace.feel(now_ms, now_ms - stream_time_ms if stream_time_ms else 0)
+        self._is_again = self._is_again and not is_at_end
+        due: dict[bytes, Pending] = {}
+        if not self._must_wait:
+            due = self._window.due(now_ms - self._pace.wait_ms, DELIVERED_MAX)
+            self._tell_lateness(due, now_ms)
+            self._deliver(due)
+            self._hold()
+        self._tell_levels(now_ms)
+        return len(due) == DELIVERED_MAX
+
+    def _take(self, records: Sequence[Record], now_ms: int) -> None:
+        """Let these wait, each under its key."""
+        window, is_keyless = self._window, False
+        find = window.pending.get
+        # This loop takes every update of the topic: what an update means is looked at later, for many of a key at once.
+        for record in records:
+            key = record[0]
+            if key is None:
+                self._reject(record, RecordRejected("missing_key", "a SOW record has a key"))
+                is_keyless = True
+                continue
+            pending = find(key)
+            if pending is None:
+                pending = window.begin(key, record, now_ms)
+            else:
+                unread = pending.unread
+                unread.append(record)
+                if len(unread) >= UNREAD_MAX:
+                    self._read_early(key, pending)
+            headers = record[2]
+            if headers and _AT_ONCE in headers:
+                self._end_at_once(key, pending, record)
+        window.grew([record for record in records if record.key is not None] if is_keyless else records)
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether nothing can be told yet: not all that a predecessor had seen has come again."""
+        return self._is_again and self._seen.is_noted
+
+    def _not_yet_delivered(self, records: Sequence[Record]) -> Sequence[Record]:
+        """What comes again after a restart, without what a predecessor was done with."""
+        came = self._seen.unrejected(records)
+        delivered = self._context.state.get_many([record.key for record in came if record.key is not None])
+        fresh = []
+        for record in came:
+            old = None if record.key is None else delivered[record.key]
+            if old is None or record.offset > old.source_offset:
+                fresh.append(record)
+        if known := len(came) - len(fresh):
+            self._context.count("already_delivered", known)
+        return fresh
+
+    def _end_at_once(self, key: bytes, pending: Pending, record: Record) -> None:
+        """End a key's interval with an update that waits for nothing, unless it is a bad one."""
+        # Not as text: a publisher's header that is no UTF-8 must not keep its record from the copy.
+        if dict(record.headers or ()).get(Name.NO_CONFLATE) != b"true":
+            return
+        if self._must_wait:
+            return  # What was seen is delivered: it did not wait then either.
+        self._read_early(key, pending)
+        if pending.last is record:
+            self._deliver({key: self._window.pop(key)})
+
+    def _read_early(self, key: bytes, pending: Pending) -> None:
+        """Look at a key's updates before its interval is over."""
+        size_bytes = pending.size_bytes
+        self._reader.read(pending, self._context.state.get_many([key])[key])
+        self._window.shrank(pending, size_bytes)
+
+    def _deliver(self, due: dict[bytes, Pending]) -> None:
+        """Send each key's last state and what was touched."""
+        if not due:
+            return
+        context = self._context
+        delivery = Delivery(context.codec, self._key, self._source)
+        updates = 0
+        for key, old in context.state.get_many(list(due)).items():
+            pending = due[key]
+            state = self._reader.read(pending, old)
+            last = pending.last
+            if last is None:
+                continue  # None of them was good.
+            if state is None and old is None:
+                context.count("never_delivered")
+                continue
+            try:
+                delivery.add(key, pending, last, state, old)
+            except RecordRejected as error:
+                self._reject(last, error)
+                continue
+            updates += pending.count
+        context.state.put_many(delivery.states)
+        context.forward_many("sow", delivery.sow)
+        context.forward_many("delta", delivery.delta)
+        if updates:
+            context.count("folded", updates)
+            context.count("delivered", len(delivery.sow))
+
+    def _reject(self, record: Record, error: RecordRejected) -> None:
+        self._context.reject(record, error.reason, error.detail)
+        self._seen.rejected.add(record.offset)
+
+    def _hold(self) -> None:
+        """The oldest pending update is where a successor must begin."""
+        oldest = self._window.oldest
+        held_offset = None if oldest is None else oldest.first_offset
+        note = self._seen.note(self._seen.until if held_offset is None else held_offset)
+        self._context.hold(held_offset, note)
+
+    def _now(self, now_ms: int) -> int:
+        """The clock; what waits is not to wait longer because somebody set it back."""
+        if now_ms < self._clock_ms:
+            self._window.shift(self._clock_ms - now_ms)
+            self._pace.shift(self._clock_ms - now_ms)
+        self._clock_ms = now_ms
+        return now_ms
+
+    def _tell_lateness(self, due: dict[bytes, Pending], now_ms: int) -> None:
+        """How long after the ends of their intervals keys are delivered."""
+        began = Counter([pending.began_ms for pending in due.values()])
+        for began_ms, keys in began.items():
+            late_ms = now_ms - began_ms - self._pace.interval_ms
+            self._context.observe("lateness", max(0, late_ms) / 1000, keys)
+
+    def _tell_levels(self, now_ms: int) -> None:
+        oldest = self._window.oldest
+        gauge = self._context.gauge
+        gauge("pending_keys", len(self._window))
+        gauge("pending_bytes", self._window.size_bytes)
+        gauge("oldest_pending_seconds", 0.0 if oldest is None else (now_ms - oldest.began_ms) / 1000)
+        gauge("interval_seconds", self._pace.interval_ms / 1000)

@@ -1,0 +1,105 @@
+"""What the end of an interval tells on the two topics of a copy, and what the copy's state becomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.api import Name, Stored
+from processor.merge import KeyFields, conflated_delta
+from processor.plugins.conflate import update
+from processor.plugins.key_alone import key_alone
+from processor.plugins.removed import removed_header
+from processor.record import OUR_HEADERS
+
+if TYPE_CHECKING:
+    from processor.api import Codec, Headers, Outgoing, Record, Value
+    from processor.conflation import Pending
+
+
+class Delivery:
+    """The deliveries of one call, in order: states to put, records to forward."""
+
+    def __init__(self, codec: Codec, key: KeyFields, source: bytes) -> None:
+        """Begin with none.
+
+        Args:
+            codec: the message type of the records.
+            key: their key fields.
+            source: what stands before the offset in the header `source`.
+        """
+        self._codec = codec
+        self._key = key
+        self._source = source
+        self.states: dict[bytes, Stored | None] = {}
+        """What the keys' states become."""
+        self.sow: list[Outgoing] = []
+        """For the SOW topic."""
+        self.delta: list[Outgoing] = []
+        """For the delta topic."""
+
+    def add(self, key: bytes, pending: Pending, last: Record, state: Value | None, old: Stored | None) -> None:
+        """One key's.
+
+        Args:
+            key: the Kafka record key.
+            pending: its interval.
+            last: the update at its end.
+            state: the record at its end, None if it is gone.
+            old: what was delivered before; not None where `state` is None.
+
+        Raises:
+            RecordRejected: it cannot be told, though each of its updates could.
+        """
+        version = update.version(last)
+        headers = self._headers(pending, last, version, is_gone=state is None, is_new=old is None)
+        base = 0 if old is None else old.version
+        # Said where it is not the version before: updates were folded.
+        delta_headers = headers if base == version - 1 else [*headers, (Name.DELTA_BASE, b"%d" % base)]
+        if state is None:
+            assert old is not None
+            told, more = key_alone(self._codec, self._key, old)
+            stored, data = None, None
+        else:
+            told, more = self._told(pending, state, old)
+            data = last.value
+            assert data is not None
+            expires_at_ms = update.expires_at_ms(last)
+            stored = Stored(version, data, expires_at_ms, last.offset, update.correlation_id(last))
+            if expires_at_ms:
+                headers = [*headers, (Name.EXPIRES_AT, b"%d" % expires_at_ms)]
+        self.states[key] = stored
+        self.sow.append((key, data, headers))
+        self.delta.append((key, told, delta_headers + more))
+
+    def _told(self, pending: Pending, state: Value, old: Stored | None) -> tuple[bytes, Headers]:
+        """What the delta topic is told of a record that is there, and the headers that go with it."""
+        codec = self._codec
+        if not codec.can_delta:
+            return state, []
+        before = None if old is None else codec.decode_own(old.value)
+        moved, removed = conflated_delta(before, state, pending.touched)
+        delta = self._key.with_delta(state, moved)
+        told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+        if removed:
+            headers.append(removed_header(removed))
+        elif not moved:
+            headers.append((Name.EMPTY, b"true"))
+        return told, headers
+
+    def _headers(self, pending: Pending, last: Record, version: int, *, is_gone: bool, is_new: bool) -> Headers:
+        """What both topics are told of an interval."""
+        said = dict(last.headers or ())
+        headers: Headers = [(Name.VERSION, b"%d" % version)]
+        if is_gone:
+            has_expired = last.value is None and said.get(Name.KIND) == b"expire"
+            headers.append((Name.KIND, b"expire" if has_expired else b"delete"))
+        elif is_new:
+            headers.append((Name.KIND, b"insert"))
+        if pending.count > 1:
+            headers.append((Name.CONFLATED, b"%d" % pending.count))
+        headers.append((Name.FIRST_TIMESTAMP, b"%d" % pending.first_timestamp_ms))
+        headers.append((Name.SOURCE, self._source + b"%d" % last.offset))
+        if correlation_id := update.correlation_id(last):
+            headers.append((Name.CORRELATION_ID, correlation_id))
+        headers += [header for header in last.headers or () if header[0] not in OUR_HEADERS]
+        return headers

@@ -1,0 +1,86 @@
+"""Looks at the updates of a key that have waited: which are good, what they touched, how the interval ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from processor.api import RecordRejected
+from processor.merge import touch
+from processor.plugins.conflate import update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from processor.api import Codec, Record, Stored, Value
+    from processor.conflation import Pending
+
+
+class Reader:
+    """Reads for one partition."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        matches: Callable[[Value, Record], bool] | None,
+        rejected: Callable[[Record, RecordRejected], None],
+    ) -> None:
+        """Make one.
+
+        Args:
+            codec: the message type of the records.
+            matches: whether a record belongs to the copy; None: every one does.
+            rejected: is told of what is no record of a SOW topic.
+        """
+        self._decode: Final = codec.decode_own
+        self._can_delta: Final = codec.can_delta
+        self._matches: Final = matches
+        self._rejected: Final = rejected
+
+    def read(self, pending: Pending, old: Stored | None) -> Value | None:
+        """Look at what is unread.
+
+        Args:
+            pending: the key's updates; afterwards none of them is unread, and `last` is None if none was good.
+            old: what was delivered of the key.
+
+        Returns:
+            The record at the end, parsed if its parts matter; None if it is gone, or does not belong to the copy.
+        """
+        unread, pending.unread = pending.unread, []
+        try:
+            delivered = self._decode(old.value) if old is not None and self._can_delta else None
+        except RecordRejected as error:
+            for record in unread:
+                self._rejected(record, error)
+            return None
+        state: Value | None = None
+        is_read = False
+        for record in unread:
+            try:
+                update.check(record)
+                found = self._state(record)
+            except RecordRejected as error:
+                self._rejected(record, error)
+                continue
+            state, is_read = found, True
+            if delivered is not None:
+                touch(pending.touched, delivered, state)
+            if not pending.count:
+                pending.first_timestamp_ms = record.timestamp_ms
+            pending.count += 1
+            pending.last = record
+        return state if is_read or pending.last is None else self._state(pending.last)
+
+    def _state(self, record: Record) -> Value | None:
+        """A record, parsed where its parts matter; None if it has none in the copy."""
+        value = record.value
+        if value is None:
+            return None
+        if not self._can_delta:
+            return value
+        state = self._decode(value)
+        if type(state) is not dict:
+            raise RecordRejected("not_an_object", "a SOW record is an object")
+        if self._matches is not None and not self._matches(state, record):
+            return None
+        return state

@@ -1,0 +1,224 @@
+"""The conflated topic under load: bursts, limits, backlogs, and what its metrics say."""
+
+import pytest
+
+from processor.plugins.conflate.conflate import DELIVERED_MAX
+from processor.plugins.conflate.seen import NOTE_BYTES_MAX, Seen
+from processor.record import Record
+from processor.state.memory import MemoryStore
+from tests.endtoend.oracle import last_per_key, replay
+from tests.plugins.reading import bodies, seen, told
+from tests.plugins.underlying import INTERVAL_MS, Underlying
+
+
+def burst(orders, keys, **body):
+    """One update of each of so many keys, at once."""
+    orders.driver.pipe_batch([orders.record(str(n), {"id": n, **body}) for n in range(keys)])
+
+
+class TestBursts:
+    """Many keys whose intervals end at the same moment."""
+
+    def test_a_burst_is_delivered_in_pieces(self):
+        """Input and commits have their turn in between; the first to come is the first to go."""
+        orders = Underlying()
+        burst(orders, 2 * DELIVERED_MAX + 1)
+        orders.driver.advance_time(INTERVAL_MS, punctuations_max=1)
+        sizes = []
+        for _ in range(4):
+            sizes.append(len(orders.driver.pending_output("sow")))
+            orders.driver.commit()
+            orders.driver.advance_time(0, punctuations_max=1)
+        assert sizes == [DELIVERED_MAX, DELIVERED_MAX, 1, 0]
+        assert [body["id"] for body in bodies(orders.driver.read_output("sow"))] == list(range(2 * DELIVERED_MAX + 1))
+
+    def test_an_update_that_comes_between_the_pieces_joins_its_key(self):
+        """It is still one delivery, of the newer state."""
+        orders = Underlying()
+        burst(orders, DELIVERED_MAX + 1)
+        orders.driver.advance_time(INTERVAL_MS, punctuations_max=1)
+        orders.update(str(DELIVERED_MAX), {"id": DELIVERED_MAX, "n": 1})
+        orders.driver.advance_time(0)
+        assert bodies(orders.driver.pending_output("sow"))[-1] == {"id": DELIVERED_MAX, "n": 1}
+        orders.driver.advance_time(10 * INTERVAL_MS)
+        assert len(orders.driver.pending_output("sow")) == DELIVERED_MAX + 1
+
+    @pytest.mark.parametrize("updates", [31, 32, 33, 64, 200])
+    def test_many_updates_of_a_key_are_one_delivery(self, updates):
+        """Also those that were looked at early, so that they need not all be kept."""
+        orders = Underlying()
+        orders.update("7", {"id": 7, "n": -1, "back": 0, "still": 1})
+        orders.driver.advance_time(INTERVAL_MS)
+        for n in range(updates):
+            orders.update("7", {"id": 7, "n": n, "back": n % updates, "still": 1})
+        orders.update("7", {"id": 7, "n": updates, "back": 0, "still": 1})
+        orders.driver.advance_time(INTERVAL_MS)
+        delta = orders.driver.pending_output("delta")[-1]
+        assert bodies([delta]) == [{"id": 7, "n": updates, "back": 0}]
+        assert told(delta)["conflated"] == str(updates + 1)
+
+
+class TestLimits:
+    """A window that is full delivers early, and says so."""
+
+    def test_too_many_keys_deliver_the_oldest_early(self):
+        """No update is dropped; the others wait as before."""
+        orders = Underlying(max_pending=3)
+        burst(orders, 5)
+        assert [body["id"] for body in bodies(orders.driver.pending_output("sow"))] == [0, 1]
+        orders.driver.commit()
+        assert orders.driver.events["delivered_early"] == 2
+        assert orders.driver.committed_offset == 2
+        orders.driver.advance_time(INTERVAL_MS)
+        assert len(orders.driver.pending_output("sow")) == 5 - 2
+
+    def test_too_much_memory_delivers_the_oldest_early(self):
+        """Few keys may be heavy."""
+        orders = Underlying(max_pending_bytes=10_000)
+        burst(orders, 5, text="x" * 3000)
+        assert [body["id"] for body in bodies(orders.driver.pending_output("sow"))] == [0, 1, 2]
+        orders.driver.advance_time(1)
+        assert 6000 < orders.driver.gauges["pending_bytes"] < 10_000
+
+    def test_updates_of_one_key_take_no_more_than_a_few(self):
+        """The thousandth waits in the place of those before."""
+        orders = Underlying(max_pending_bytes=300_000)
+        for n in range(1000):
+            orders.update("7", {"id": 7, "n": n, "text": "x" * 3000})
+        assert orders.driver.pending_output("sow") == []
+        orders.driver.advance_time(INTERVAL_MS)
+        [delivery] = orders.driver.pending_output("sow")
+        assert told(delivery)["conflated"] == "1000"
+
+
+class TestBacklog:
+    """A reader far behind its input."""
+
+    def test_far_behind_it_reads_through_to_the_last_states(self):
+        """An interval is ten times as long while its input is old, and as ever once it has caught up."""
+        orders = Underlying()
+        driver = orders.driver
+        for n in range(40):
+            driver.input.append(
+                Record(b"7", b'{"id":7,"n":%d}' % n, [("version", b"%d" % (n + 1))], n, driver.now_ms - 60_000 + n)
+            )
+        deliveries = []
+        for _ in range(39):
+            driver.feed(1)
+            driver.advance_time(INTERVAL_MS // 2)
+            deliveries += bodies(driver.pending_output("sow"))
+            driver.commit()
+        assert [body["n"] for body in deliveries] == [19]
+        driver.feed()
+        driver.advance_time(INTERVAL_MS)
+        assert [body["n"] for body in bodies(driver.pending_output("sow"))] == [39]
+
+    def test_auto_lengthens_the_interval_behind_and_shortens_it_at_the_end(self):
+        """The metric says how long it is."""
+        orders = Underlying(interval="auto", floor="100ms", ceiling="2s")
+        driver = orders.driver
+        assert "interval_seconds" not in driver.gauges
+        for n in range(60):
+            driver.input.append(Record(b"7", b"{}", [("version", b"1")], n, driver.now_ms - 5000 + 100 * n))
+        for _ in range(59):
+            driver.feed(1)
+            driver.advance_time(100)
+        assert driver.gauges["interval_seconds"] == 2
+        driver.feed()
+        for _ in range(300):
+            driver.advance_time(100)
+        assert driver.gauges["interval_seconds"] == 0.1
+
+
+class TestClock:
+    """The wall clock is set by people."""
+
+    def test_a_clock_set_back_delays_nothing(self):
+        """An hour back, and the rest of the interval is what is left to wait."""
+        orders = Underlying()
+        orders.update("7", {"id": 7})
+        orders.driver.advance_time(600)
+        orders.driver.advance_time(-3_600_000)
+        orders.driver.advance_time(399)
+        assert orders.driver.pending_output("sow") == []
+        orders.driver.advance_time(1)
+        assert bodies(orders.driver.pending_output("sow")) == [{"id": 7}]
+
+
+class TestMetrics:
+    """What an operator sees of a window."""
+
+    def test_the_window_tells_how_much_waits_and_how_long(self):
+        """As gauges, each time the clock is looked at."""
+        orders = Underlying()
+        burst(orders, 3)
+        orders.driver.advance_time(400)
+        gauges = orders.driver.gauges
+        assert (gauges["pending_keys"], gauges["oldest_pending_seconds"], gauges["interval_seconds"]) == (3, 0.4, 1)
+        orders.driver.advance_time(600)
+        gauges = orders.driver.gauges
+        assert (gauges["pending_keys"], gauges["pending_bytes"], gauges["oldest_pending_seconds"]) == (0, 0, 0)
+
+    def test_the_ratio_is_that_of_updates_to_deliveries(self):
+        """Two counters: updates folded, keys delivered."""
+        orders = Underlying()
+        for n in range(6):
+            orders.update(str(n % 2), {"id": n % 2, "n": n})
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.commit()
+        assert orders.driver.events == {"folded": 6, "delivered": 2}
+
+    def test_lateness_counts_from_the_end_of_the_interval(self):
+        """Once for each key that was delivered."""
+        orders = Underlying()
+        burst(orders, 3)
+        orders.driver.advance_time(INTERVAL_MS + 30)
+        orders.driver.commit()
+        lateness = orders.driver.observed["lateness"]
+        assert (lateness.times, lateness.seconds) == (3, pytest.approx(0.09))
+
+
+class TestNotes:
+    """What a successor is told of the input between the committed position and the last record read."""
+
+    def test_a_note_tells_how_far_and_what_was_rejected(self):
+        """The next owner reads what this one wrote."""
+        seen_before = Seen("")
+        seen_before.took([Record(b"k", None, None, 41, 0)])
+        seen_before.rejected |= {7, 40, 12}
+        note = seen_before.note(10)
+        assert note == "seen 42 rejected 2 30"
+        successor = Seen(note)
+        assert (successor.until, successor.rejected, successor.is_noted) == (42, {12, 40}, True)
+
+    def test_a_note_stays_short(self):
+        """It names the newest rejections; older ones may be made again."""
+        noting = Seen("")
+        noting.took([Record(b"k", None, None, 10**18, 0)])
+        noting.rejected |= set(range(0, 10**18, 10**15))
+        note = noting.note(0)
+        assert NOTE_BYTES_MAX - 20 < len(note) <= NOTE_BYTES_MAX
+        assert Seen(note).rejected == set(sorted(noting.rejected)[-len(Seen(note).rejected) :])
+
+    @pytest.mark.parametrize("foreign", ["", "sow 1 mark 2", "seen", "seen x", "seen 1 rejected", "seen 1 rejected a"])
+    def test_what_somebody_else_wrote_is_no_note(self, foreign):
+        """Whoever sets a group's offsets with Kafka's tools leaves none: every record is compared with its copy."""
+        assert not Seen(foreign).is_noted
+        records = [Record(b"k", None, None, 5, 0)]
+        assert Seen(foreign).parted(records) == (records, [])
+
+    def test_offsets_set_back_by_hand_deliver_nothing_twice(self):
+        """The copy's states know where they came from, also without a note."""
+        orders = Underlying()
+        for n in range(3):
+            orders.update(str(n), {"id": n})
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.commit()
+        orders.driver._begin(MemoryStore(), 0)
+        orders.driver.feed()
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.commit()
+        sow = orders.driver.read_output("sow")
+        assert len(sow) == 3
+        assert last_per_key(seen(sow)) == replay(seen(orders.driver.read_output("delta")))
+        assert orders.driver.events["already_delivered"] == 3
