@@ -174,8 +174,7 @@ class StreamThread:
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
             self._policy.worked(now_s, now_s - began_s, len(messages))
-        is_drained = len(messages) < self._runtime.batch_records_max and not self._has_more
-        if self._policy.due(now_s, drained=is_drained):
+        if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
             self._commit()
         self._write_back(now_s)
         if now_s - self._gauged_s >= _GAUGES_S:
