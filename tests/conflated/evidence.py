@@ -77,11 +77,15 @@ class Evidence(NamedTuple):
     """The copy's records."""
     delta: Mapping[bytes, list[Delivery]]
     """The copy's deltas."""
+    is_disturbed: bool = False
+    """Whether workers were killed."""
     is_complete: bool = True
     """Whether whatever came by while the run lasted was there to be read when it was over."""
 
 
-def gather(bootstrap: str, underlying: str, copy: str, partition: int, arrivals: Arrivals) -> Evidence:
+def gather(
+    bootstrap: str, underlying: str, copy: str, partition: int, arrivals: Arrivals, *, is_disturbed: bool
+) -> Evidence:
     """Read one partition of the three topics."""
     updates: dict[bytes, list[Update]] = defaultdict(list)
     for message in committed(bootstrap, f"{underlying}.sow", partition):
@@ -100,7 +104,7 @@ def gather(bootstrap: str, underlying: str, copy: str, partition: int, arrivals:
             deliveries[message.key() or b""].append(delivery)
         is_complete = is_complete and not came
         outputs.append(deliveries)
-    return Evidence(updates, outputs[0], outputs[1], is_complete)
+    return Evidence(updates, *outputs, is_disturbed=is_disturbed, is_complete=is_complete)
 
 
 def committed(bootstrap: str, topic: str, partition: int) -> Iterator[Message]:

@@ -108,7 +108,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
         say(f"sent {sent['sent']:,}; adding up")
         account = Account(plan.interval_ms)
         for partition in range(partitions):
-            account.add(gather(bootstrap, name, world.conflated, partition, arrivals))
+            account.add(gather(bootstrap, name, world.conflated, partition, arrivals, is_disturbed=kills > 0))
         account.close(plan.promised)
         return Outcome(account, kills, effort)
 

@@ -212,6 +212,29 @@ def test_a_fault_is_found_by_its_check(fault: str) -> None:
     assert kind in _account(evidence, Bounds()).complaints.counts
 
 
+def test_what_was_settled_of_a_key_that_is_gone_may_be_counted_again_by_a_successor() -> None:
+    """Not where nobody was killed, and not of a key that is there."""
+    evidence = _evidence()
+    key, place = next(
+        (key, place)
+        for key, of_key in evidence.sow.items()
+        for place, one in enumerate(of_key)
+        if place > 0 and one.headers.get("kind") == "insert"
+    )
+    delivery = evidence.sow[key][place]
+    offsets = [update.offset for update in evidence.updates[key]]
+    first = evidence.updates[key][offsets.index(delivery.source) - delivery.folded]
+    assert first.value is None
+    again = {"conflated": str(delivery.folded + 1), "first_timestamp": str(first.timestamp_ms)}
+    evidence.sow[key][place] = _headers(**again)(delivery)
+    assert list(_account(evidence, Bounds()).complaints.counts) == ["miscounted"]
+    evidence = evidence._replace(is_disturbed=True)
+    assert _account(evidence, Bounds()).complaints.lines() == []
+    of_key, place = _middle(evidence.sow)
+    of_key[place] = _headers(conflated=str(of_key[place].folded + 1))(of_key[place])
+    assert list(_account(evidence, Bounds()).complaints.counts) == ["miscounted"]
+
+
 def test_every_check_has_a_fault_that_it_finds() -> None:
     """One that was never seen to fail proves nothing."""
     assert {check for _, check, _ in _FAULTS.values()} == set(checks.CHECKS)
