@@ -11,8 +11,9 @@ from processor.demo.follow import Step
 from processor.demo.settings import CONFLATED, TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from processor.demo.meter import Meter, Waiting
     from processor.demo.watcher import Seen, Watcher
 
 _RATE_WINDOW_S: Final = 3.0
@@ -53,6 +54,11 @@ class Conflated(NamedTuple):
     """Updates of the topic under it."""
     delivered: int
     """Updates of its own."""
+    waiting: Waiting | None
+    """What waits for the end of its interval; None while nobody says."""
+    late_ms: Sequence[float | None]
+    """Since the feeds began: median, 99th percentile and highest of the time from the end of a key's interval to a
+    subscriber's seeing what it came to."""
 
     @property
     def ratio(self) -> float:
@@ -88,8 +94,9 @@ class Picture(NamedTuple):
 class Camera:
     """Makes pictures of what the watcher has seen; rates come from comparing them."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Watcher, meter: Meter) -> None:
         self._watcher = watcher
+        self._meter = meter
         self._samples: deque[tuple[float, dict[str, int]]] = deque()
         self._latencies_ms: deque[float | None] = deque(maxlen=_HISTORY_S)
         self._lags: deque[float | None] = deque(maxlen=_HISTORY_S)
@@ -102,6 +109,7 @@ class Camera:
             sent: how many records each feed has published.
         """
         now_s = time.time()
+        waiting = {name: self._meter.waiting(name) for name in CONFLATED}
         with self._watcher.lock:
             seen = self._watcher.seen
             counts = {name: count.records for name, count in seen.counts.items()} | {
@@ -111,13 +119,13 @@ class Camera:
             merged = [_merged(name, counts, rates, seen) for name in TOPICS]
             p50_ms, p99_ms = seen.latency.recent_ms(now_s, 0.5, 0.99)
             last_second_ms = seen.latency.last_second_ms(now_s, 0.5)
+            conflated = [_conflated(name, counts, rates, seen, waiting[name]) for name in CONFLATED]
             prices = [json.loads(seen.prices[pair]) for pair in sorted(seen.prices)]
             order, steps = seen.follow.key, seen.follow.steps
         if now_s - self._history_s >= 1.0:
             self._history_s = now_s
             self._latencies_ms.append(last_second_ms)
             self._lags.append(float(sum(topic.lag for topic in merged)))
-        conflated = [_conflated(name, counts, rates) for name in CONFLATED]
         return Picture(merged, conflated, p50_ms, p99_ms, [*self._latencies_ms], [*self._lags], prices, order, steps)
 
     def _rates(self, now_s: float, counts: dict[str, int]) -> dict[str, float]:
@@ -144,7 +152,9 @@ def _merged(name: str, counts: dict[str, int], rates: dict[str, float], seen: Se
     )
 
 
-def _conflated(name: str, counts: dict[str, int], rates: dict[str, float]) -> Conflated:
+def _conflated(
+    name: str, counts: dict[str, int], rates: dict[str, float], seen: Seen, waiting: Waiting | None
+) -> Conflated:
     underlying, interval_s = CONFLATED[name]
     return Conflated(
         name,
@@ -153,4 +163,6 @@ def _conflated(name: str, counts: dict[str, int], rates: dict[str, float]) -> Co
         rates[f"{name}.sow"],
         counts[f"{underlying}.sow"],
         counts[f"{name}.sow"],
+        waiting,
+        seen.late[name].all_ms(0.5, 0.99, 1.0),
     )

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections import deque
@@ -16,7 +17,7 @@ from processor.broker import guard
 from processor.errors import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from processor.demo.settings import Setup
 
@@ -35,7 +36,13 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], directory: Path, *, stop_timeout_s: float = _STOP_TIMEOUT_S
+        self,
+        name: str,
+        command: Sequence[str],
+        directory: Path,
+        *,
+        stop_timeout_s: float = _STOP_TIMEOUT_S,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Say what to run; nothing happens before `start`.
 
@@ -44,12 +51,14 @@ class WorkerProcess:
             command: program and arguments.
             directory: where its log goes.
             stop_timeout_s: for an orderly end.
+            env: more of its environment.
         """
         self._stop_timeout_s = stop_timeout_s
         self.name = name
         self.log = directory / f"{name.replace(' ', '-')}.log"
         self._command = list(command)
         self._directory = directory
+        self._env = env or {}
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -82,7 +91,7 @@ class WorkerProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self._directory,
-            env=os.environ | {"PYTHONFAULTHANDLER": "1"},
+            env={**os.environ, "PYTHONFAULTHANDLER": "1", **self._env},
             start_new_session=True,
         )
 
@@ -138,11 +147,13 @@ class Team:
     """All workers of the demo."""
 
     def __init__(self, setup: Setup, directory: Path) -> None:
-        def worker(name: str, command: Literal["worker", "conflate"]) -> WorkerProcess:
-            return WorkerProcess(name, _command(command, setup), directory)
+        def worker(name: str, command: Literal["worker", "conflate"], **env: str) -> WorkerProcess:
+            return WorkerProcess(name, _command(command, setup), directory, env=env)
 
+        self.metrics_port = _free_port()
+        """Where the conflater tells how it stands."""
         self.mergers = [worker("worker 1", "worker"), worker("worker 2", "worker")]
-        self.conflater = worker("conflate", "conflate")
+        self.conflater = worker("conflate", "conflate", SOWSTREAM_RUNTIME__METRICS_PORT=str(self.metrics_port))
         self._down: set[str] = set()
 
     @property
@@ -187,7 +198,16 @@ class Team:
         return "\n".join(f"── {process.name}: {process.log.name}\n{process.tail()}" for process in self.all)
 
 
+def _free_port() -> int:
+    """One that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
 def _command(command: str, setup: Setup) -> list[str]:
-    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(setup.state_dir)]
+    # The first process of a state directory serves metrics on the very port that it is told.
+    state_dir = setup.state_dir if command == "worker" else setup.state_dir / "conflated"
+    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(state_dir)]
     names = setup.config.topics if command == "worker" else setup.config.conflated
     return [sys.executable, "-m", "processor.cli.main", command, *names, *options]

@@ -34,7 +34,6 @@ def report_numbers(console: Console, picture: Picture, latencies_ms: Sequence[fl
     """Print the run in numbers."""
     merged = sum(topic.merged for topic in picture.merged)
     rejected = sum(topic.rejected for topic in picture.merged)
-    p50_ms, p99_ms, highest_ms = latencies_ms
     rows = [("ran", f"{ran_s:.0f} s, {merged:,} records merged, {rejected:,} rejected")]
     rows += [
         (
@@ -43,17 +42,17 @@ def report_numbers(console: Console, picture: Picture, latencies_ms: Sequence[fl
         )
         for topic in picture.merged
     ]
-    rows += [
-        (topic.name, f"{topic.taken:,} updates in, {topic.delivered:,} out: {ratio(topic.ratio)}")
-        for topic in picture.conflated
-    ]
-    rows.append(
-        (
-            "latency",
-            f"p50 {milliseconds(p50_ms)}, p99 {milliseconds(p99_ms)}, highest {milliseconds(highest_ms)}",
-        )
-    )
+    for topic in picture.conflated:
+        rows.append((topic.name, f"{topic.taken:,} updates in, {topic.delivered:,} out: {ratio(topic.ratio)}"))
+        rows.append(("", f"late by {_spread(topic.late_ms)}"))
+    rows.append(("latency", _spread(latencies_ms)))
     grid = Table.grid(padding=(0, 2))
     for name, text in rows:
         grid.add_row(Text(name, style="bold"), text)
     console.print(grid)
+
+
+def _spread(quantiles_ms: Sequence[float | None]) -> str:
+    """Median, 99th percentile and highest in words."""
+    p50, p99, highest = (milliseconds(each) for each in quantiles_ms)
+    return f"p50 {p50}, p99 {p99}, highest {highest}"

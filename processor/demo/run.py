@@ -22,6 +22,7 @@ from processor.demo.audit import audit
 from processor.demo.check import Finding, none_of
 from processor.demo.drain import Drain
 from processor.demo.feed import Feed
+from processor.demo.meter import Meter
 from processor.demo.orders import OrderDesk
 from processor.demo.picture import Camera
 from processor.demo.prices import PAIRS, PriceFeed
@@ -137,7 +138,7 @@ class _Demo:
             stack.callback(feed.cancel)
         self._watcher = Watcher(setup)
         stack.callback(self._watcher.stop)
-        self._camera = Camera(self._watcher)
+        self._camera = Camera(self._watcher, Meter(setup, team.metrics_port))
         self._view = View(console)
         self._began_s = time.monotonic()
         self._to_do = self._accident(team.mergers[0]) if options.kill_worker else iter(())

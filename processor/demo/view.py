@@ -84,7 +84,10 @@ def line(moment: Moment, picture: Picture) -> str:
         f"{topic.name} in {topic.in_per_s:.0f}/s out {topic.out_per_s:.0f}/s saved {topic.saved:.0%};"
         for topic in picture.merged
     )
-    conflated = " ".join(f"{topic.name} {ratio(topic.ratio)};" for topic in picture.conflated)
+    conflated = " ".join(
+        f"{topic.name} in {topic.in_per_s:.0f}/s out {topic.out_per_s:.0f}/s {ratio(topic.ratio)};"
+        for topic in picture.conflated
+    )
     down = "".join(f" {name} is down;" for name, runs in moment.workers if not runs)
     latency = f"latency p50 {milliseconds(picture.p50_ms)} p99 {milliseconds(picture.p99_ms)}"
     return f"{moment.elapsed_s:4.0f} s {moment.phase}: {merged} {conflated} {latency}; lag {picture.lag}{down}"
@@ -133,14 +136,18 @@ def _merged(topics: Sequence[Merged]) -> RenderableType:
 
 
 def _conflated(topics: Sequence[Conflated]) -> RenderableType:
-    table = _table("topic", "interval", "in/s", "out/s", "updates per delivery")
+    table = _table("topic", "interval", "in/s", "out/s", "ratio", "waiting", "oldest", "late p99")
     for topic in topics:
+        waiting = topic.waiting
         table.add_row(
             topic.name,
             f"{topic.interval_s:g} s",
             f"{topic.in_per_s:,.0f}",
             f"{topic.out_per_s:,.0f}",
             Text(ratio(topic.ratio), style="bold green"),
+            "-" if waiting is None else f"{waiting.keys:,}",
+            "-" if waiting is None else f"{waiting.oldest_s:.1f} s",
+            milliseconds(topic.late_ms[1]),
         )
     return _panel("conflated: each key at most once per interval", table)
 

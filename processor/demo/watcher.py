@@ -44,6 +44,8 @@ class Seen:
     """By topic and partition: the offset of the last record."""
     latency: Latency = field(default_factory=Latency)
     """From publishing to seeing the committed delta."""
+    late: dict[str, Latency] = field(default_factory=lambda: {name: Latency() for name in CONFLATED})
+    """By conflated topic: from the end of a key's interval to seeing the committed delivery."""
     prices: dict[str, bytes] = field(default_factory=dict)
     """The price of each pair."""
     follow: Follow = field(default_factory=Follow)
@@ -90,6 +92,7 @@ class Watcher:
         """Begin to measure anew: what came until now was the start-up."""
         with self.lock:
             self.seen.latency = Latency()
+            self.seen.late = {name: Latency() for name in CONFLATED}
 
     def _run(self) -> None:
         try:
@@ -124,5 +127,9 @@ class Watcher:
                 kind = header_text(headers, Name.KIND) or "update"
                 removed = header_text(headers, Name.REMOVED)
                 seen.follow.take(now_s, (message.key() or b"").decode(), value, kind, removed)
+        elif role == "sow" and name in CONFLATED:
+            first_ms = header_text(cast("Headers", message.headers()), Name.FIRST_TIMESTAMP)
+            end_ms = int(first_ms or now_s * 1000) + CONFLATED[name][1] * 1000
+            seen.late[name].add(now_s, now_s * 1000 - end_ms)
         elif role == "sow" and name == "prices" and value is not None:
             seen.prices[(message.key() or b"").decode()] = value

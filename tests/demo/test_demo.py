@@ -72,6 +72,10 @@ def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: st
     merged, rejected = (int(number.replace(",", "")) for number in found.groups())
     assert merged > 5_000
     assert rejected > 0
+    for name in ("prices_1s", "orders_2s"):
+        assert re.search(
+            rf"{name} +[\d,]+ updates in, [\d,]+ out: [\d.]+ : 1 *\n +late by p50 [\d.]+ m?s, p99 ", output
+        ), output
     assert left_behind(tmp_path, bootstrap, output) == []
 
 

@@ -10,13 +10,17 @@ from rich.console import Console
 
 from processor.demo.follow import Follow
 from processor.demo.latency import Latency
+from processor.demo.meter import Waiting, read_waiting
 from processor.demo.picture import Conflated, Merged, Picture
 from processor.demo.view import Moment, View, line, screen
 from processor.demo.words import curve
 
 LARGE = Picture(
     merged=[Merged(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
-    conflated=[Conflated(name, 1.0, 12_000, 12_000, 10**8, 10**5) for name in ("prices_1s", "orders_2s")],
+    conflated=[
+        Conflated(name, 1.0, 12_000, 12_000, 10**8, 10**5, Waiting(1_000_000, 3599.0), [1.0, 99_000.0, 99_000.0])
+        for name in ("prices_1s", "orders_2s")
+    ],
     p50_ms=99_000.0,
     p99_ms=99_000.0,
     latencies_ms=[float(n) for n in range(36)],
@@ -48,6 +52,28 @@ def test_the_screen_keeps_its_height() -> None:
     """Nothing jumps when the first records come."""
     empty = LARGE._replace(prices=[], order=None, steps=[], p50_ms=None, p99_ms=None, latencies_ms=[], lags=[])
     assert len(drawn(empty)) == len(drawn(LARGE))
+
+
+def test_what_nobody_says_is_a_dash() -> None:
+    """As while the conflater starts, or is one that tells nothing of what waits."""
+    silent = LARGE._replace(conflated=[each._replace(waiting=None, late_ms=[None] * 3) for each in LARGE.conflated])
+    [told], [untold] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
+    assert told.strip("│ ").split()[-5:] == ["1,000,000", "3599.0", "s", "99.0", "s"]
+    assert untold.strip("│ ").split()[-4:] == ["1", "-", "-", "-"]
+
+
+def test_what_waits_is_read_from_the_conflaters_metrics() -> None:
+    """The keys of all partitions together, and the longest wait of any."""
+    lines = [
+        'sowstream_gauge{processor="a",partition="0",gauge="pending_keys"} 3.0',
+        'sowstream_gauge{processor="a",partition="1",gauge="pending_keys"} 4.0',
+        'sowstream_gauge{processor="a",partition="0",gauge="oldest_pending_seconds"} 0.5',
+        'sowstream_gauge{processor="a",partition="1",gauge="oldest_pending_seconds"} 0.25',
+        'sowstream_gauge{processor="a",partition="1",gauge="pending_bytes"} 9.0',
+        'sowstream_gauge{processor="b",partition="0",gauge="pending_keys"} 0.0',
+    ]
+    text = "# TYPE sowstream_gauge gauge\n" + "\n".join(lines) + "\n"
+    assert read_waiting(text) == {"a": Waiting(7, 0.5), "b": Waiting(0, 0.0)}
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
