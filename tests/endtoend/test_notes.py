@@ -1,0 +1,200 @@
+"""What a processor notes beside its input position is found by whoever begins there, and never what was rolled back.
+
+The ledger of the example plug-in has the sum of all records of a partition in its note alone: one that was lost, or
+came from another transaction than the position beside it, makes every later sum wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+import time
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+
+from processor.config import load
+from tests.endtoend import crashing_staged, crashing_worker
+from tests.endtoend.crashing_worker import die
+from tests.endtoend.world import World
+from tests.runtime.packages import EXAMPLE, install
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+_BATCH = 20
+"""Records of a batch and of a transaction: there are many of both."""
+_QUICK = {"after commit, before apply", "abort"}
+
+
+@pytest.fixture
+def world(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """One with a ledger of what is published; the package with its processor is on every worker's path."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(EXAMPLE / "example_plugin", site / "example_plugin")
+    install(site, "example_plugin", {"ledger": "example_plugin.ledger:Ledger"})
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    sections = {"processors": {f"{unique}_ledger": {"use": "ledger", "underlying": unique}}}
+    runtime = {"batch_records_max": _BATCH, "commit_records_max": _BATCH}
+    made = World(bootstrap, tmp_path, unique, sections=sections, runtime=runtime)
+    yield made
+    made.close()
+
+
+def ledger(world: World) -> str:
+    """The name the processor runs under."""
+    return f"{world.name}_ledger"
+
+
+def guaranteeing(world: World, guarantee: str) -> None:
+    """Let workers that start from now on promise this."""
+    tree = yaml.safe_load(world.file.read_text())
+    world.file.write_text(yaml.safe_dump(tree | {"guarantee": guarantee}))
+    world.config = load(world.file)
+
+
+def publish(world: World, seed: int, count: int) -> None:
+    """Numbers under keys that take them to all partitions; now and then a record that the ledger stumbles over."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    records: list[tuple[bytes | None, Any, dict[str, str]]] = []
+    for _ in range(count):
+        key = rng.randrange(50)
+        qty = "many" if rng.random() < 0.005 else rng.randrange(1, 1_000)
+        records.append((b"%d" % key, {"id": key, "qty": qty}, {}))
+    world.publish(records)
+
+
+def settle(world: World) -> None:
+    """Wait until everything published is in the ledger."""
+    world.wait(lambda: world.processed(ledger(world)), "processing all input")
+
+
+def sums(world: World, role: str) -> dict[int, list[int]]:
+    """For each partition the sum after each record: as they must be, or as the ledger tells them."""
+    found: dict[int, list[int]] = {partition: [] for partition in range(4)}
+    of_ledger = role == "sow"
+    for record in world.read(role, ledger(world) if of_ledger else None):
+        assert record.value is not None
+        number = json.loads(record.value)["sum" if of_ledger else "qty"]
+        if isinstance(number, int):
+            found[record.partition].append(number)
+    return found if of_ledger else {partition: list(accumulate(numbers)) for partition, numbers in found.items()}
+
+
+def check(world: World) -> None:
+    """Every entry has the sum of all records up to its own, and every record has one entry."""
+    assert sums(world, "sow") == sums(world, "publish")
+
+
+def points(of: dict[str, Any], quick: set[str]) -> list[Any]:
+    """Calamities; most of them on long runs only."""
+    return [pytest.param(point, marks=() if point in quick else pytest.mark.long) for point in of]
+
+
+def meet(world: World, program: str, point: str, dies: bool) -> None:
+    """A worker does some of the work and ends; the next meets a calamity in its third commit."""
+    publish(world, 1, 200)
+    first = world.start(name=ledger(world))
+    settle(world)
+    assert first.stop() == 0, first.log()
+    if point == "during restore":
+        world.forget_state()
+    publish(world, 2, 600)
+    count = "1" if point in {"during restore", "after write"} else "3"
+    victim = world.start(name=ledger(world), program=[program, point, count])
+    victim.is_expected_to_end = dies
+    if dies:
+        world.wait(lambda: victim.process.poll() is not None, f"dying {point}")
+        world.start(name=ledger(world))
+    settle(world)
+    check(world)
+    if not dies:
+        assert "injected" in victim.file.read_text(), "the calamity did not happen"
+
+
+@pytest.mark.parametrize("point", points(crashing_worker.POINTS, _QUICK))
+def test_a_calamity_anywhere_brings_the_note_of_the_last_commit_back(world: World, point: str) -> None:
+    """A worker killed -9, a transaction that is rolled back, a producer that is lost with its commit or without."""
+    meet(world, "tests.endtoend.crashing_worker", point, crashing_worker.POINTS[point][3] is die)
+
+
+@pytest.mark.parametrize("point", points(crashing_staged.POINTS, {"after SOW"}))
+def test_without_transactions_too(world: World, point: str) -> None:
+    """There the note stands beside how far SOW goes, and waits while what SOW has comes again."""
+    guaranteeing(world, "at_least_once")
+    meet(world, "tests.endtoend.crashing_staged", point, crashing_staged.POINTS[point][3] is die)
+
+
+@pytest.mark.long
+def test_a_note_moves_with_its_partition(world: World, tmp_path: Path) -> None:
+    """Two workers, one killed -9, one stopped, a third one coming, while records flow."""
+    done = threading.Event()
+
+    def feed() -> None:
+        seed = 10
+        while not done.wait(0.1):
+            publish(world, seed, 100)
+            seed += 1
+
+    feeder = threading.Thread(target=feed, name="feed")
+    feeder.start()
+    try:
+        first, second = (world.start(name=ledger(world), state_dir=tmp_path / str(number)) for number in range(2))
+        for worker in (first, second):
+            world.wait(lambda worker=worker: '"event": "restored"' in worker.log(), "taking partitions")
+        first.kill()
+        third = world.start(name=ledger(world), state_dir=tmp_path / "2")
+        world.wait(lambda: '"event": "restored"' in third.log(), "the third taking partitions")
+        time.sleep(1.0)  # Some commits of both; no fact says that there were.
+        assert second.stop() == 0, second.log()
+    finally:
+        done.set()
+        feeder.join()
+    settle(world)
+    check(world)
+
+
+@pytest.mark.parametrize("text", [pytest.param("", marks=pytest.mark.long), "reset by somebody"])
+def test_offsets_that_somebody_else_set_have_no_note(world: World, text: str) -> None:
+    """As after a reset with Kafka's tools: what was noted stood beside another position."""
+    publish(world, 20, 200)
+    first = world.start(name=ledger(world))
+    settle(world)
+    assert first.stop() == 0, first.log()
+    entries = {partition: len(found) for partition, found in sums(world, "sow").items()}
+    operator = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"app-{world.name}.{ledger(world)}"})
+    places = operator.committed([TopicPartition(f"{world.name}.publish", number) for number in range(4)], timeout=10)
+    assert all(place.metadata.startswith("sowstream noted ") for place in places)
+    operator.commit(
+        offsets=[TopicPartition(place.topic, place.partition, place.offset, metadata=text) for place in places],
+        asynchronous=False,
+    )
+    operator.close()
+    publish(world, 21, 200)
+    world.start(name=ledger(world))
+    settle(world)
+    for partition, found in sums(world, "publish").items():
+        counted = entries[partition]
+        assert sums(world, "sow")[partition][counted:] == [total - found[counted - 1] for total in found[counted:]]
+
+
+@pytest.mark.long
+def test_a_note_outlives_a_change_of_the_guarantee(world: World) -> None:
+    """Between a clean stop and a start, both ways."""
+    for seed, guarantee in enumerate(["exactly_once", "at_least_once", "exactly_once"], 30):
+        guaranteeing(world, guarantee)
+        publish(world, seed, 200)
+        worker = world.start(name=ledger(world))
+        settle(world)
+        assert worker.stop() == 0, worker.log()
+    check(world)
