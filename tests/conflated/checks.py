@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 
 def at_most_once_per_interval(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
-    """Two deliveries of a key are never nearer than an interval, unless the later one's publisher asked for it."""
+    """Two deliveries of a key are never nearer than an interval, unless the later one's publisher asked for it.
+
+    After one that was made at once an interval begins with the next update, which may have been read together with it:
+    the delivery made at once is sent when all that was read is processed, and the interval was waited for all the same.
+    """
     for name, key, deliveries in _outputs(evidence):
         for before, after in pairwise(deliveries):
-            spacing_ms = after.timestamp_ms - before.timestamp_ms
+            spacing_ms = after.timestamp_ms - (after.first_ms if before.is_at_once else before.timestamp_ms)
             if spacing_ms < interval_ms and not after.is_at_once:
                 complaints.add("too often", f"{name} {_told(key, after)}, {spacing_ms} ms after the one before")
 
