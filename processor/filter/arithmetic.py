@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Context, Decimal, DivisionByZero
 from typing import Final
 
 from processor.filter.node import Operator, Scalar
@@ -16,8 +16,8 @@ _DIGITS: Final = 50
 _INTEGER_END: Final = 10**40
 """From here on an integer that was computed is a float."""
 
-_CONTEXT: Final = Context(prec=_DIGITS, traps=[])
-"""Raises nothing: what has no result is NaN."""
+_CONTEXT: Final = Context(prec=_DIGITS, traps=[DivisionByZero])
+"""Raises no more than Python does of floats: what has no result is NaN."""
 
 
 def operand(value: Scalar) -> Number | None:
@@ -50,8 +50,7 @@ def operation(name: Operator) -> Callable[[Scalar, Scalar], Number | None]:
                     return _plain(of_decimals(Decimal(one), Decimal(other)))
                 one, other = float(one), float(other)
             result = natural(one, other)
-            # No integer grows on and on; a float says how large it is.
-            return float(result) if type(result) is int and abs(result) >= _INTEGER_END else result
+            return _as_float(result) if type(result) is int and abs(result) >= _INTEGER_END else result
         except (ArithmeticError, ValueError):
             return NAN
 
@@ -72,6 +71,14 @@ def _remainder(one: Number, other: Number) -> Number:
         remainder = abs(one) % abs(other)
         return -remainder if one < 0 else remainder
     return math.fmod(one, other)
+
+
+def _as_float(value: int) -> float:
+    """No integer grows on and on: a float says how large it is."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _plain(value: Decimal) -> Number:

@@ -179,6 +179,8 @@ class Compiler:
             function = find_function(node.name, BUILT_IN)
         except ConfigurationError as error:
             raise complaint(self._text, node.at, str(error)) from None
+        if node.name == "IF":
+            raise complaint(self._text, node.at, f"IF takes 3 arguments; here it has {len(node.arguments) or 'none'}")
         if function is None:
             known = unknown_name("function", node.name, function_names(BUILT_IN))
             raise complaint(self._text, node.at, known)

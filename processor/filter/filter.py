@@ -39,6 +39,9 @@ class Expression:
         self._value = compiler.value(self.tree)
         self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
 
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
     def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
         """What it comes to for a record: of a path what stands there, else None, a bool, a number or a text.
 
@@ -72,6 +75,9 @@ class Filter:
         compiler = Compiler(text)
         self._test = compiler.truth(self.tree)
         self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
+
+    def __repr__(self) -> str:
+        return f"Filter({self.text!r})"
 
     def matches(self, record: Value, facts: Facts = NO_FACTS) -> bool:
         """Whether a record matches: the filter is true of it, neither false nor NULL.

@@ -12,3 +12,6 @@ DEPTH_MAX: Final = 100
 
 PATTERN_BYTES_MAX: Final = 1 << 20
 """Memory that the program of one regular expression may take, and the states that its searches keep."""
+
+TEXT_CHARACTERS_MAX: Final = 1 << 24
+"""Longest text that a function makes of others; a longer one is NULL: `REPLACE(/a, 'x', /a)` may ask for a terabyte."""

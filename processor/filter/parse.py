@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, cast
 
-from lark import Token, UnexpectedCharacters, UnexpectedToken
+from lark import UnexpectedCharacters, UnexpectedToken
 
 from processor.errors import FilterError
 from processor.filter.complaint import complaint
@@ -18,8 +18,8 @@ _TEXT: Final = "a text in quotes, such as 'text'"
 _WORDS: Final = {
     "NUMBER": _VALUE,
     "PATH": _VALUE,
-    "COMPARISON": "a comparison, such as = or IN",
-    "PLUS": "an operator, such as +",
+    "COMPARISON": "a comparison (=, IN, LIKE …)",
+    "PLUS": "an operator (+, -, * …)",
     "_AND": "AND",
     "_OR": "OR",
     "_OPEN": "(",
@@ -43,7 +43,9 @@ _ALONE: Final = {
 }
 """The same for tokens that say something only where no other of their company may come."""
 
-_NAME: Final = re.compile(r"[A-Za-z_]\w*\s*")
+_NAME_BEFORE: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\Z")
+_BEFORE_OPEN: Final = frozenset(("IN", "WITH"))
+"""Keywords that a ( follows."""
 
 
 def parse(text: str) -> Node:
@@ -84,8 +86,17 @@ def _unexpected(text: str, error: UnexpectedToken) -> FilterError:
     token = error.token
     at = len(text) if token.type == "$END" else token.start_pos or 0
     expected = _expected(error.accepts or error.expected)
+    name = _NAME_BEFORE.search(text, 0, at)
+    if expected == "(" and name is not None and name[1].upper() not in _BEFORE_OPEN:
+        word = _short(name[1])
+        said = (
+            f"{word} is no value; expected /{word} if it is a field, '{word}' if it is a text, {word}(…) if a function"
+        )
+        return complaint(text, name.start(), said)
     found = "the filter ends" if token.type == "$END" else f"found {_short(token)}"
-    return complaint(text, at, f"expected {expected}; {found}{_hint(text, at, token, expected)}")
+    divides = token.type == "PATH" and at > 0 and not text[at - 1].isspace() and "operator" in expected
+    hint = "; to divide write white space on both sides of /" if divides else ""
+    return complaint(text, at, f"expected {expected}; {found}{hint}")
 
 
 def _expected(tokens: set[str]) -> str:
@@ -97,16 +108,6 @@ def _expected(tokens: set[str]) -> str:
     if not words:
         words = [_ALONE[token] for token in _ALONE if token in tokens]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def _hint(text: str, at: int, token: Token, expected: str) -> str:
-    """What people often mean by it."""
-    before = text[:at].rstrip()
-    if expected == "(" and (name := re.search(r"[A-Za-z_]\w*$", before)):
-        return f"; if {name.group()} is a field write /{name.group()}, if it is a text '{name.group()}'"
-    if token.type == "PATH":
-        return "; a / with something right behind it begins a path: to divide, write white space on both sides"
-    return ""
 
 
 def _short(token: str) -> str:

@@ -12,12 +12,12 @@ from typing import Final
 
 import re2
 
-from processor.filter.limits import PATTERN_BYTES_MAX
+from processor.filter.limits import PATTERN_BYTES_MAX, TEXT_CHARACTERS_MAX
 
 _PLAIN: Final = re.compile(r"(\^?)([^\\.^$*+?{}\[\]|()]*)(\$?)", re.DOTALL)
 """A pattern without anything to be searched for by an engine."""
 
-_GROUP: Final = re.compile(r"\\([0-9\\])")
+_GROUP: Final = re.compile(rb"\\([0-9\\])")
 
 
 class BadPattern(ValueError):
@@ -38,32 +38,47 @@ def searcher(pattern: str) -> Callable[[str], bool]:
     return lambda text: search(_bytes(text)) is not None
 
 
-def replacer(pattern: str) -> Callable[[str, str], str]:
+def replacer(pattern: str) -> Callable[[str, str], str | None]:
     r"""A function of a text and a replacement, in which \1 to \9 are the pattern's groups and \0 is all of it.
+
+    It gives None where the result would be longer than a text may be.
 
     Raises:
         BadPattern: the engine does not take it.
     """
     compiled = _compiled(pattern, groups=True)
-    count = compiled.groups
 
-    def replace(text: str, replacement: str) -> str:
-        pieces = _GROUP.split(replacement)
-
-        def expand(match: re2._Match) -> str:
-            made = [pieces[0]]
-            for reference, literal in zip(pieces[1::2], pieces[2::2], strict=True):
-                if reference == "\\":
-                    made.append("\\")
-                elif int(reference) <= count:
-                    made.append(match[int(reference)] or "")
-                made.append(literal)
-            return "".join(made)
-
-        done: str = compiled.sub(expand, _bytes(text).decode(errors="replace"))
-        return done
+    def replace(text: str, replacement: str) -> str | None:
+        pieces = _GROUP.split(_bytes(replacement))
+        data, done = _bytes(text), 0
+        made: list[bytes] = []
+        room = TEXT_CHARACTERS_MAX - len(data)
+        for match in compiled.finditer(data):
+            begin, end = match.span()
+            if begin == end < len(data) and data[begin] & 0xC0 == 0x80:
+                continue  # Nothing, found inside of a character.
+            new = _expanded(pieces, match)
+            room -= len(new)
+            if room < 0:
+                return None
+            made += (data[done:begin], new)
+            done = end
+        made.append(data[done:])
+        return b"".join(made).decode(errors="replace")
 
     return replace
+
+
+def _expanded(pieces: list[bytes], match: re2._Match) -> bytes:
+    """A replacement with what its groups matched; a group that there is not, or that took no part, is nothing."""
+    made = [pieces[0]]
+    for reference, literal in zip(pieces[1::2], pieces[2::2], strict=True):
+        if reference == b"\\":
+            made.append(reference)
+        elif int(reference) <= match.re.groups:
+            made.append(match[int(reference)] or b"")
+        made.append(literal)
+    return b"".join(made)
 
 
 def _compiled(pattern: str, *, groups: bool = False) -> re2._Regexp:

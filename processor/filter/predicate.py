@@ -52,7 +52,13 @@ def compare_with(name: Comparison, constant: Scalar) -> Check:
     holds = comparison(name)
     if constant is None or constant == "":
         return lambda value: False  # noqa: ARG005
-    return lambda value: any(holds(element, constant) for element in elements(value))
+
+    def check(value: Value) -> bool:
+        if type(value) is str:
+            return bool(value) and holds(value, constant)
+        return any(holds(element, constant) for element in elements(value))
+
+    return check
 
 
 def compare_values(name: Comparison, left: Evaluate, right: Evaluate) -> Evaluate:
@@ -158,7 +164,7 @@ def ending(texts: Sequence[str]) -> Check:
 
 def null(value: Value) -> bool:
     """Whether a value is NULL: of an array, whether it has no element that is not."""
-    return not elements(value)
+    return not value if type(value) is str else value is None or not elements(value)
 
 
 def not_a_number(value: Value) -> bool:

@@ -81,6 +81,8 @@ def read_number(text: str) -> Number | None:
 
     Digits with or without sign, fraction and exponent; no white space, and no words such as `inf`.
     """
+    if len(text) <= _SAFE_DIGITS and text.isdecimal() and text.isascii():
+        return int(text)
     # Most texts that are none are told by their first character.
     if text[:1] not in "0123456789+-." or not _NUMERIC.fullmatch(text):
         return None

@@ -7,6 +7,7 @@ from typing import Final
 
 from processor.filter.arithmetic import operand
 from processor.filter.function import Function
+from processor.filter.limits import TEXT_CHARACTERS_MAX
 from processor.filter.node import Scalar
 from processor.filter.value import is_finite, text_of
 
@@ -31,9 +32,10 @@ def length(text: Scalar) -> int:
     return len(text_of(text))
 
 
-def concat(*texts: Scalar) -> str:
+def concat(*texts: Scalar) -> str | None:
     """The texts one behind another; NULL is an empty one."""
-    return "".join(text_of(text) for text in texts if text is not None)
+    known = [text_of(text) for text in texts if text is not None]
+    return "".join(known) if sum(map(len, known)) <= TEXT_CHARACTERS_MAX else None
 
 
 def upper(text: Scalar) -> str:
@@ -51,10 +53,15 @@ def replace(text: Scalar, part: Scalar, replacement: Scalar) -> str | None:
     if text is None:
         return None
     whole = text_of(text)
-    return whole if part is None else whole.replace(text_of(part), "" if replacement is None else text_of(replacement))
+    if part is None:
+        return whole
+    old, new = text_of(part), "" if replacement is None else text_of(replacement)
+    if len(new) > len(old) and len(whole) + whole.count(old) * (len(new) - len(old)) > TEXT_CHARACTERS_MAX:
+        return None
+    return whole.replace(old, new)
 
 
-def regexp_replace(replacer: Callable[[str, str], str], text: Scalar, replacement: Scalar) -> str | None:
+def regexp_replace(replacer: Callable[[str, str], str | None], text: Scalar, replacement: Scalar) -> str | None:
     r"""The text with every match of a pattern replaced; \1 is the pattern's first group."""
     if text is None:
         return None

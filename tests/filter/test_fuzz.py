@@ -1,0 +1,137 @@
+"""Rubbish as a filter is told from a filter, and rubbish as a record is filtered: nothing else ever happens."""
+
+import random
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.errors import FilterError
+from processor.filter import compile_expression, compile_filter
+from processor.filter.functions import BUILT_IN
+
+WORDS = [
+    *(
+        "(",
+        ")",
+        ",",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "=",
+        "==",
+        "!=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "[0]",
+        "[1]",
+        "'",
+        '"',
+        "\\",
+    ),
+    *(
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "LIKE",
+        "BETWEEN",
+        "IS",
+        "NULL",
+        "NAN",
+        "TRUE",
+        "FALSE",
+        "BEGINS",
+        "ENDS",
+        "WITH",
+        "MOD",
+    ),
+    *("/a", "/a/b", "/'a b'", "/a[0]", "/b", "/55", "/@x", "1", "2.5", ".5", "1e3", "1e999", "99999999999999999999"),
+    *("'x'", "''", "'1'", "r'\\d+'", "'(a+)+$'", '"y"', "\n", "\\", "MOD"),
+    *(f"{name}(" for name in BUILT_IN),
+    "IF(",
+    "IN (",
+    "NOPE(",
+    "name",
+]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.decimals(),
+    st.text(max_size=5),
+    st.binary(max_size=3),
+    st.sampled_from(["%Y-%m-%d", "1e999", "-1", "\ud800", datetime(2024, 1, 1, tzinfo=UTC), Decimal("1E+999999")]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "a b"]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=400, deadline=None, print_blob=True)
+@given(st.text() | st.text(alphabet="/ab'\"\\()[]0.1eE=<>!+-*% \nrANDORINLKE_,"))
+def test_any_text_is_a_filter_or_a_filter_error(text):
+    """With a place inside of the text, and three lines to show it."""
+    told = complaint_of(text)
+    if told is not None:
+        lines = text.split("\n")
+        assert 1 <= told.line <= len(lines)
+        assert 1 <= told.column <= len(lines[told.line - 1]) + 1
+        assert len(str(told).split("\n")) == 3
+
+
+def complaint_of(text):
+    """What is said of a text; None where it is a filter, which is evaluated."""
+    try:
+        compile_filter(text).matches({"a": [{"b": 1}, "x"], "b": "1", "55": None})
+    except FilterError as error:
+        return error
+    return None
+
+
+def test_any_row_of_words_is_a_filter_or_a_filter_error():
+    """Six thousand of them; some are filters, and are evaluated."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    filters = 0
+    for _ in range(6_000):
+        text = " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 12)))
+        filters += complaint_of(text) is None
+    assert filters > 20
+
+
+def argument(rng, depth):
+    """An argument of a function, which may be another call."""
+    if depth and rng.random() < 0.4:
+        name = rng.choice(sorted(BUILT_IN))
+        function = BUILT_IN[name]
+        count = rng.randint(function.least, function.most if function.most is not None else 4)
+        given = [argument(rng, depth - 1) for _ in range(count)]
+        if name == "REGEXP_REPLACE":
+            given[1] = rng.choice(["'a'", "''", "'(.)(.)'", "'x*'", "'(?i)Ä'"])
+        return f"{name}({', '.join(given)})"
+    if depth and rng.random() < 0.4:
+        operator = rng.choice(["+", "-", "*", "/", "%", "=", "<", "AND", "OR", "IN"])
+        if operator == "IN":
+            return f"({argument(rng, depth - 1)} IN ({argument(rng, depth - 1)}, 1, 'x'))"
+        return f"({argument(rng, depth - 1)} {operator} {argument(rng, depth - 1)})"
+    return rng.choice(["/a", "/b", "/a/b", "/a[1]", "NULL", "''", "'%Y %f'", "-1", "1e308", "0", "'12'", "2", "TRUE"])
+
+
+@settings(max_examples=400, deadline=None, print_blob=True)
+@given(st.dictionaries(st.sampled_from(["a", "b"]), VALUES), st.integers(0, 2**32))
+def test_no_function_raises_whatever_it_is_given(record, seed):
+    """Of any arguments, whatever the record has there: a filter that compiles has an answer."""
+    text = argument(random.Random(seed), 3)
+    compile_expression(text).value(record)
+    assert compile_filter(f"({text}) LIKE '.' OR ({text}) BETWEEN 1 AND 'x'").matches(record) in (True, False)

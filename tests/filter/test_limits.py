@@ -1,0 +1,106 @@
+"""What a filter cannot do to whoever evaluates it: run away with its time, its stack or its memory."""
+
+from time import perf_counter
+
+import pytest
+
+from processor.errors import FilterError
+from processor.filter import compile_expression, compile_filter
+from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
+
+CATASTROPHIC = [
+    r"(a+)+$",
+    r"^(a|a)*$",
+    r"(a|aa)+$",
+    r"(.*a){20}$",
+    r"^(([a-z])+.)+[A-Z]([a-z])+$",
+    r"(x+x+)+y",
+    r"(a*)*b",
+]
+"""Patterns that keep an engine with back-tracking busy for longer than anybody lives."""
+
+
+@pytest.mark.parametrize("pattern", CATASTROPHIC)
+def test_a_catastrophic_pattern_takes_no_longer_than_others(pattern):
+    """A hundred thousand characters that nearly match are decided at once, searched or replaced."""
+    record = {"a": "a" * 100_000 + "!", "x": "x" * 100_000}
+    search = compile_filter(f"/a LIKE r'{pattern}' AND /x LIKE r'{pattern}'")
+    started = perf_counter()
+    assert not search.matches(record)
+    assert perf_counter() - started < 2
+    replace = compile_expression(f"LENGTH(REGEXP_REPLACE(/a, r'{pattern}$', ''))")
+    started = perf_counter()
+    assert replace.value(record) > 0
+    assert perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", "(?:x{0,1000}y){900}"])
+def test_a_pattern_whose_program_would_be_large_is_refused(pattern):
+    """Memory is bounded, too."""
+    with pytest.raises(FilterError, match=r"no regular expression: .*; make it smaller"):
+        compile_filter(f"/a LIKE '{pattern}'")
+
+
+def test_a_filter_may_be_so_long():
+    """And not by one character more."""
+    longest = "/a = '" + "x" * (CHARACTERS_MAX - 7) + "'"
+    assert len(longest) == CHARACTERS_MAX
+    assert not compile_filter(longest).matches({"a": "x"})
+    with pytest.raises(FilterError, match=r"it has 65537 characters, a filter at most 65536; make it shorter"):
+        compile_filter(longest + " ")
+
+
+def nested(kind, depth):
+    """A filter with so many operators or calls in one another."""
+    return {
+        "not": "NOT " * (depth - 1) + "/a",
+        "minus": "- " * (depth - 1) + "/a",
+        "sum": " + ".join(["/a"] * depth),
+        "call": "ABS(" * (depth - 1) + "/a" + ")" * (depth - 1),
+        "if": "IF(/a, " * (depth - 1) + "/a" + ", 1)" * (depth - 1),
+        "compare": "(1 = " * (depth - 1) + "/a" + ")" * (depth - 1),
+        "in": "(1 IN (" * (depth - 1) + "/a" + "))" * (depth - 1),
+        "between": "(1 BETWEEN 0 AND " * (depth - 1) + "/a" + ")" * (depth - 1),
+        "like": "(" * (depth - 1) + "/a" + " LIKE 'x')" * (depth - 1),
+        "and": "(/a AND (/a OR " * ((depth - 1) // 2) + "/a" + "))" * ((depth - 1) // 2),
+        "concat": "CONCAT('', " * (depth - 1) + "/a" + ")" * (depth - 1),
+    }[kind]
+
+
+KINDS = ["not", "minus", "sum", "call", "if", "compare", "in", "between", "like", "and", "concat"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_filter_may_be_so_deep(kind):
+    """As deep as it may be it is evaluated, on a stack that is in use already; deeper it is refused."""
+    deepest = compile_filter(nested(kind, DEPTH_MAX))
+
+    def lower(levels):
+        return deepest.matches({"a": [1]}) if levels == 0 else lower(levels - 1)
+
+    lower(400)
+    with pytest.raises(FilterError, match=f"nested deeper than {DEPTH_MAX}; take it apart"):
+        compile_filter(nested(kind, DEPTH_MAX + 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_far_too_deep_is_refused_as_well(kind):
+    """Parsing, and looking at what was parsed, uses no stack."""
+    with pytest.raises(FilterError):
+        compile_filter(nested(kind, CHARACTERS_MAX // 30))
+
+
+def test_brackets_alone_are_no_depth():
+    """Nor are any number of operands of one AND or OR."""
+    assert compile_filter("(" * 5000 + "/a = 1" + ")" * 5000).matches({"a": 1})
+    many = " OR ".join(f"/a = {number}" for number in range(4000))
+    assert compile_filter(many).matches({"a": 3999})
+    assert compile_filter(" AND ".join(["/a = 1"] * 4000)).matches({"a": 1})
+
+
+def test_a_record_may_be_deep():
+    """Arrays in arrays are gone through without the stack."""
+    record = {"a": 1}
+    for _ in range(50_000):
+        record = {"a": [record["a"]]}
+    assert compile_filter("/a = 1 AND ABS(/a) = 1 AND /a/b IS NULL").matches(record)
