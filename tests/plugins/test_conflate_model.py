@@ -56,7 +56,7 @@ def leaves(record, path=""):
 def changed(before, after):
     """The paths that a step from one state to the next touched: set, changed or gone."""
     if before is None or after is None:
-        return set(leaves(before or after))
+        return set(before or after)  # With all that is in it.
     change = diff(before, after)
     return {*leaves(change.delta), *[".".join(names(pointer)) for pointer in change.removed]}
 
