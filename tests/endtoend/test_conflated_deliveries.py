@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.cli.conftest import Cli
 from tests.endtoend.copies import INTERVAL_MS, Copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.endtoend.oracle import Seen
 
@@ -23,8 +26,9 @@ PUBLISH = {"command": "publish"}
 
 @pytest.fixture(scope="module")
 def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    """A copy that delivers every 200 ms, one, `rare`, that delivers once an hour, and both commands at work."""
-    made = Copies(bootstrap, tmp_path_factory.mktemp("copies"), {"rare": {"interval": "1h"}})
+    """A copy that delivers every 200 ms; `rare`, which delivers once an hour; `large`, which has some; all at work."""
+    others = {"rare": {"interval": "1h"}, "large": {"interval": f"{INTERVAL_MS}ms", "filter": "/qty > 10"}}
+    made = Copies(bootstrap, tmp_path_factory.mktemp("copies"), others)
     try:
         made.work()
         yield made
@@ -161,3 +165,53 @@ def test_nothing_reads_what_is_published_to_a_copy(copies: Copies, unique: str) 
     finally:
         [gone] = admin.delete_topics([topic]).values()
         gone.result(30)
+
+
+def test_a_copy_with_a_filter_has_the_records_that_match(copies: Copies, unique: str) -> None:
+    """One that does not is never there, though a later one is."""
+    large, other = f"{copies.name}_large", f"{unique}b"
+    copies.at_once((unique, {"id": unique, "qty": 10}, {}), (other, {"id": other, "qty": 11}, {}))
+    copies.told(other, 1, large)
+    copies.told(unique, 1)
+    assert copies.of(unique, "sow", large) == copies.of(unique, "delta", large) == []
+
+
+def test_a_record_that_stops_matching_leaves_the_copy_and_comes_back_whole(copies: Copies, unique: str) -> None:
+    """It leaves at the end of an interval, as if deleted; when it returns there is all of it."""
+    large = f"{copies.name}_large"
+    for count, delta in enumerate([{"qty": 11, "note": "x"}, {"qty": 9}, {"qty": 12}], 1):
+        copies.at_once((unique, {"id": unique, **delta}, {}))
+        copies.told(unique, count, large)
+    sow, delta = copies.told(unique, 3, large)
+    whole = [{"id": unique, "qty": 11, "note": "x"}, None, {"id": unique, "qty": 12, "note": "x"}]
+    assert bodies(sow) == whole
+    assert bodies(delta) == [whole[0], {"id": unique}, whole[2]]
+    for records in (sow, delta):
+        kinds = [(record.headers["kind"], record.headers["version"]) for record in records]
+        assert kinds == [("insert", "1"), ("delete", "2"), ("insert", "3")]
+    assert delta[2].headers["delta_base"] == "0"
+    assert sow[1].timestamp_ms - int(sow[1].headers["first_timestamp"]) >= INTERVAL_MS
+
+
+def test_a_filter_that_cannot_be_read_stops_every_command_at_its_start(tmp_path: Path, bootstrap: str) -> None:
+    """Before anything is looked at: which setting, the line and the column, and a mark under the place."""
+    tree = {
+        "kafka": {"bootstrap.servers": bootstrap},
+        "topics": {"orders": {}},
+        "conflated": {"large": {"underlying": "orders", "filter": "/qty > 10 AND\n/item = OR"}},
+    }
+    cli = Cli(tmp_path, tree)
+    for arguments in (["conflate"], ["topics", "check"], ["topics", "apply"]):
+        done = cli(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert_told(done.stderr)
+    done = cli("doctor")
+    assert done.returncode == 1
+    assert_told(done.stdout)
+
+
+def assert_told(text: str) -> None:
+    """What is wrong with the filter, and where."""
+    assert "conflated.large.filter: " in text
+    assert "line 2, column 9" in text
+    assert re.search(r"/item = OR *\n +\^", text)
