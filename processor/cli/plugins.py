@@ -10,6 +10,7 @@ GROUPS = (
     "sowstream.preprocessors",
     "sowstream.enrichers",
     "sowstream.merge_rules",
+    "sowstream.functions",
 )
 
 
