@@ -138,10 +138,14 @@ def test_a_record_that_expires_expires_in_the_copy(copies: Copies, unique: str) 
 def test_a_publisher_that_says_no_conflate_is_heard_at_once(copies: Copies, unique: str) -> None:
     """With what waited, an hour before its time; the next update begins an interval of its own."""
     rare, other, now = f"{copies.name}_rare", f"{unique}b", {"no_conflate": "true"}
-    copies.at_once((unique, {"id": unique, "n": 1}, {}), (unique, {"id": unique, "n": 2}, now))
+    copies.at_once((unique, {"id": unique, "n": 1}, {}))
+    copies.wait(lambda: copies.of(unique, "sow", copies.name) != [], "merging the first update")
+    copies.at_once((unique, {"id": unique, "n": 2}, now))
     [sow], [delta] = copies.told(unique, 1, rare)
     assert bodies([sow, delta]) == [{"id": unique, "n": 2}] * 2
     assert (delta.headers["version"], delta.headers["conflated"], delta.headers["kind"]) == ("2", "2", "insert")
+    first, second = copies.of(unique, "sow", copies.name)
+    assert int(sow.headers["first_timestamp"]) == first.timestamp_ms < second.timestamp_ms
 
     copies.at_once((unique, {"id": unique, "n": 3}, {}), (other, {"id": other}, now))
     copies.told(other, 1, rare)
