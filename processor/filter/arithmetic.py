@@ -41,7 +41,8 @@ def operation(name: Operator) -> Callable[[Scalar, Scalar], Number | None]:
     natural, of_decimals = _NATURAL[name], _OF_DECIMALS[name]
 
     def compute(left: Scalar, right: Scalar) -> Number | None:
-        one, other = operand(left), operand(right)
+        one = left if type(left) is int or type(left) is float else operand(left)
+        other = right if type(right) is int or type(right) is float else operand(right)
         if one is None or other is None:
             return None
         try:

@@ -170,7 +170,7 @@ class Compiler:
 
         def call_without_null(record: Value, facts: Facts) -> Value:
             given = [first(value(record, facts)) for value in values]
-            return None if any(value is None for value in given) else call(*given)
+            return None if None in given else call(*given)
 
         return call_without_null
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from processor.filter.compare import OPERATORS, as_written, comparison
 from processor.filter.facts import Facts
@@ -19,6 +19,9 @@ from processor.record import Value
 
 Check: TypeAlias = Callable[[Value], bool]
 """Whether a value is as wanted, whatever kind it is of: what a predicate with constants is to its operand."""
+
+_ALIKE: Final[dict[type, tuple[type, ...]]] = {str: (str,), int: (int, float), float: (int, float)}
+"""The kinds that Python compares with one of a kind just as the language does."""
 
 
 def on(operand: Evaluate, check: Check) -> Evaluate:
@@ -49,12 +52,16 @@ def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
 
 def compare_with(name: Comparison, constant: Scalar) -> Check:
     """A comparison with a constant: any element."""
-    holds = comparison(name)
+    holds, at_once = comparison(name), OPERATORS[name]
     if constant is None or constant == "":
         return lambda value: False  # noqa: ARG005
+    alike = _ALIKE.get(type(constant), ())
 
     def check(value: Value) -> bool:
-        if type(value) is str:
+        kind = type(value)
+        if kind in alike:
+            return value != "" and at_once(value, constant)
+        if kind is str:
             return bool(value) and holds(value, constant)
         return any(holds(element, constant) for element in elements(value))
 

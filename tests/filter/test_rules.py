@@ -115,6 +115,15 @@ def test_rule_3_between_needs_both_ends(low, high):
     assert matches(f"/id NOT BETWEEN {low} AND {high}")
 
 
+@pytest.mark.parametrize(
+    "predicate", ["BEGINS WITH ('')", "ENDS WITH ('')", "BEGINS WITH ('x', '')", "IN ('')", "= ''"]
+)
+def test_rule_3_an_empty_text_is_no_value_to_look_for(predicate):
+    """It is NULL: nothing equals it, nothing begins or ends with it."""
+    assert not matches(f"/name {predicate}")
+    assert matches(f"NOT /name {predicate}")
+
+
 TRUTHS = {"TRUE": True, "FALSE": False, "NULL": None}
 AND = [[True, False, None], [False, False, False], [None, False, None]]
 OR = [[True, True, True], [True, False, None], [True, None, None]]
