@@ -38,7 +38,11 @@ def conflate(
     state_dir: StateDir = None,
     processes: Processes = 1,
 ) -> None:
-    """Keep the conflated topics up to date, until SIGTERM or Ctrl-C."""
+    """Keep the conflated topics up to date, until SIGTERM or Ctrl-C.
+
+    Each key of a conflated topic changes at most once per interval, and its last state always arrives. Any number of
+    these may run, on any machines; what one held back when it ended, another one delivers.
+    """
     tree = settings(config, bootstrap, state_dir)
     conflated = list(tree.conflated)
     _refuse_others(names, conflated, {name: f"sowstream worker {name}" for name in (*tree.topics, *tree.processors)})

@@ -106,6 +106,8 @@ def test_settings_in_the_config_map_are_the_programs(full, tmp_path) -> None:
     """The rendered sowstream.yaml loads: no unknown key, no number turned into another type."""
     config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
     assert config.topics["prices"].max_record_bytes == 8_388_608
+    assert config.conflated["orders_large"].interval_range_ms == (200, 10_000)
+    assert config.conflated["orders_large"].max_pending_bytes == 16_777_216
     assert config.runtime.write_back_bytes == 268_435_456
     assert config.kafka["enable.ssl.certificate.verification"] == "true"
     assert settings(one(full, "ConfigMap", "topics"), tmp_path) == config
