@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from processor.errors import ConfigurationError
 from processor.explanation import unknown_name
@@ -40,6 +41,9 @@ from processor.filter.pattern import BadPattern, replacer, searcher
 from processor.filter.truth import truth
 from processor.filter.value import first
 from processor.record import Value
+
+_NAME_SHOWN_MAX: Final = 40
+"""Most characters of a name that is none."""
 
 
 class Compiler:
@@ -182,7 +186,7 @@ class Compiler:
         if node.name == "IF":
             raise complaint(self._text, node.at, f"IF takes 3 arguments; here it has {len(node.arguments) or 'none'}")
         if function is None:
-            known = unknown_name("function", node.name, function_names(BUILT_IN))
+            known = unknown_name("function", node.name[:_NAME_SHOWN_MAX], function_names(BUILT_IN))
             raise complaint(self._text, node.at, known)
         count = len(node.arguments)
         if count < function.least or (function.most is not None and count > function.most):

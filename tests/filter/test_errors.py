@@ -43,6 +43,7 @@ VALUE = "a value, such as /qty, 10, 'text' or UPPER(/name)"
         ("/a ~ 3", 1, 4, "'~' means nothing here"),
         ("/a = 1\n  AND /b = ?", 2, 12, "'?' means nothing here"),
         ("/a = 1\nAND\nUPER(/b) = 'X'", 3, 1, "there is no function 'UPER'; did you mean 'UPPER'?"),
+        ("F" * 50_000 + "(1)", 1, 1, f"there is no function '{'F' * 40}'; known: ABS, ARRAY_COUNT, "),
         ("UPPER() = 'X'", 1, 1, "UPPER takes 1 argument; here it has none"),
         ("SUBSTR(/a)", 1, 1, "SUBSTR takes 2 or 3 arguments; here it has 1"),
         ("SUBSTR(/a, 1, 2, 3)", 1, 1, "SUBSTR takes 2 or 3 arguments; here it has 4"),

@@ -191,6 +191,8 @@ def test_rule_4_what_other_values_are_as_truth(text, expected):
         ("0.5 = '.5'", True),
         ("10 = ' 10'", False),
         ("10 = '1_0'", False),
+        ("3 = '٣'", False),
+        ("3 < '٣'", True),
         ("10 != 'abc'", True),
         ("10 > 'abc'", False),
         ("'abc' > 10", True),
