@@ -42,6 +42,10 @@ class TopicSpec(NamedTuple):
     """Topic settings as Kafka spells them."""
     allows: frozenset[Allowance] = frozenset()
     """What its settings accept."""
+    made_of: str = ""
+    """The other family's Kafka topic that a processor makes its family of; empty where it is published to."""
+    made_into: tuple[str, ...] = ()
+    """Families that processors make of it, as far as it is known."""
 
 
 def topic_name(family: str, role: Role) -> str:

@@ -127,6 +127,20 @@ class TestPartitions:
         (problem,) = problems(FAMILY, grown("publish", 3))
         assert "set `partitions: 3` back" in problem.to_do
 
+    def test_what_is_made_of_another_topic_is_made_anew(self):
+        """It has the count of that one, whatever its own settings could say, and loses nothing."""
+        family = [spec._replace(made_of="trades.sow") for spec in FAMILY]
+        (problem,) = problems(family, grown("sow", 3))
+        assert problem.what == "has 3 partitions, and trades.sow, which orders is made of, is to have 4"
+        assert problem.to_do.startswith("make orders anew: (1) stop its workers; ")
+        assert "--topic trades.sow" in problem.to_do
+
+    def test_what_is_made_of_it_is_told_of(self):
+        """A family of a new name is another underlying."""
+        family = [spec._replace(made_into=("slow", "big")) for spec in FAMILY]
+        (problem,) = problems(family, grown("sow", 5))
+        assert "(5) name orders_5 as the `underlying` of slow and big" in problem.to_do
+
 
 def grown(role: Role, partitions: int) -> dict[str, FoundTopic]:
     """A family in which one topic has another number of partitions."""
@@ -286,3 +300,15 @@ class TestChanges:
         )
         assert "--to-earliest" in problem.to_do
         assert "sowstream topics apply" in problem.to_do
+
+    @pytest.mark.parametrize("is_there", [True, False], ids=["made anew", "deleted"])
+    def test_what_is_made_of_lost_records_is_made_anew_too(self, is_there: bool):
+        """It has those of the topic before."""
+        family = [spec._replace(made_into=("slow",) if spec.role == "sow" else ()) for spec in FAMILY]
+        before = {name: topic._replace(topic_id=name) for name, topic in AS_IT_SHOULD_BE.items()}
+        now = dict(before)
+        lost = now.pop("orders.sow")
+        if is_there:
+            now["orders.sow"] = lost._replace(topic_id="new")
+        (problem,) = changes(family, before, now)
+        assert "; then make slow anew: (1)" in problem.to_do

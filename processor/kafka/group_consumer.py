@@ -45,6 +45,7 @@ class GroupConsumer:
         listener: AssignmentListener,
         instance: str | None = None,
         prefetch_bytes: int | None = None,
+        made_anew: str = "",
     ) -> None:
         """Join a group.
 
@@ -56,11 +57,13 @@ class GroupConsumer:
             listener: whoever owns the partitions.
             instance: the name of a static member: it leaves no group, and comes back to its partitions.
             prefetch_bytes: input that may wait in memory; None: as every reader.
+            made_anew: what to do where the topic was made anew, if offsets are not all that hangs on it.
         """
         self.topic = topic
         self.ended: set[int] = set()
         """Partitions of which Kafka has told, for now, of no record after the last one returned."""
         self._listener = listener
+        self._made_anew = made_anew
         self._properties = properties.group_member(
             kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
         )
@@ -155,10 +158,11 @@ class GroupConsumer:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.ended.add(partition)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                was_remade = f", or it was deleted and made anew: then {self._made_anew}" if self._made_anew else ""
                 raise Stop(
                     f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
-                    f"({error.str()}). The topic's retention is too short for this outage; nothing is skipped "
-                    "silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again"
+                    f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is "
+                    "skipped silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again"
                 )
             elif failure.is_unreleased(error):
                 self._join_again(error)

@@ -21,6 +21,7 @@ from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
 from processor.state.rocks_memory import RocksMemory
+from processor.topic_problems import make_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,7 @@ class Assembly:
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
             progress=RestoreProgress(pipeline.name, self._bar),
+            is_copy=pipeline.made_of.endswith(".sow"),
         )
         clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)
         thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
@@ -121,6 +123,7 @@ class Assembly:
             listener=listener,
             instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
             prefetch_bytes=self._config.runtime.prefetch_bytes,
+            made_anew=make_anew(pipeline.name, pipeline.source) if pipeline.made_of else "",
         )
 
     def _blocked(self, processor: str, call: str, seconds: float) -> None:

@@ -73,6 +73,11 @@ class Pipeline(NamedTuple):
         )
 
     @property
+    def made_of(self) -> str:
+        """The other family's topic that it makes its own of; empty where it reads its own."""
+        return self.source if self.processor_type.input.from_underlying else ""
+
+    @property
     def has_marks(self) -> bool:
         """Whether the plug-in keeps marks."""
         return "mark" in self.roles
@@ -128,15 +133,24 @@ def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
 def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """The topics of a pipeline's own family, as they should be."""
     topic = pipeline.topic
-    return family_specs(
+    family = family_specs(
         pipeline.name, pipeline.roles, partitions=topic.partitions, settings=topic.config, allows=topic.allows
     )
+    return [spec._replace(made_of=pipeline.made_of) for spec in family]
 
 
 def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
     """Every topic that these pipelines read or write, as it should be, each once."""
-    wanted = [spec for pipeline in chosen for spec in (*family_of(pipeline), source_spec(pipeline))]
-    return list({spec.name: spec for spec in wanted}.values())
+    wanted: dict[str, TopicSpec] = {}
+    for pipeline in chosen:
+        for spec in (*family_of(pipeline), source_spec(pipeline)):
+            known = wanted.setdefault(spec.name, spec)
+            # Of a topic that one reads and another writes each knows a part.
+            wanted[spec.name] = known._replace(
+                made_of=known.made_of or spec.made_of,
+                made_into=tuple(dict.fromkeys((*known.made_into, *spec.made_into))),
+            )
+    return list(wanted.values())
 
 
 def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec] | None = None) -> None:
@@ -161,7 +175,7 @@ def source_spec(pipeline: Pipeline) -> TopicSpec:
     family = pipeline.source.removesuffix(f".{role}")
     topic = pipeline.topic
     (spec,) = family_specs(family, (role,), partitions=topic.partitions, settings=topic.config, allows=topic.allows)
-    return spec
+    return spec._replace(made_into=(pipeline.name,)) if pipeline.made_of else spec
 
 
 def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:

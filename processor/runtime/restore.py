@@ -24,6 +24,7 @@ from processor.runtime.note import Note
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
+from processor.topic_problems import make_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +56,7 @@ class _Job:
     start_offset: int | None = None  # Where the input goes on; asked for before the targets, see `_aim`.
     tail: Tail | None = None  # Found with it, as the next.
     noted: str = ""
+    is_new: bool = False  # The group has no offset.
     logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; empty until their targets are known.
     read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
@@ -81,6 +83,7 @@ class Restorer:
         open_state: Open,
         stall_timeout_s: float,
         progress: RestoreProgress | None = None,
+        is_copy: bool = False,
     ) -> None:
         """Make a restorer.
 
@@ -93,6 +96,8 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
             progress: is told of all that is done.
+            is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
+                tell whether it was one of the same records.
         """
         self._reader = reader
         self._admin = admin
@@ -102,6 +107,7 @@ class Restorer:
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
         self._progress = progress
+        self._is_copy = is_copy
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
 
@@ -187,9 +193,9 @@ class Restorer:
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
                 if job.start_offset is None:
-                    job.start_offset, job.tail, job.noted = self._start(job.task.partition)
+                    self._begin(job)
                 aimed.append(job)
-            logs_of = [(job, self._logs_of(job.task, job.tail)) for job in aimed]
+            logs_of = [(job, self._logs_of(job)) for job in aimed]
             logs = [part for _, parts in logs_of for part in parts]
             # librdkafka takes half a second to find a beginning by itself.
             oldest = {part: self._reader.bounds(part.topic, part.partition, _ASK_TIMEOUT_S)[0] for part in logs}
@@ -223,9 +229,12 @@ class Restorer:
             [first._replace(offset=max(part.position, first.offset)) for part, first in zip(logs, oldest, strict=True)]
         )
 
-    def _logs_of(self, task: Task, tail: Tail | None) -> list[RestoredLog]:
-        """What a task's partition is restored from."""
-        logs: list[RestoredLog] = [SowLog(self._sow, task.partition, task.state, tail)]
+    def _logs_of(self, job: _Job) -> list[RestoredLog]:
+        """What a partition is restored from."""
+        task, tail = job.task, job.tail
+        # Where a topic ends does not say whether it has records: all of them may have been rolled back.
+        is_whole = self._is_copy and job.is_new
+        logs: list[RestoredLog] = [SowLog(self._sow, task.partition, task.state, tail, is_whole=is_whole)]
         if self._mark is not None and task.marks is not None:
             logs.append(MarkLog(self._mark, task.partition, task.marks, tail))
         return logs
@@ -267,22 +276,21 @@ class Restorer:
             self.add(job.task)
             self._jobs[partition].damages = job.damages + 1
 
-    def _start(self, partition: int) -> tuple[int, Tail | None, str]:
-        """Where the input goes on: the committed offset, or its beginning for a group that never committed.
-
-        With it what stands beside the offset: a tail, and what the processor noted.
-        """
+    def _begin(self, job: _Job) -> None:
+        """Find out where the input goes on: at the committed offset, or its beginning for a group that has none."""
+        partition = job.task.partition
         committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
         low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
         if committed is None:
-            return low, None, ""
+            job.start_offset, job.is_new = low, True
+            return
         if committed < low:
             raise Stop(
                 f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "
                 f"kept is {low}. Records were deleted before they were processed; nothing is skipped silently: decide "
                 "with Kafka's kafka-consumer-groups --reset-offsets, then start again"
             )
-        return committed, Tail.noted(committed, text), Note.read(text).noted
+        job.start_offset, job.tail, job.noted = committed, Tail.noted(committed, text), Note.read(text).noted
 
     def _delete_retention_ms(self) -> float:
         if self._horizon_ms is None:
@@ -291,6 +299,14 @@ class Restorer:
 
     def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:
         """Apply a batch of one log."""
+        if job.is_new and self._is_copy:
+            family = self._sow.removesuffix(".sow")
+            raise Stop(
+                f"{self._sow} partition {part.partition} has records, but its workers' group has no offset of "
+                f"{self._source}, which they are made of. If that topic was deleted and made anew, "
+                f"{make_anew(family, self._source)}. If it is the same one, as under a new application_id or when "
+                "offsets have expired, do steps (1), (4) and (5): what it has already is recognised"
+            )
         part.take_messages(messages)
         job.read += len(messages)
         if self._progress is not None:

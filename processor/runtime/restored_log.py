@@ -81,13 +81,22 @@ class RestoredLog(ABC):
 class SowLog(RestoredLog):
     """The SOW topic, into the state."""
 
-    def __init__(self, topic: str, partition: int, state: TransactionalState, tail: Tail | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        state: TransactionalState,
+        tail: Tail | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Make one that goes on where the state ends, or at the tail's beginning, or at the topic's if `is_whole`."""
         super().__init__(topic, partition)
         self._state = state
         self._heads = Heads()
         self._tail = tail
         # The state may have a tail already, but not what is to be learned from it.
-        self._begin = None if tail is None else tail.position
+        self._begin = 0 if is_whole else None if tail is None else tail.position
 
     @property
     def position(self) -> int:

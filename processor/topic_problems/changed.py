@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from processor.topic_problems.derived import make_all_anew
 from processor.topic_problems.partitions import partition_problems
 from processor.topic_problems.problem import FoundTopic, Problem
 
@@ -31,7 +32,8 @@ def changes(
             continue
         was = before.get(spec.name)
         if was is not None and was.topic_id != topic.topic_id:
-            wrong.append(remade(spec.name, spec.role))
+            problem = remade(spec.name, spec.role)
+            wrong.append(problem._replace(to_do=problem.to_do + make_all_anew(spec.made_into, spec.name)))
         wrong += partition_problems(spec, topic)
     return wrong
 
@@ -53,7 +55,8 @@ def remade(topic: str, role: Role) -> Problem:
 
 def _deleted(spec: TopicSpec) -> str:
     if spec.role == "sow":
-        return f"sowstream topics apply makes an empty one; {_rebuild(spec.name)}"
+        then = make_all_anew(spec.made_into, spec.name)
+        return f"sowstream topics apply makes an empty one; {_rebuild(spec.name)}{then}"
     return "sowstream topics apply makes an empty one"
 
 

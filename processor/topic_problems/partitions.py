@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from processor.topic_problems.derived import make_all_anew, make_anew
 from processor.topic_problems.problem import FoundTopic, Problem
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ def grown(spec: TopicSpec, partitions: int) -> Problem:
         partitions: as many as it has, or at least has.
     """
     family = spec.name.removesuffix(f".{spec.role}")
+    if spec.made_of:
+        what = f"has {_count(partitions)}, and {spec.made_of}, which {family} is made of, is to have {spec.partitions}"
+        to_do = make_anew(family, spec.made_of) + make_all_anew(spec.made_into, spec.name)
+        return Problem("refuse", spec.name, what, to_do)
     what = f"has {_count(partitions)} where the family {family!r} is configured with {spec.partitions}"
     to_do = f"set `partitions: {partitions}` if the whole family has as many from the start"
     return Problem("refuse", spec.name, what, f"{to_do}; otherwise {_steps(spec, family, partitions)}")
@@ -36,11 +41,13 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
         return f"set `partitions: {partitions}` back, as keys do not move with a count"
     if spec.role in _KEYED:
         new = f"{family}_{partitions}"
+        copies = " and ".join(spec.made_into)
+        then = f"; (5) name {new} as the `underlying` of {copies}, and do what topics check says then" if copies else ""
         return (
             "keys have moved, and Kafka takes no partition back: (1) stop publishers and workers; (2) configure a "
             f"family of a new name, such as {new} with `partitions: {partitions}`, and run sowstream topics apply; "
             f"(3) sowstream sow {family} | sowstream publish {new} --command publish; (4) start workers and publishers "
-            f"on {new}, and publish again what came into {spec.name} since the change"
+            f"on {new}, and publish again what came into {family}.publish since the change{then}"
         )
     return (
         f"(1) stop the workers; (2) save what is still needed of {spec.name} and delete it; (3) sowstream topics apply "

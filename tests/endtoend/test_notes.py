@@ -11,6 +11,7 @@ import random
 import shutil
 import threading
 import time
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from tests.runtime.packages import EXAMPLE, install
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.endtoend.world import Worker
 
 pytestmark = pytest.mark.broker
 
@@ -135,6 +138,11 @@ def test_without_transactions_too(world: World, point: str) -> None:
     meet(world, "tests.endtoend.crashing_staged", point, crashing_staged.POINTS[point][3] is die)
 
 
+def has_restored(worker: Worker) -> bool:
+    """Whether it has begun with a partition."""
+    return '"event": "restored"' in worker.file.read_text()
+
+
 @pytest.mark.long
 def test_a_note_moves_with_its_partition(world: World, tmp_path: Path) -> None:
     """Two workers, one killed -9, one stopped, a third one coming, while records flow."""
@@ -151,10 +159,10 @@ def test_a_note_moves_with_its_partition(world: World, tmp_path: Path) -> None:
     try:
         first, second = (world.start(name=ledger(world), state_dir=tmp_path / str(number)) for number in range(2))
         for worker in (first, second):
-            world.wait(lambda worker=worker: '"event": "restored"' in worker.log(), "taking partitions")
+            world.wait(partial(has_restored, worker), "taking partitions")
         first.kill()
         third = world.start(name=ledger(world), state_dir=tmp_path / "2")
-        world.wait(lambda: '"event": "restored"' in third.log(), "the third taking partitions")
+        world.wait(partial(has_restored, third), "the third taking partitions")
         time.sleep(1.0)  # Some commits of both; no fact says that there were.
         assert second.stop() == 0, second.log()
     finally:

@@ -27,7 +27,7 @@ _ONCE = 3600.0
 class Watched(Worker):
     """A worker that is to end by itself, though not before it is asked."""
 
-    def __init__(self, world: World, interval_s: float) -> None:
+    def __init__(self, world: World, interval_s: float, *command: str) -> None:
         program = (
             "import functools, processor.runtime.worker as worker; from processor.cli.main import main; "
             f"worker.TopicWatch = functools.partial(worker.TopicWatch, interval_s={interval_s}); main()"
@@ -36,7 +36,7 @@ class Watched(Worker):
         self.is_expected_to_end = False
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program, "worker", world.name, "-c", str(world.file)], stdout=log, stderr=log
+                [sys.executable, "-c", program, *command, "-c", str(world.file)], stdout=log, stderr=log
             )
 
     def ended(self) -> tuple[int, str]:
@@ -46,9 +46,9 @@ class Watched(Worker):
         return code, " ".join(self.file.read_text().split())
 
 
-def watched(world: World, interval_s: float) -> Watched:
+def watched(world: World, interval_s: float, command: str = "worker", name: str | None = None) -> Watched:
     """Start one; none outlives the test."""
-    worker = Watched(world, interval_s)
+    worker = Watched(world, interval_s, command, name or world.name)
     world.workers.append(worker)
     return worker
 

@@ -7,7 +7,7 @@ from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.plugins.conflate import Conflate
 from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.pipeline import Pipeline, pipelines, source_spec, specs
+from processor.runtime.pipeline import Pipeline, needed, pipelines, source_spec, specs
 
 
 @pytest.fixture
@@ -91,3 +91,15 @@ def test_what_a_pipeline_reads_has_to_be_as_it_reads_it(config, name, source, po
     """As many partitions as its own family, and kept by Kafka as its role needs it."""
     spec = source_spec(pipelines(config, [name])[0])
     assert (spec.name, spec.partitions, spec.config["cleanup.policy"]) == (source, 3, policy)
+
+
+def test_topics_say_what_they_are_made_of_and_into(config):
+    """Whoever loses one has to make the others anew; of a copy of a copy each pipeline knows one half."""
+    of_all = {spec.name: spec for spec in needed(pipelines(config, ["orders", "orders_1m", "orders_1s"]))}
+    made = {name: (spec.made_of, spec.made_into) for name, spec in of_all.items() if spec.role in {"publish", "sow"}}
+    assert made == {
+        "orders.publish": ("", ()),
+        "orders.sow": ("", ("orders_1s",)),
+        "orders_1s.sow": ("orders.sow", ("orders_1m",)),
+        "orders_1m.sow": ("orders_1s.sow", ()),
+    }

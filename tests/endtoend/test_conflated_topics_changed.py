@@ -1,0 +1,165 @@
+"""Somebody changes the topics of a conflated topic or of the one under it: a clear end, and advice that mends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+
+from processor.config import load
+from processor.kafka.admin import Admin
+from processor.runtime.pipeline import specs
+from tests.endtoend.oracle import last_per_key
+from tests.endtoend.test_topics_changed import _OFTEN, _ONCE, Watched, grow, published, remake, watched
+
+if TYPE_CHECKING:
+    from tests.endtoend.world import World
+
+pytestmark = [pytest.mark.broker, pytest.mark.long]
+
+_STEPS = ("(1) stop its workers;", "(2) save", "(3) sowstream topics apply;", "(4) kafka-consumer-groups", "(5) start")
+
+
+def conflater(world: World, interval_s: float = _ONCE) -> Watched:
+    """Start a worker of the copy."""
+    return watched(world, interval_s, "conflate", world.conflated)
+
+
+def settle(world: World) -> None:
+    """Wait until the copy has what is under it."""
+    world.settle()
+    world.wait(
+        lambda: last_per_key(world.read("sow", world.conflated)) == last_per_key(world.read("sow")),
+        "the copy having it all",
+    )
+
+
+def stop(worker: Watched) -> None:
+    """End a worker in good order."""
+    assert worker.stop() == 0, worker.log()
+
+
+def set_to_earliest(world: World) -> None:
+    """Step 4: what `kafka-consumer-groups --reset-offsets --to-earliest --execute` does."""
+    group = f"{world.config.application_id}.{world.conflated}"
+    partitions = range(world.config.topics[world.name].partitions)
+    tool = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    tool.commit(offsets=[TopicPartition(f"{world.name}.sow", each, 0) for each in partitions], asynchronous=False)
+    tool.close()
+
+
+def make_anew(world: World) -> None:
+    """Steps 2 to 4 of the advice."""
+    admin = Admin(world.config.kafka)
+    wanted = {spec.name: spec for spec in specs(world.config, [world.conflated])}
+    admin.delete(list(wanted))
+    world.wait(lambda: not admin.cluster().topics.keys() & wanted.keys(), "the deletion")
+    Admin(world.config.kafka).create(list(wanted.values()))
+    set_to_earliest(world)
+
+
+def reconfigure(world: World, old: str, new: str) -> None:
+    """Change the settings that processes started from now on read."""
+    world.file.write_text(world.file.read_text().replace(old, new))
+    world.config = load(world.file)
+
+
+def is_advice(world: World, said: str) -> bool:
+    """Whether all steps are told, in their order."""
+    places = [said.find(step) for step in _STEPS]
+    return -1 not in places and places == sorted(places) and f"make {world.conflated} anew" in said
+
+
+def test_an_underlying_that_grows_ends_the_worker_of_its_copy(world: World) -> None:
+    """It reads nothing of the new partition, and says what becomes of the copy."""
+    world.start()
+    copying = conflater(world, _OFTEN)
+    published(world)
+    settle(world)
+    grow(world, "sow", 5)
+    code, said = copying.ended()
+    assert (code, "has 5 partitions where the family" in said) == (1, True)
+    assert f"as the `underlying` of {world.conflated}, and do what topics check says" in said
+    assert {record.partition for record in world.read("sow", world.conflated)} <= {0, 1, 2, 3}
+
+
+def test_a_copy_with_fewer_partitions_than_its_underlying_is_refused_until_it_is_made_anew(world: World) -> None:
+    """The underlying's count was raised in the settings; the advice brings a copy with all of its records."""
+    merging, copying = world.start(), conflater(world)
+    published(world)
+    settle(world)
+    stop(copying)
+    assert merging.stop() == 0
+    for role in ("publish", "sow", "delta", "ack", "dlq", "mark"):
+        grow(world, role, 5)
+    reconfigure(world, "partitions: 4", "partitions: 5")
+    code, said = conflater(world).ended()
+    assert code == 2
+    assert f"{world.conflated}.sow has 4 partitions, and {world.name}.sow, which" in said
+    assert is_advice(world, said)
+    make_anew(world)
+    world.start()
+    conflater(world)
+    published(world, 80)
+    settle(world)
+    assert {record.partition for record in world.read("sow", world.conflated)} == {0, 1, 2, 3, 4}
+
+
+def test_a_copy_of_an_underlying_that_was_made_anew_meanwhile_is_not_mistaken_for_a_copy_of_it(world: World) -> None:
+    """Kafka forgot the group's offsets with the topic: what is in the new one would pass for delivered already."""
+    merging, copying = world.start(), conflater(world)
+    published(world)
+    settle(world)
+    stop(copying)
+    assert merging.stop() == 0
+    remake(world, "sow")
+    world.forget_state()
+    world.start()
+    world.publish([(b"%d" % number, {"id": number, "again": True}, {}) for number in range(20)])
+    world.settle()
+    before = world.read("sow", world.conflated)
+    code, said = conflater(world).ended()
+    assert code == 1
+    assert f"its workers' group has no offset of {world.name}.sow, which they are made of" in said
+    assert is_advice(world, said)
+    assert world.read("sow", world.conflated) == before
+    make_anew(world)
+    conflater(world)
+    settle(world)
+    assert len(last_per_key(world.read("sow", world.conflated))) == 20
+
+
+@pytest.mark.parametrize("interval_s", [_OFTEN, _ONCE], ids=["seen by the watch", "seen by the reader"])
+def test_an_underlying_that_is_made_anew_under_it_ends_the_worker_of_its_copy(world: World, interval_s: float) -> None:
+    """Whoever notices first tells how to make the copy anew, and so does a restart."""
+    merging, copying = world.start(), conflater(world, interval_s)
+    published(world)
+    settle(world)
+    assert merging.stop() == 0
+    remake(world, "sow")
+    code, said = copying.ended()
+    assert (code, is_advice(world, said)) == (1, True), said
+    again, refusal = conflater(world).ended()
+    assert (again, is_advice(world, refusal)) == (1, True), refusal
+
+
+def test_under_a_new_application_id_a_copy_goes_on_once_its_offsets_are_set(world: World) -> None:
+    """Nobody can tell a new group from one whose topic is gone; told to begin, it delivers nothing twice."""
+    world.start()
+    copying = conflater(world)
+    published(world)
+    settle(world)
+    stop(copying)
+    before = world.read("sow", world.conflated)
+    tree = yaml.safe_load(world.file.read_text())
+    reconfigure(world, f"application_id: {tree['application_id']}", f"application_id: {tree['application_id']}-two")
+    code, said = conflater(world).ended()
+    assert (code, "as under a new application_id" in said) == (1, True)
+    set_to_earliest(world)
+    conflater(world)
+    reconfigure(world, f"application_id: {tree['application_id']}-two", f"application_id: {tree['application_id']}")
+    world.publish([(b"1", {"id": 1, "again": True}, {})])
+    settle(world)
+    assert len(world.read("sow", world.conflated)) == len(before) + 1
