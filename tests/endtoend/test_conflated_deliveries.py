@@ -26,8 +26,12 @@ PUBLISH = {"command": "publish"}
 
 @pytest.fixture(scope="module")
 def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    """A copy that delivers every 200 ms; `rare`, which delivers once an hour; `large`, which has some; all at work."""
-    others = {"rare": {"interval": "1h"}, "large": {"interval": f"{INTERVAL_MS}ms", "filter": "/qty > 10"}}
+    """A copy that delivers every 200 ms; `rare` and `few` would in an hour; `large` has some of the records."""
+    others = {
+        "rare": {"interval": "1h"},
+        "few": {"interval": "1h", "max_pending": 1},
+        "large": {"interval": f"{INTERVAL_MS}ms", "filter": "/qty > 10"},
+    }
     made = Copies(bootstrap, tmp_path_factory.mktemp("copies"), others)
     try:
         made.work()
@@ -150,6 +154,15 @@ def test_a_publisher_that_says_no_conflate_is_heard_at_once(copies: Copies, uniq
     copies.at_once((unique, {"id": unique, "n": 3}, {}), (other, {"id": other}, now))
     copies.told(other, 1, rare)
     assert len(copies.of(unique, "sow", rare)) == 1
+
+
+def test_what_has_no_room_to_wait_is_delivered_before_its_time(copies: Copies, unique: str) -> None:
+    """The key that has waited longest, with all that came of it; the newest one goes on waiting."""
+    few, other = f"{copies.name}_few", f"{unique}b"
+    copies.at_once(*((unique, {"id": unique, "n": n}, {}) for n in range(3)), (other, {"id": other}, {}))
+    [sow], _ = copies.told(unique, 1, few)
+    assert (bodies([sow]), sow.headers["conflated"]) == ([{"id": unique, "n": 2}], "3")
+    assert copies.of(other, "sow", few) == []
 
 
 def test_nothing_reads_what_is_published_to_a_copy(copies: Copies, unique: str) -> None:
