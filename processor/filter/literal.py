@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from typing import Final
 
 from processor.filter.value import Number, read_number
@@ -15,12 +14,12 @@ PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
 """A path: names, and behind each any number of places in arrays."""
 
 _PARTS: Final = re.compile(rf"/({STEP})|\[([0-9]+)\]", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\([\\'\"nrt])")
+_ESCAPE: Final = re.compile(r"\\([\\'\"nrt]|x[0-9A-Fa-f]{2})")
 _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def read_text(token: str) -> str:
-    r"""A text in quotes: `\\`, `\'`, `\"`, `\n`, `\r`, `\t`, and the quote twice; any other `\` stands for itself.
+    r"""A text in quotes: `\\`, `\'`, `\"`, `\n`, `\r`, `\t`, `\x41`, the quote twice; any other `\` stands for itself.
 
     So regular expressions can be written as they are. After an `r` nothing is special.
     """
@@ -30,17 +29,17 @@ def read_text(token: str) -> str:
     inner = token[1:-1]
     pieces = _ESCAPE.split(inner)
     for index, piece in enumerate(pieces):
-        pieces[index] = _ESCAPED.get(piece, piece) if index % 2 else piece.replace(quote * 2, quote)
+        if index % 2 == 0:
+            pieces[index] = piece.replace(quote * 2, quote)
+        else:
+            pieces[index] = chr(int(piece[1:], 16)) if piece[0] == "x" else _ESCAPED.get(piece, piece)
     return "".join(pieces)
 
 
 def literal_number(token: str) -> Number:
     """A number: an integer of any length, else a float, or a Decimal where that has more digits than a float holds."""
     found = read_number(token)
-    if token.isdecimal() and found is not None:
-        return found
-    near = float(token)
-    return found if type(found) is Decimal and Decimal(repr(near)) != found else near
+    return float(token) if found is None else found
 
 
 def read_path(token: str) -> tuple[str | int, ...]:

@@ -22,6 +22,7 @@ NAN: Final = float("nan")
 
 _NUMERIC: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_EXPONENT: Final = re.compile(r"[eE]")
 _SAFE_DIGITS: Final = 15
 """So many digits come through a float unchanged."""
 _INTEGER_DIGITS_MAX: Final = 40
@@ -86,12 +87,17 @@ def read_number(text: str) -> Number | None:
     # Most texts that are none are told by their first character.
     if text[:1] not in "0123456789+-." or not _NUMERIC.fullmatch(text):
         return None
-    if len(text) <= _SAFE_DIGITS:
-        return int(text) if _INTEGER.fullmatch(text) else float(text)
+    is_integer = _INTEGER.fullmatch(text) is not None
+    if len(text) <= _SAFE_DIGITS and (is_integer or not _EXPONENT.search(text)):
+        return int(text) if is_integer else float(text)
     try:
-        return _decimal(Decimal(text))
+        exact = Decimal(text)
     except ArithmeticError:
         return None  # An exponent that even a Decimal does not hold.
+    near = float(text)
+    if is_integer or Decimal(repr(near)) != exact:
+        return _decimal(exact)
+    return near
 
 
 def text_of(value: Scalar) -> str:

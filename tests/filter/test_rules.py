@@ -191,6 +191,10 @@ def test_rule_4_what_other_values_are_as_truth(text, expected):
         ("0.5 = '.5'", True),
         ("10 = ' 10'", False),
         ("10 = '1_0'", False),
+        ("1e400 = '1e500'", False),
+        ("1e400 < '1e500'", True),
+        ("1e-400 > 0", True),
+        ("'1e3' / 7 = 1000.0 / 7", True),
         ("3 = '٣'", False),
         ("3 < '٣'", True),
         ("10 != 'abc'", True),
@@ -466,6 +470,7 @@ def test_the_steps_of_a_path(text, expected):
         ("/a=1", "  /a\n=\t1 "),
         ("'a\\n\\'b\\\\'", '"a\\n\'b\\\\"'),
         ("r'\\d'", "'\\d'"),
+        ("'\\x41\\x4'", r"r'A\x4'"),
         ("/a / /b", "(/a) / (/b)"),
     ],
 )  # fmt: skip
