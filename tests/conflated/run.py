@@ -46,18 +46,21 @@ class Plan(NamedTuple):
     """Whether the feed is commands, and a merge worker makes the underlying of them."""
     bounds: Bounds | None = None
     """None: what is promised of such a run."""
+    crash: tuple[str, int] | None = None
+    """A point of `crashing_worker` that each worker meets, and at which time it comes by."""
 
     @property
     def promised(self) -> Bounds:
         """How late it may be."""
         if self.bounds is not None:
             return self.bounds
-        if self.kill_every_s is not None:
+        if self.kill_every_s is not None or self.crash is not None:
             return Bounds(max_ms=TAKEOVER_MS)
         return Bounds() if self.is_merged else Bounds(p99_ms=LATENESS_P99_MS)
 
     def __str__(self) -> str:
         harm = "" if self.kill_every_s is None else f", kill -9 every {self.kill_every_s:g} s"
+        harm += "" if self.crash is None else f", {self.crash[0]}"
         through = ", through a merge worker" if self.is_merged else ""
         return (
             f"{self.seconds:g} s of {self.rate:,.0f} updates/s over {self.keys:,} keys at {self.interval_ms} ms, "
@@ -93,7 +96,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
         copies = [f"{world.conflated}.{role}" for role in ("sow", "delta")]
         if plan.is_merged:
             world.start()
-        workers = [world.start("conflate", world.conflated) for _ in range(plan.workers)]
+        workers = [world.start("conflate", world.conflated, crash=plan.crash) for _ in range(plan.workers)]
         world.wait(lambda: all(map(is_ready, world.workers)), "every worker having partitions")
         partitions = world.config.topics[name].partitions
         with Arrivals(bootstrap, copies, partitions) as arrivals:
@@ -107,9 +110,12 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
             world.wait(lambda: _all_came(world, arrivals, copies, partitions), "the reader reading everything")
         say(f"sent {sent['sent']:,}; adding up")
         account = Account(plan.interval_ms)
+        is_disturbed = kills > 0 or plan.crash is not None
         for partition in range(partitions):
-            account.add(gather(bootstrap, name, world.conflated, partition, arrivals, is_disturbed=kills > 0))
+            account.add(gather(bootstrap, name, world.conflated, partition, arrivals, is_disturbed=is_disturbed))
         account.close(plan.promised)
+        was_met = kills > 0 or any("injected" in worker.log() for worker in world.workers)
+        assert plan.crash is None or was_met, "the calamity did not happen"
         return Outcome(account, kills, effort)
 
 
@@ -134,6 +140,8 @@ def _harm(
     plan: Plan, world: World, workers: list[Worker], feed: subprocess.Popen[bytes], say: Callable[[str], None]
 ) -> int:
     """Kill while the feed runs, in turn; how often that was."""
+    if plan.crash is not None:
+        return _succeed(world, workers, feed)
     kills, rng = 0, random.Random(plan.seed)
     while True:
         # At whatever they are doing by then; the seed says when.
@@ -146,6 +154,19 @@ def _harm(
         workers[place] = world.start("conflate", world.conflated)
         kills += 1
         say(f"  kill {kills}: worker {place}")
+
+
+def _succeed(world: World, workers: list[Worker], feed: subprocess.Popen[bytes]) -> int:
+    """Start a successor for each worker that ends while the feed runs; how many that was."""
+    ended = 0
+    while feed.poll() is None:
+        for place, worker in enumerate(workers):
+            if worker.is_expected_to_end and worker.process.poll() is not None:
+                workers[place] = world.start("conflate", world.conflated)
+                ended += 1
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            feed.wait(0.1)
+    return ended
 
 
 def _all_came(world: World, arrivals: Arrivals, topics: list[str], partitions: int) -> bool:
