@@ -32,6 +32,13 @@ class TestBursts:
         assert sizes == [DELIVERED_MAX, DELIVERED_MAX, 1, 0]
         assert [body["id"] for body in bodies(orders.driver.read_output("sow"))] == list(range(2 * DELIVERED_MAX + 1))
 
+    def test_a_burst_waits_for_nothing_between_its_pieces(self):
+        """The processor says that there is more, and is called again at once."""
+        orders = Underlying()
+        burst(orders, 2 * DELIVERED_MAX + 1)
+        orders.driver.advance_time(INTERVAL_MS)
+        assert len(orders.driver.pending_output("sow")) == 2 * DELIVERED_MAX + 1
+
     def test_an_update_that_comes_between_the_pieces_joins_its_key(self):
         """It is still one delivery, of the newer state."""
         orders = Underlying()
