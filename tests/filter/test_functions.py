@@ -71,6 +71,7 @@ TABLE = {
         ("SUBSTR(/s, -2)", "lo"),
         ("SUBSTR(/s, -4, 2)", "el"),
         ("SUBSTR(/s, -99)", "Hello"),
+        ("SUBSTR(/s, -99, 2)", "He"),
         ("SUBSTR(/s, 0)", "Hello"),
         ("SUBSTR(/s, 6)", ""),
         ("SUBSTR(/s, 2, 0)", ""),

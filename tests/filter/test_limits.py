@@ -34,11 +34,11 @@ def test_a_catastrophic_pattern_takes_no_longer_than_others(pattern):
     assert perf_counter() - started < 2
 
 
-@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", "(?:x{0,1000}y){900}"])
+@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", r"\pL{200}"])
 def test_a_pattern_whose_program_would_be_large_is_refused(pattern):
     """Memory is bounded, too."""
     with pytest.raises(FilterError, match=r"no regular expression: .*; make it smaller"):
-        compile_filter(f"/a LIKE '{pattern}'")
+        compile_filter(f"/a LIKE r'{pattern}'")
 
 
 def test_a_filter_may_be_so_long():
