@@ -80,10 +80,6 @@ conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and ac
 	$(BIN)/python -m processor.broker
 	$(BIN)/python -m tests.conflated $(ARGS)
 
-conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and account for every update; ARGS="--minutes 1"
-	$(BIN)/python -m processor.broker
-	$(BIN)/python -m tests.conflated $(ARGS)
-
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
 UV := .venv/.uv/bin/uv

@@ -30,6 +30,12 @@ STAMPED_PER_S = 150_000
 """How many updates a second the timestamps tell of, which are the time to Kafka Streams."""
 
 
+AHEAD_S = 1800
+"""By how much the timestamps are too late: a worker that sees old ones skips ahead, and that is not to be measured."""
+BEHIND_S = 600
+"""By how much they are too early, where it is."""
+
+
 class Figure(NamedTuple):
     """One run of one program."""
 
@@ -50,6 +56,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--interval", type=float, default=1.0, help="seconds")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--behind", action="store_true", help="old updates: let the worker skip ahead")
     parser.add_argument("--alone", action="store_true", help="without Kafka Streams")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
@@ -59,7 +66,10 @@ def main() -> None:
         streams = None if arguments.alone else compiled(directory)
         family = cleanup.enter_context(underlying(bootstrap, directory, arguments.interval))
         say(f"loading {arguments.records:,} updates of {arguments.keys:,} keys")
-        last = load(bootstrap, f"{family.name}.sow", arguments.records, arguments.keys, STAMPED_PER_S)
+        began_ms = (time.time() + (-BEHIND_S if arguments.behind else AHEAD_S)) * 1000
+        last = load(
+            bootstrap, f"{family.name}.sow", arguments.records, arguments.keys, rate=STAMPED_PER_S, began_ms=began_ms
+        )
         ours: list[Figure] = []
         theirs: list[Figure] = []
         for number in range(1, arguments.rounds + 1):

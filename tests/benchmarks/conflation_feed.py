@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -67,10 +66,16 @@ def updates(count: int, keys: int, seed: int = 7) -> Iterator[tuple[Price, bytes
         yield price, value, headers
 
 
-def load(bootstrap: str, topic: str, count: int, keys: int, rate: float) -> dict[bytes, bytes]:
-    """Write updates in transactions, with timestamps as if so many a second had come until now; the last of each key.
+def load(bootstrap: str, topic: str, count: int, keys: int, *, rate: float, began_ms: float) -> dict[bytes, bytes]:
+    """Write updates in transactions; the last value of each key.
 
-    The timestamps are for whoever takes them for the time.
+    Args:
+        bootstrap: the broker.
+        topic: the SOW topic.
+        count: how many.
+        keys: of how many keys.
+        rate: how many a second the timestamps tell of.
+        began_ms: the first one's timestamp.
     """
     settings = properties.transactional(
         {"bootstrap.servers": bootstrap}, transactional_id=f"{topic}.load", transaction_timeout_s=60
@@ -78,7 +83,6 @@ def load(bootstrap: str, topic: str, count: int, keys: int, rate: float) -> dict
     producer = Producer(settings)
     producer.init_transactions(30)
     last: dict[bytes, bytes] = {}
-    began_ms = time.time() * 1000 - count / rate * 1000
     for number, (price, value, headers) in enumerate(updates(count, keys)):
         if number % TRANSACTION_RECORDS == 0:
             if number:

@@ -44,7 +44,7 @@ def quiet(bootstrap: str, directory: Path, interval_s: float, streams: str | Non
     """Let both see the same small feed, and then the same update of one key that is idle."""
     with contextlib.ExitStack() as cleanup:
         family = cleanup.enter_context(underlying(bootstrap, directory, interval_s))
-        last = load(bootstrap, f"{family.name}.sow", UPDATES, KEYS, UPDATES / interval_s)
+        last = load(bootstrap, f"{family.name}.sow", UPDATES, KEYS, rate=UPDATES, began_ms=(time.time() - 1) * 1000)
         say("a quiet key")
         ours = _Watch(family, cleanup.enter_context(sowstream(family)), cleanup)
         theirs = None
