@@ -27,6 +27,10 @@ def complaint(text: str, at: int, said: str) -> FilterError:
         cut = min(max(0, caret - _SHOWN_MAX // 2), len(shown) - _SHOWN_MAX)
         before, after = "… " if cut else "", " …" if cut + _SHOWN_MAX < len(shown) else ""
         shown, caret = before + shown[cut : cut + _SHOWN_MAX] + after, caret - cut + len(before)
-    # One column for each character, or the caret would stand elsewhere.
-    shown = "".join(character if character.isprintable() else " " for character in shown)
-    return FilterError(f"filter, line {line}, column {column}: {said}\n  {shown}\n  {' ' * caret}^", line, column)
+    place = f"filter, line {line}, column {column}"
+    return FilterError(f"{place}: {_printable(said)}\n  {_printable(shown)}\n  {' ' * caret}^", line, column)
+
+
+def _printable(text: str) -> str:
+    """One column for each character, or the caret would stand elsewhere."""
+    return "".join(character if character.isprintable() else " " for character in text)

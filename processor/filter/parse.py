@@ -15,9 +15,7 @@ from processor.filter.node import Node, children
 
 _VALUE: Final = "a value, such as /qty, 10, 'text' or UPPER(/name)"
 _TEXT: Final = "a text in quotes, such as 'text'"
-_WORDS: Final = {
-    "NUMBER": _VALUE,
-    "PATH": _VALUE,
+_AMONG_OTHERS: Final = {
     "COMPARISON": "a comparison (=, IN, LIKE …)",
     "PLUS": "an operator (+, -, * …)",
     "_AND": "AND",
@@ -28,7 +26,7 @@ _WORDS: Final = {
     "_WITH": "WITH",
     "$END": "the end",
 }
-"""What may come next, in a person's words; tokens that are not here come along with one that is."""
+"""Tokens that may come next, in a person's words; those that are nowhere here come along with one that is."""
 
 _ALONE: Final = {
     "TEXT": _TEXT,
@@ -41,7 +39,7 @@ _ALONE: Final = {
     "_BEGINS": "BEGINS WITH",
     "_ENDS": "ENDS WITH",
 }
-"""The same for tokens that say something only where no other of their company may come."""
+"""The same where none of those above may come."""
 
 _NAME_BEFORE: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\Z")
 _BEFORE_OPEN: Final = frozenset(("IN", "WITH"))
@@ -100,13 +98,12 @@ def _unexpected(text: str, error: UnexpectedToken) -> FilterError:
 
 
 def _expected(tokens: set[str]) -> str:
-    words = list(dict.fromkeys(_WORDS[token] for token in _WORDS if token in tokens))
+    """What may come next, in words."""
     if "NUMBER" in tokens:
-        words = [_VALUE, *(["a closing )"] if "_CLOSE" in tokens else [])]
-    elif not words or "_OPEN" in words:
-        words += [_ALONE[token] for token in _ALONE if token in tokens]
-    if not words:
-        words = [_ALONE[token] for token in _ALONE if token in tokens]
+        words = [_VALUE, "a closing )"] if "_CLOSE" in tokens else [_VALUE]
+    else:
+        known = _AMONG_OTHERS if not tokens.isdisjoint(_AMONG_OTHERS) else _ALONE
+        words = [known[token] for token in known if token in tokens]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 

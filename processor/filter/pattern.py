@@ -17,6 +17,9 @@ from processor.filter.limits import PATTERN_BYTES_MAX, TEXT_CHARACTERS_MAX
 _PLAIN: Final = re.compile(r"(\^?)([^\\.^$*+?{}\[\]|()]*)(\$?)", re.DOTALL)
 """A pattern without anything to be searched for by an engine."""
 
+_SAID_MAX: Final = 100
+"""Most characters of what the engine says, which may end with all of the pattern."""
+
 _GROUP: Final = re.compile(rb"\\([0-9\\])")
 
 
@@ -110,7 +113,7 @@ def _bytes(text: str) -> bytes:
 
 def _explained(said: bytes) -> str:
     """What the engine says, with what to do."""
-    words = said.decode(errors="replace")
+    words = said.decode(errors="replace")[:_SAID_MAX]
     if "perl operator" in words or "escape sequence" in words:
         return f"{words}; look-around and back-references cannot be searched for in linear time: write it without"
     if "too large" in words or "repetition size" in words:

@@ -19,6 +19,7 @@ VALUE = "a value, such as /qty, 10, 'text' or UPPER(/name)"
         ("/a = 1 /b = 2", 1, 8, "expected an operator (+, -, * …), AND, OR or the end; found /b"),
         ("/a 'x'", 1, 4, "expected a comparison (=, IN, LIKE …), an operator (+, -, * …), AND, OR or the end; found"),
         ("(/a = 1", 1, 8, "expected ); the filter ends"),
+        ("SOW_KEY(", 1, 9, f"expected {VALUE} or a closing ); the filter ends"),
         ("/a = 1)", 1, 7, "expected the end; found )"),
         ("/a = 1 = 2", 1, 8, "expected an operator (+, -, * …), AND, OR or the end; found ="),
         ("/a IN 3", 1, 7, "expected (; found 3"),
@@ -73,6 +74,8 @@ def test_what_is_wrong_is_said_with_its_place(text, line, column, said):
     [
         ("/a > ", ["  /a > ", "       ^"]),
         ("/a = 1\n  AND /b ~ 2\nOR /c", ["    AND /b ~ 2", "           ^"]),
+        ("/a '\n'", ["  /a '", "     ^"]),
+        ("/a LIKE '(\n'", ["  /a LIKE '(", "          ^"]),
         ("/a\t= ?", ["  /a = ?", "       ^"]),
         ("/a = '€' ?", ["  /a = '€' ?", "           ^"]),
         ("/" + "a" * 300 + " = ?", ["  … " + "a" * 96 + " = ?", "  " + " " * 101 + "^"]),
