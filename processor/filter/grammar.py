@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, cast
 
 from lark import Lark, Token, Transformer, v_args
@@ -184,5 +185,7 @@ def _perhaps_not(negation: Token | None, node: Node) -> Node:
     return node if negation is None else Not(node, node.at)
 
 
-# Building the tables takes some tens of milliseconds; a process does it once, when it first needs a filter.
-PARSER: Final = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Tree(), maybe_placeholders=True)
+@cache
+def parser() -> Lark:
+    """The parser, made when a process first needs it: its tables take some tens of milliseconds."""
+    return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Tree(), maybe_placeholders=True)

@@ -9,7 +9,7 @@ from lark import UnexpectedCharacters, UnexpectedToken
 
 from processor.errors import FilterError
 from processor.filter.complaint import complaint
-from processor.filter.grammar import PARSER
+from processor.filter.grammar import parser
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
 from processor.filter.node import Node, children
 
@@ -58,7 +58,7 @@ def parse(text: str) -> Node:
         )
     try:
         # With a transformer the parser gives what that made.
-        tree = cast("Node", PARSER.parse(text))
+        tree = cast("Node", parser().parse(text))
     except UnexpectedToken as error:
         raise _unexpected(text, error) from None
     except UnexpectedCharacters as error:

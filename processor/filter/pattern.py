@@ -107,7 +107,7 @@ def _plain(begin: str, text: str, end: str) -> Callable[[str], bool]:
 
 
 def _bytes(text: str) -> bytes:
-    """Half of a surrogate pair, which some parsers let pass, is no character: it is found by nothing but `.`."""
+    """Half of a surrogate pair, which some parsers let pass, is no character: a question mark stands for it."""
     return text.encode(errors="replace")
 
 
