@@ -63,7 +63,10 @@ def compare_with(name: Comparison, constant: Scalar) -> Check:
             return value != "" and at_once(value, constant)
         if kind is str:
             return bool(value) and holds(value, constant)
-        return any(holds(element, constant) for element in elements(value))
+        for element in elements(value):
+            if at_once(element, constant) if type(element) in alike else holds(element, constant):
+                return True
+        return False
 
     return check
 
