@@ -60,6 +60,26 @@ def delta_replay(evidence: Evidence, interval_ms: int, complaints: Complaints) -
                 break
 
 
+def touched_paths_told(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
+    """A member that was another one in the interval than before it is told at its end, even if it came back."""
+    for key, deliveries in evidence.delta.items():
+        updates = evidence.updates.get(key, [])
+        places = {update.offset: place for place, update in enumerate(updates)}
+        for before, after in pairwise(deliveries):
+            first, last = places.get(before.source), places.get(after.source)
+            if first is None or last is None or last - first < 2:
+                continue
+            states = [_members(update.value) for update in updates[first : last + 1]]
+            if not all(states):
+                continue  # A life that ends has no members to compare.
+            told = _members(after.value)
+            for name in states[-1]:
+                if any(state.get(name) != states[0].get(name) for state in states) and name not in told:
+                    removed = after.headers.get("removed", "")
+                    if f'"/{name}' not in removed:
+                        complaints.add("touched and not told", f"{name} of {_told(key, after)}")
+
+
 def nothing_twice(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
     """What is delivered of a key is newer each time, also when it was deleted in between."""
     for name, key, deliveries in _outputs(evidence):
@@ -119,6 +139,7 @@ CHECKS: Final[tuple[Callable[[Evidence, int, Complaints], None], ...]] = (
     at_most_once_per_interval,
     final_states,
     delta_replay,
+    touched_paths_told,
     nothing_twice,
     states_that_were,
     every_update_counted,
@@ -145,6 +166,11 @@ def _outputs(evidence: Evidence) -> Iterator[tuple[str, bytes, list[Delivery]]]:
     for name, output in (("sow", evidence.sow), ("delta", evidence.delta)):
         for key, deliveries in output.items():
             yield name, key, deliveries
+
+
+def _members(value: bytes | None) -> dict[str, Any]:
+    """Of a record; none of one that is gone."""
+    return {} if value is None else dict(json.loads(value))
 
 
 def _replayed(record: Any, delta: Delivery) -> Any:

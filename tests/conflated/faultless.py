@@ -75,9 +75,20 @@ class _Paper:
         self.sow[key].append(Delivery(*place, last.value, headers))
         headers = headers | {"delta_base": str(before.version if before else 0)}
         delta, removed = _moved(json.loads(before.value or b"") if before else {}, json.loads(last.value or b"{}"))
+        if before is not None and last.value is not None:
+            delta |= _touched([json.loads(update.value or b"{}") for update in (before, *folded)])
         if last.value is not None and removed:
             headers["removed"] = json.dumps(removed)
         self.delta[key].append(Delivery(*place, json.dumps(delta).encode(), headers))
+
+
+def _touched(states: list[dict[str, Any]]) -> dict[str, Any]:
+    """The members that were others on the way, with their values at its end."""
+    return {
+        name: value
+        for name, value in states[-1].items()
+        if any(state.get(name) != states[0].get(name) for state in states)
+    }
 
 
 def _moved(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -10,8 +10,8 @@ Sent: TypeAlias = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 """A record's key, value and headers."""
 
 _AT_ONCE: Final = 0.001
-_DELETED: Final = 0.01
-_RESTLESS: Final = 100
+_DELETED: Final = 0.03
+_RESTLESS: Final = 50
 """Of so many keys one comes and goes all the time: it is there and gone again within an interval."""
 
 
