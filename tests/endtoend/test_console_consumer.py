@@ -22,19 +22,30 @@ pytestmark = pytest.mark.broker
 
 def console(world: World, role: str, family: str | None = None) -> list[Seen]:
     """What `kafka-console-consumer` prints of a topic, read committed."""
+    wanted = len(world.read(role, family))
+    patience_s = 4
+    while len(seen := _printed(world, f"{family or world.name}.{role}", patience_s)) < wanted:
+        # It ends when nothing came for so long, be it because it was joining its group.
+        patience_s *= 2
+        assert patience_s <= 32, f"{len(seen)} of {wanted} records"
+    return seen
+
+
+def _printed(world: World, topic: str, patience_s: int) -> list[Seen]:
+    """What it has printed when it gives up waiting for more."""
     program = [str(find_java()), "-Xmx128m", "-cp", class_path(), "org.apache.kafka.tools.consumer.ConsoleConsumer"]
     options: dict[str, Any] = {
         "--bootstrap-server": world.bootstrap,
-        "--topic": f"{family or world.name}.{role}",
+        "--topic": topic,
         "--isolation-level": "read_committed",
-        "--timeout-ms": 4000,
+        "--timeout-ms": patience_s * 1000,
     }
     formats = ("print.key", "print.headers", "print.partition", "print.offset")
     arguments = [str(word) for option in options.items() for word in option]
     for name in formats:
         arguments += ["--formatter-property", f"{name}=true"]
     run = subprocess.run(
-        [*program, "--from-beginning", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [*program, "--from-beginning", *arguments], capture_output=True, text=True, timeout=120, check=False
     )
     seen = []
     for line in run.stdout.splitlines():
@@ -50,7 +61,6 @@ def console(world: World, role: str, family: str | None = None) -> list[Seen]:
                 _headers(headers),
             )
         )
-    assert seen, run.stderr
     return sorted(seen, key=lambda record: (record.partition, record.offset))
 
 
