@@ -56,7 +56,7 @@ def offline(tmp_path: Path) -> Cli:
         {
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "topics": {"orders": {}},
-            "conflated": {"slow": {"underlying": "orders"}},
+            "conflated": {"slow": {"underlying": "orders"}, "slower": {"underlying": "slow"}},
         },
     )
 

@@ -53,6 +53,8 @@ def test_help_tells_what_holds_without_a_flag(offline: Cli, arguments: list[str]
         (["publish", "orders", "--ack", "persistent"], "did you mean 'persisted'"),
         (["publish", "orders", "--ack", "stats"], "'stats' is not supported"),
         (["publish", "slow"], "publish to 'orders'"),
+        (["publish", "slower", "--ack", "persisted"], "a worker makes 'slower' of 'slow'; publish to 'orders'"),
+        (["delete", "slow", "--key", "1"], "a worker makes 'slow' of 'orders'; publish to 'orders' instead"),
         (["delete", "orders"], "--key"),
         (["subscribe", "orders", "--no-empties"], "for delta subscriptions"),
         (["subscribe", "orders", "--count", "0"], "count"),

@@ -2,6 +2,7 @@ import pytest
 
 from processor.client import Client
 from processor.client.cut import Cut
+from processor.config import Config
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, Stop
 from processor.kafka.partitioner import partition_for
 from processor.kafka.publisher import Publisher
@@ -59,7 +60,6 @@ def test_leaving_the_client_sends_what_is_left(family: Family):
 @pytest.mark.broker
 def test_a_missing_topic_is_an_error_not_a_new_topic(bootstrap: str, unique: str):
     """Nothing is created behind the user's back, neither by publishing nor by subscribing."""
-    from processor.config import Config
     from processor.kafka.admin import Admin
 
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {}}})
@@ -89,6 +89,27 @@ def test_what_kafka_would_not_take_is_rejected(client: Client, family: Family):
     client.publish(family.name, {"id": 2})
     client.flush()
     assert sum(len(records) for records in published(family).values()) == 1
+
+
+def test_nobody_publishes_to_a_conflated_topic():
+    """No command does, and no Kafka is asked: its worker would read nothing of it. It names where to publish."""
+    config = Config.model_validate(
+        {
+            "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            "topics": {"orders": {}},
+            "conflated": {"slow": {"underlying": "orders"}, "slower": {"underlying": "slow"}},
+        }
+    )
+    with Client("test", config) as client:
+        for name in ("slow", "slower"):
+            commands = (
+                lambda name=name: client.publish(name, {"id": 1}),
+                lambda name=name: client.delta_publish(name, {"id": 1}, ack="persisted"),
+                lambda name=name: client.sow_delete(name, "1"),
+            )
+            for command in commands:
+                with pytest.raises(ConfigurationError, match=f"a worker makes '{name}' of .*; publish to 'orders'"):
+                    command()
 
 
 def test_flush_says_when_kafka_is_not_there():
