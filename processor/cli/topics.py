@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +19,23 @@ app = typer.Typer(help="Create the Kafka topics that the settings need, or check
 
 
 @app.command()
-def apply(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
-    """Create topics that are missing, and print their names. Existing ones are never changed, only checked."""
+def apply(
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+    acls: Annotated[
+        bool,
+        typer.Option("--acls", help="Print the kafka-acls commands of a secured cluster instead, one for each role."),
+    ] = False,
+) -> None:
+    """Create topics that are missing, and print their names. Existing ones are never changed, only checked.
+
+    Where Kafka has ACLs, --acls prints who needs which; the table is in deploy/README.md. Nobody but its own worker
+    writes to a conflated topic.
+    """
     tree = settings(config, bootstrap)
+    if acls:
+        _print_acls(tree)
+        return
     admin, specs = _admin_and_specs(tree)
     created = _create(admin, specs)
     for name in created:
@@ -38,6 +52,19 @@ def check(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
     _report(wrong)
     if not wrong:
         tell(f"{len(specs)} topics are as they should be.")
+
+
+def _print_acls(config: Config) -> None:
+    """Nothing is asked of Kafka, and nothing changed."""
+    from processor.cli.acls import commands, grants  # noqa: PLC0415
+    from processor.runtime.pipeline import pipelines  # noqa: PLC0415
+
+    for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
+        data(command)
+    tell(
+        "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER and DLQ to the names of the principals, and pipe this into a "
+        "shell; an admin's credentials go with --command-config. Whoever runs `topics apply` needs Create."
+    )
 
 
 def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:

@@ -1,0 +1,99 @@
+"""Which role needs which ACL on a secured cluster, as commands of Kafka's own tool: `sowstream topics apply --acls`.
+
+What is not granted is denied, as long as the brokers have `allow.everyone.if.no.acl.found` off: so nobody publishes to
+a conflated topic, for only its worker may write there. The table of deploy/README.md says the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from processor.config import Config
+    from processor.runtime.pipeline import Pipeline
+    from processor.topics import Role
+
+Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ"]
+"""A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, publishers, subscribers
+(Spark among them) and `sowstream dlq`."""
+
+_WORKERS: Final[dict[Role, tuple[str, ...]]] = {
+    "publish": ("Read", "Write"),  # Records without a key are sent again with one.
+    "sow": ("Read", "Write"),
+    "mark": ("Read", "Write"),
+    "delta": ("Write",),
+    "ack": ("Write",),
+    "dlq": ("Write",),
+}
+
+
+class Grant(NamedTuple):
+    """One thing that a role may do; `Describe` comes with each."""
+
+    who: Who
+    """Who may do it."""
+    kind: Literal["topic", "group", "transactional-id"]
+    """What it is done to."""
+    operations: tuple[str, ...]
+    """As Kafka names them."""
+    name: str
+    """The resource; of transactional ids the beginning."""
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether it holds for all names that begin so."""
+        return self.name.endswith(".")
+
+
+def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
+    """All that is needed for these pipelines, by whoever has to do with them."""
+    readers: tuple[Who, ...] = ("PUBLISHER", "SUBSCRIBER")
+    for reader in readers:
+        # Of acks, or of records: a reader joins no group, but librdkafka looks for the coordinator of its name.
+        yield Grant(reader, "group", ("Describe",), f"{config.application_id}.client.")
+    for pipeline in pipelines:
+        name = pipeline.name
+        group = f"{config.application_id}.{name}"
+        who: Who = "CONFLATER" if name in config.conflated else "WORKER"
+        for role in pipeline.roles:
+            yield Grant(who, "topic", (*_WORKERS[role], "DescribeConfigs"), pipeline.output(role))
+        if pipeline.made_of:
+            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.made_of)
+        yield Grant(who, "group", ("Read",), group)
+        yield Grant(who, "transactional-id", ("Write",), f"{group}.")
+        for role in pipeline.roles:
+            if role == "publish":
+                yield Grant("PUBLISHER", "topic", ("Write",), pipeline.output(role))
+            elif role == "ack":
+                yield Grant("PUBLISHER", "topic", ("Read",), pipeline.output(role))
+            elif role in {"sow", "delta"}:
+                yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
+        yield from _of_dead_letters(pipeline, f"{group}.dlq")
+
+
+def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+    """For whoever looks at dead letters, and sends them back to where publishers write."""
+    yield Grant("DLQ", "topic", ("Read", "DescribeConfigs"), pipeline.output("dlq"))
+    yield Grant("DLQ", "group", ("Read",), group)
+    if not pipeline.made_of:
+        yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
+        yield Grant("DLQ", "topic", ("Write",), pipeline.source)
+        yield Grant("DLQ", "transactional-id", ("Write",), group)
+
+
+def commands(wanted: Iterable[Grant], bootstrap: str) -> list[str]:
+    """The commands that grant it, few of them: what is alike goes together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for grant in wanted:
+        operations = " ".join(f"--operation {operation}" for operation in grant.operations)
+        pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
+        names = alike.setdefault((grant.who, grant.kind, operations, pattern), [])
+        if (name := f"--{grant.kind} {grant.name}") not in names:
+            names.append(name)
+    return [
+        f'kafka-acls --bootstrap-server {bootstrap} --add --allow-principal "User:${{{who}:?}}" {operations}{pattern} '
+        + " ".join(names)
+        for (who, _, operations, pattern), names in sorted(alike.items())
+    ]

@@ -1,0 +1,67 @@
+"""What each role may do on a secured cluster: the printed commands, the table that is read, and no hole for a copy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from processor.cli.acls import Grant, commands, grants
+from processor.config import Config
+from processor.runtime.pipeline import pipelines
+from tests.cli.conftest import Cli
+
+COLUMNS = ("WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ")
+TABLE = Path(__file__).parents[2] / "deploy" / "README.md"
+
+
+def wanted() -> list[Grant]:
+    """For the topics of the table."""
+    config = Config(topics={"orders": {}}, conflated={"orders_5s": {"underlying": "orders"}})
+    return list(grants(config, pipelines(config, [])))
+
+
+def test_the_table_for_people_says_the_same():
+    """Topic by topic, role by role."""
+    told: dict[tuple[str, str], set[str]] = {}
+    for topic, cells in re.findall(r"^\| `(orders(?:_5s)?\.\w+)` \|(.*)\|$", TABLE.read_text(), re.MULTILINE):
+        for who, cell in zip(COLUMNS, cells.split("|"), strict=True):
+            if operations := set(re.findall(r"Read|Write", cell)):
+                told[topic, who] = operations
+    granted: dict[tuple[str, str], set[str]] = {}
+    for grant in wanted():
+        if grant.kind == "topic":
+            granted.setdefault((grant.name, grant.who), set()).update(set(grant.operations) - {"DescribeConfigs"})
+    assert granted == told
+
+
+def test_nobody_but_its_worker_writes_to_a_conflated_topic():
+    """Nor does its worker write to what it copies."""
+    writers = {(grant.who, grant.name) for grant in wanted() if "Write" in grant.operations and grant.kind == "topic"}
+    assert {who for who, name in writers if name.startswith("orders_5s.")} == {"CONFLATER"}
+    assert {name for who, name in writers if who == "CONFLATER"} == {
+        *("orders_5s.sow", "orders_5s.delta", "orders_5s.dlq")
+    }
+
+
+def test_what_is_alike_is_one_command():
+    """With the role as a shell variable that has to be set; a beginning of names is told as such."""
+    grant = Grant("WORKER", "topic", ("Read", "Write"), "a.sow")
+    ids = Grant("WORKER", "transactional-id", ("Write",), "app.a.")
+    assert commands([grant, ids, grant._replace(name="b.sow"), grant], "h:1") == [
+        (
+            'kafka-acls --bootstrap-server h:1 --add --allow-principal "User:${WORKER:?}" --operation Read '
+            "--operation Write --topic a.sow --topic b.sow"
+        ),
+        (
+            'kafka-acls --bootstrap-server h:1 --add --allow-principal "User:${WORKER:?}" --operation Write '
+            "--resource-pattern-type prefixed --transactional-id app.a."
+        ),
+    ]
+
+
+def test_they_are_printed_without_a_broker(offline: Cli):
+    """One a line, and nothing else on standard output; nothing is made."""
+    done = offline("topics", "apply", "--acls")
+    assert done.returncode == 0, done.stderr
+    assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
+    assert "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER and DLQ" in done.stderr

@@ -1,0 +1,152 @@
+"""On a broker that asks who one is: what `topics apply --acls` prints is enough, and lets nobody publish to a copy.
+
+The commands are run by Kafka's own tool, each as it was printed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from confluent_kafka import KafkaError, Producer
+
+from processor.broker import EmbeddedBroker, embedded
+from processor.broker.jars import class_path
+from processor.broker.java import find_java
+from processor.broker.server import HOST, Server, free_port
+from tests.endtoend.oracle import last_per_key
+from tests.endtoend.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(400)]
+
+_PRINCIPALS = ("worker", "conflater", "publisher", "subscriber", "dlq")
+_SECURE = f"{HOST}:{free_port()}"
+_LOGINS = " ".join(f'user_{name}="{name}"' for name in _PRINCIPALS)
+
+
+class Secured(Server):
+    """A second listener that wants a name and a password; on the first one everybody is an administrator."""
+
+    def prepare(self) -> None:
+        """Of a setting that occurs twice the last one counts."""
+        super().prepare()
+        file = self.data_dir / "server.properties"
+        text = file.read_text()
+        listeners = {name: re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)[-1] for name in _LISTENERS}
+        more = [f"{name}=SECURE://{_SECURE},{value}" for name, value in listeners.items()]
+        file.write_text("\n".join([text, *more, _SECURITY]))
+
+
+_LISTENERS = ("listeners", "advertised.listeners")
+_SECURITY = f"""\
+listener.security.protocol.map=SECURE:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required {_LOGINS};
+inter.broker.listener.name=PLAINTEXT
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """One whose topics are there, and nobody is allowed anything."""
+    monkeypatch.setattr(embedded, "Server", Secured)
+    with EmbeddedBroker() as broker:
+        made = World(broker.bootstrap, tmp_path, unique)
+        yield made
+        made.close()
+
+
+def login(name: str) -> dict[str, str]:
+    """What a client says of itself."""
+    return {
+        "bootstrap.servers": _SECURE,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": name,
+        "sasl.password": name,
+    }
+
+
+def become(world: World, name: str) -> Path:
+    """The settings of a principal."""
+    file = world.directory / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(world.file.read_text()) | {"kafka": login(name)}))
+    return file
+
+
+def run(file: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """A command with these settings, to its end."""
+    command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(file)]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+
+
+def grant(command: str) -> str:
+    """What Kafka's tool says to a command."""
+    words = shlex.split(re.sub(r"\$\{(\w+):\?\}", lambda found: found[1].lower(), command))
+    assert words[0] == "kafka-acls"
+    tool = [str(find_java()), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
+    done = subprocess.run(
+        [*tool, "org.apache.kafka.tools.AclCommand", *words[1:]], capture_output=True, text=True, check=True
+    )
+    assert "Adding ACLs for resource" in done.stdout, done.stdout + done.stderr
+    return done.stdout
+
+
+def start(world: World, principal: str, command: str, name: str) -> None:
+    """A worker under a principal's name."""
+    file = become(world, principal)
+    shared, world.file = world.file, file
+    world.start(command, name)
+    world.file = shared
+
+
+def test_what_is_printed_is_what_each_role_needs(world: World) -> None:
+    """Records go all the way to the copy and its subscribers; to the copy itself nobody publishes."""
+    denied = run(become(world, "worker"), "worker", world.name)
+    assert denied.returncode != 0, "nothing is allowed yet"
+    printed = run(world.file, "topics", "apply", "--acls")
+    assert printed.returncode == 0, printed.stderr
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(grant, printed.stdout.splitlines()))
+
+    start(world, "worker", "worker", world.name)
+    start(world, "conflater", "conflate", world.conflated)
+    lines = "".join(f'{{"id":{number},"n":1}}\n' for number in range(40))
+    sent = run(become(world, "publisher"), "publish", world.name, given=lines)
+    assert "40 records sent" in sent.stderr, sent.stderr
+    acked = run(become(world, "publisher"), "publish", world.name, "--ack", "persisted", given='{"id":40}\n')
+    assert acked.returncode == 0, acked.stderr
+    world.wait(lambda: len(last_per_key(world.read("sow", world.conflated))) == 41, "the copy having it all")
+    read = run(become(world, "subscriber"), "sow", world.conflated)
+    assert (read.returncode, read.stdout.count('"n":1')) == (0, 40), read.stderr
+    listed = run(become(world, "dlq"), "dlq", "list", world.conflated)
+    assert listed.returncode == 0, listed.stderr
+    world.publish([(b"1", b"no JSON", {})])
+    world.wait(lambda: len(world.read("dlq")) == 1, "a dead letter")
+    replayed = run(become(world, "dlq"), "dlq", "replay", world.name)
+    assert replayed.returncode == 0, replayed.stderr
+
+    for role in ("sow", "delta"):
+        assert refused(world, f"{world.conflated}.{role}") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def refused(world: World, topic: str) -> int | None:
+    """Why Kafka does not take a record from a publisher."""
+    codes: list[int] = []
+    producer = Producer(login("publisher"))
+    producer.produce(topic, b"{}", b"1", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
+    producer.flush(20)
+    return codes[0] if codes else None
