@@ -158,7 +158,8 @@ class Context(Protocol):
     """The note that was committed beside the input position at which the processor began; empty if there was none."""
     stream_time_ms: int
     """The time up to which the input is known, never after `now_ms`: the wall clock once the processor has every record
-    of the partition that Kafka told of, else the timestamp of the last one it was given."""
+    of the partition that Kafka told of, else the timestamp of the last one it was given. `punctuate` finds it to be
+    `now_ms` in the first case alone."""
 
     def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send a record to one of the declared outputs, in the transaction that commits this input."""

@@ -158,6 +158,9 @@ class Task:
         now_ms = self._context.now_ms = self._clock_ms()
         if self._is_at_end:
             self._context.stream_time_ms = now_ms
+        else:
+            # A record from the future, by the clock of who wrote it, must not look like the end.
+            self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
         try:
             return bool(self._processor.punctuate(now_ms))
         except SowstreamError:

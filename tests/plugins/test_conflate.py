@@ -402,6 +402,19 @@ class TestCrashes:
         assert delivered(orders) == [{"id": 1}]
         assert orders.driver.committed_offset == 3
 
+    def test_records_of_the_future_are_known_when_they_come_again(self, orders):
+        """The clock of whoever wrote them is ahead: having read one of them is not having read all."""
+        orders.driver.pipe_batch([orders.record("1", {"id": 1})])
+        orders.driver.pipe_batch([orders.record("2", {"id": 2}, no_conflate="true")])
+        orders.driver.commit()
+        orders.driver.input = [record._replace(timestamp_ms=2**45) for record in orders.driver.input]
+        orders.driver.crash(feed=False)
+        orders.driver.feed(1)
+        orders.driver.advance_time(0)
+        orders.driver.feed()
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == [{"id": 1}]
+
     def test_a_rejected_record_that_comes_again_is_rejected_once(self, orders):
         """A note beside the committed position says which were; a successor does not look at them again."""
         orders.driver.pipe_batch([orders.record("1", {"id": 1})])

@@ -396,6 +396,17 @@ class TestStreamTime:
         task.process([Record(b"k", b"1", None, 1, -1)])
         assert task._context.stream_time_ms == 0
 
+    @pytest.mark.parametrize("clock_ms", [1000, 900])
+    def test_a_record_of_the_future_is_not_the_end(self, clock_ms):
+        """Whoever asks whether all was read compares it with the clock, also one that was set back."""
+        clock = [1000]
+        task = a_task(clock=clock)
+        task.start(0)
+        task.process([Record(b"k", b"1", None, 0, 5000)])
+        clock[0] = clock_ms
+        task.punctuate()
+        assert task._context.stream_time_ms == clock_ms - 1
+
     def test_after_a_rewind_it_is_unknown_again(self):
         """The records that come again are in front of us."""
         task = a_task(clock=[1000])
