@@ -7,7 +7,7 @@ itself: what it puts becomes durable with the same Kafka transaction as what it 
 
 One instance serves one partition, on one thread: there are no locks to think of. After a failed transaction the
 instance is closed and a new one begins at the last commit, so whatever it keeps in memory must follow from its
-records and its state.
+records, its state and its note.
 """
 
 from __future__ import annotations
