@@ -27,7 +27,7 @@ def test_a_killed_worker_delivers_each_key_once_per_interval_and_its_last_state(
     bootstrap: str, tmp_path: Path, unique: str
 ) -> None:
     """Killed -9 once, in the middle; how late it is, others that are at work on this machine decide."""
-    plan = Plan(seed=_SEED, seconds=6, rate=2_000, keys=400, kill_every_s=3, bounds=Bounds())
+    plan = Plan(seed=_SEED, seconds=6, rate=2_000, keys=200, kill_every_s=3, bounds=Bounds())
     _keeps_its_promises(plan, bootstrap, tmp_path, unique)
 
 
