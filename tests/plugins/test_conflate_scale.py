@@ -194,9 +194,16 @@ class TestNotes:
         seen_before.took([Record(b"k", None, None, 41, 0)])
         seen_before.rejected |= {7, 40, 12}
         note = seen_before.note(10)
-        assert note == "seen 42 rejected 2 30"
+        assert note == "seen at least 42 rejected 2 30"
         successor = Seen(note)
-        assert (successor.until, successor.rejected, successor.is_noted) == (42, {12, 40}, True)
+        assert (successor.until, successor.rejected, successor.is_noted, successor.is_exact) == (
+            42,
+            {12, 40},
+            True,
+            False,
+        )
+        successor.is_exact = True
+        assert Seen(successor.note(10)).is_exact
 
     def test_a_note_stays_short(self):
         """It names the newest rejections; older ones may be made again."""
@@ -214,18 +221,40 @@ class TestNotes:
         records = [Record(b"k", None, None, 5, 0)]
         assert Seen(foreign).parted(records) == (records, [])
 
-    def test_offsets_set_back_by_hand_deliver_nothing_twice(self):
-        """The copy's states know where they came from, also without a note."""
+    def test_a_note_keeps_the_rejections_that_come_again_while_nothing_waits(self):
+        """What was read again so far lies behind; what the predecessor saw after it does not."""
+        successor = Seen("seen 42 rejected 2 30")
+        successor.took([Record(b"k", None, None, 20, 0)])
+        assert successor.note(None) == "seen 42 rejected 2"
+
+    def test_what_was_rejected_is_not_rejected_again_by_a_slow_successor(self):
+        """It may read in pieces, and have nothing that waits in between."""
         orders = Underlying()
-        for n in range(3):
-            orders.update(str(n), {"id": n})
-        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.pipe_batch([("1", b"{", {"version": "1"}), (None, b"{}", {"version": "1"})])
+        orders.driver.pipe_input("1", b"{", {"version": "2", "no_conflate": "true"})
+        orders.driver.commit()
+        assert (orders.driver.committed_offset, orders.driver.noted) == (0, "seen at least 3 rejected 1 2 3")
+        orders.driver.crash(feed=False)
+        orders.driver.feed(1)
+        orders.driver.feed()
+        orders.driver.commit()
+        assert [record.key for record in orders.driver.read_output("dlq")] == [None, b"1", b"1"]
+
+    @pytest.mark.parametrize("read", [None, 3])
+    def test_offsets_set_back_by_hand_deliver_nothing_twice(self, read):
+        """The copy's states know where they came from, also without a note; and a successor on the way knows that."""
+        orders = Underlying()
+        for n in range(9):
+            orders.update(str(n % 3), {"id": n % 3, "n": n // 3}, no_conflate="true")
         orders.driver.commit()
         orders.driver._begin(MemoryStore(), 0)
-        orders.driver.feed()
+        orders.driver.feed(read)
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.commit()
+        orders.driver.crash()
         orders.driver.advance_time(INTERVAL_MS)
         orders.driver.commit()
         sow = orders.driver.read_output("sow")
-        assert len(sow) == 3
+        assert len(sow) == 9
         assert last_per_key(seen(sow)) == replay(seen(orders.driver.read_output("delta")))
-        assert orders.driver.events["already_delivered"] == 3
+        assert orders.driver.events["already_delivered"] == 9

@@ -58,6 +58,7 @@ class Conflate(Processor):
         self._reader = Reader(context.codec, selection(context.name, settings), self._reject)
         self._seen = Seen(context.noted)
         self._is_again = True  # What comes may have been seen before.
+        self._must_wait = self._seen.is_noted  # Nothing can be told before all that was seen has come again.
         self._clock_ms = 0
 
     def process(self, records: Sequence[Record]) -> None:
@@ -67,7 +68,11 @@ class Conflate(Processor):
         if self._is_again:
             again, records = self._seen.parted(records)
             self._take(self._not_yet_delivered(again), now_ms)
-            self._is_again = not records
+            self._must_wait = self._must_wait and not records
+            if self._seen.is_exact:
+                self._is_again = not records
+            else:
+                records = self._not_yet_delivered(records)
         self._take(records, now_ms)
         while overflow := self._window.overflow(DELIVERED_MAX):
             self._context.count("delivered_early", len(overflow))
@@ -78,9 +83,10 @@ class Conflate(Processor):
         """Deliver the keys whose interval has ended; whether there are more."""
         now_ms = self._now(now_ms)
         stream_time_ms = self._context.stream_time_ms
-        is_at_end = stream_time_ms >= now_ms
         self._pace.feel(now_ms, now_ms - stream_time_ms if stream_time_ms else 0)
-        self._is_again = self._is_again and not is_at_end
+        if stream_time_ms == now_ms:  # All was read.
+            self._is_again = self._must_wait = False
+            self._seen.is_exact = True
         due: dict[bytes, Pending] = {}
         if not self._must_wait:
             due = self._window.due(now_ms - self._pace.wait_ms, DELIVERED_MAX)
@@ -113,11 +119,6 @@ class Conflate(Processor):
             if headers and _AT_ONCE in headers:
                 self._end_at_once(key, pending, record)
         window.grew([record for record in records if record.key is not None] if is_keyless else records)
-
-    @property
-    def _must_wait(self) -> bool:
-        """Whether nothing can be told yet: not all that a predecessor had seen has come again."""
-        return self._is_again and self._seen.is_noted
 
     def _not_yet_delivered(self, records: Sequence[Record]) -> Sequence[Record]:
         """What comes again after a restart, without what a predecessor was done with."""
@@ -186,8 +187,7 @@ class Conflate(Processor):
         """The oldest pending update is where a successor must begin."""
         oldest = self._window.oldest
         held_offset = None if oldest is None else oldest.first_offset
-        note = self._seen.note(self._seen.until if held_offset is None else held_offset)
-        self._context.hold(held_offset, note)
+        self._context.hold(held_offset, self._seen.note(held_offset))
 
     def _now(self, now_ms: int) -> int:
         """The clock; what waits is not to wait longer because somebody set it back."""

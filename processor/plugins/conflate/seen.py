@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOTE_BYTES_MAX: Final = 1000
 """Longest note; of the rejected records it names the newest, and a successor may reject older ones again."""
 
-_NOTE: Final = re.compile(r"seen ([0-9]{1,19})(?: rejected((?: [0-9]{1,19})+))?")
+_NOTE: Final = re.compile(r"seen (at least )?([0-9]{1,19})(?: rejected((?: [0-9]{1,19})+))?")
 
 
 class Seen:
@@ -30,12 +30,15 @@ class Seen:
     def __init__(self, noted: str) -> None:
         """Read what the predecessor noted; nothing, where somebody else set the position."""
         found = _NOTE.fullmatch(noted)
-        self.until = -1 if found is None else int(found[1])
+        self.until = -1 if found is None else int(found[2])
         """The offset after the last record that was seen."""
         self.is_noted = found is not None
         """Whether a predecessor left word; somebody who sets the group's offsets leaves none."""
+        self.is_exact = found is not None and found[1] is None
+        """Whether nobody has seen more than that. Where the position was set back somebody may have, up to the end."""
         self._again_until = None if found is None else self.until
-        self.rejected = set() if found is None else {self.until - int(back) for back in (found[2] or "").split()}
+        self._came_until = 0
+        self.rejected = set() if found is None else {self.until - int(back) for back in (found[3] or "").split()}
         """Offsets of the records that were rejected, as far as they are behind the committed position."""
 
     def parted(self, records: Sequence[Record]) -> tuple[Sequence[Record], Sequence[Record]]:
@@ -48,18 +51,21 @@ class Seen:
 
     def took(self, records: Sequence[Record]) -> None:
         """These have been seen."""
-        self.until = max(self.until, records[-1].offset + 1)
+        self._came_until = records[-1].offset + 1
+        self.until = max(self.until, self._came_until)
 
     def unrejected(self, records: Iterable[Record]) -> list[Record]:
         """Those that no predecessor rejected."""
         return [record for record in records if record.offset not in self.rejected]
 
-    def note(self, held_offset: int) -> str:
-        """What a successor is to know that begins there."""
+    def note(self, held_offset: int | None) -> str:
+        """What a successor is to know that begins there; None: after the last record that came."""
+        begin = self._came_until if held_offset is None else held_offset
         # What lies before comes no more.
-        self.rejected = {offset for offset in self.rejected if offset >= held_offset}
+        self.rejected = {offset for offset in self.rejected if offset >= begin}
+        text = f"seen {self.until}" if self.is_exact else f"seen at least {self.until}"
         if not self.rejected:
-            return f"seen {self.until}"
+            return text
         back = " ".join([str(self.until - offset) for offset in nlargest(NOTE_BYTES_MAX // 2, self.rejected)])
-        text = f"seen {self.until} rejected {back}"
+        text = f"{text} rejected {back}"
         return text if len(text) <= NOTE_BYTES_MAX else text[: text.rindex(" ", 0, NOTE_BYTES_MAX + 1)]
