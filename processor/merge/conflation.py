@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.merge.diff import changes, diff
 from processor.merge.pointer import child, note_gone
 from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Touched: TypeAlias = dict[str, "Touched"]
 """The touched members of an object, each with the touched members below it; an empty one was touched whole.
@@ -19,34 +22,42 @@ _WHOLE: Final[Touched] = {}
 """The mark of a member touched whole: one for all of them, never written to."""
 
 
-def touch(tree: Touched, delivered: Value, state: Value | None) -> None:
-    """Add to an interval's tree, in place, where a state of the interval is not what was delivered before it.
+def touch(tree: Touched, delivered: Value, states: Sequence[Value | None]) -> None:
+    """Add to an interval's tree, in place, where states of the interval are not what was delivered before it.
 
     A path was touched if any of the states says something else there: a value that moves and comes back deviates in
     between. So no two states of the interval need to be compared with each other. None is a deleted record, which
     touches all there was. What was not delivered needs no mark: at the end it is there, and new, or it is not.
     """
-    if state is None:
-        tree.update(dict.fromkeys(delivered, _WHOLE))
-        return
-    find = state.get
-    for name, before in delivered.items():
-        mark = tree.get(name)
-        if mark is _WHOLE:
-            continue
-        value = find(name, MISSING)
-        kind = type(before)
-        if kind is type(value):
-            if kind is dict:
-                inner = {} if mark is None else mark
-                touch(inner, before, value)
-                if inner:
-                    tree[name] = inner
-                continue
+    left = [(name, before, type(before)) for name, before in delivered.items() if tree.get(name) is not _WHOLE]
+    plain = [member for member in left if member[2] is not dict]
+    for state in states:
+        if state is None:
+            tree.update(dict.fromkeys(delivered, _WHOLE))
+            return
+        find, marks = state.get, len(tree)
+        for name, before, kind in plain:
+            value = find(name, MISSING)
             # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
-            if value == before and (kind in PLAIN or same(before, value)):
+            if kind is type(value) and value == before and (kind in PLAIN or same(before, value)):
                 continue
+            tree[name] = _WHOLE
+        if len(tree) > marks:  # Touched whole is as much as can be: the next states need not be asked.
+            plain = [member for member in plain if member[0] not in tree]
+    for name, before, kind in left:
+        if kind is dict:
+            _touch_object(tree, name, before, [state.get(name) for state in states if state is not None])
+
+
+def _touch_object(tree: Touched, name: str, before: Value, values: Sequence[Value | None]) -> None:
+    """`touch` one member that was delivered as an object."""
+    if any(type(value) is not dict for value in values):
         tree[name] = _WHOLE
+        return
+    inner = tree.get(name, {})
+    touch(inner, before, values)
+    if inner:
+        tree[name] = inner
 
 
 def conflated_delta(delivered: Value | None, final: Value, touched: Touched) -> tuple[Value, list[str]]:

@@ -11,10 +11,12 @@ from processor.merge.same import MISSING
 
 
 def fold(delivered, *updates):
-    """Touch every update of an interval in turn and tell the result."""
-    touched = {}
+    """Touch every update of an interval, which may be in turn or at once, and tell the result."""
+    touched, at_once = {}, {}
     for update in updates:
-        touch(touched, delivered, update)
+        touch(touched, delivered, [update])
+    touch(at_once, delivered, updates)
+    assert at_once == touched
     return conflated_delta(delivered, updates[-1], touched)
 
 
@@ -73,7 +75,7 @@ def test_a_key_never_delivered_is_told_whole():
 def test_the_tree_keeps_no_value_alive():
     """A pending key's tree holds names only, so that waiting costs no record."""
     touched = {}
-    touch(touched, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": ["a long value"], "c": 2}, "e": 4})
+    touch(touched, {"a": {"b": 1, "c": 2}, "d": 3}, [{"a": {"b": ["a long value"], "c": 2}, "e": 4}])
     assert touched == {"a": {"b": {}}, "d": {}}
 
 

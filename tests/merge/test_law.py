@@ -205,9 +205,9 @@ def test_a_conflated_delta_brings_the_delivered_record_to_the_final_one(delivere
     record, touched = deepcopy(delivered), {}
     for command, body in commands:
         if command != "sow_delete":
-            change = execute(record, command, body, policy)
-            touch(touched, change)
-            record = deepcopy(change.record)
+            record = deepcopy(execute(record, command, body, policy).record)
+            if delivered is not None:
+                touch(touched, delivered, [record])
     if record is None:
         return
     before = written(record), written(delivered)
@@ -242,7 +242,7 @@ def test_a_conflated_delta_tells_every_touched_path_that_is_left(delivered, upda
     record, touched, changed = delivered, {}, set()
     for update in [*updates, delivered]:
         change = diff(record, update)
-        touch(touched, change)
+        touch(touched, delivered, [update])
         changed.update(leaves(change.delta), map(names, change.removed))
         record = update
     delta, _ = conflated_delta(delivered, record, touched)

@@ -53,27 +53,30 @@ class Reader:
             for record in unread:
                 self._rejected(record, error)
             return None
-        state: Value | None = None
-        is_read = False
+        good: list[Record] = []
+        states: list[Value | None] = []
+        check, state_of = update.check, self._state
         for record in unread:
             try:
-                update.check(record)
-                found = self._state(record)
+                check(record)
+                states.append(state_of(record))
             except RecordRejected as error:
                 self._rejected(record, error)
-                continue
-            state, is_read = found, True
-            if delivered is not None:
-                touch(pending.touched, delivered, state)
-            if not pending.count:
-                pending.first_timestamp_ms = record.timestamp_ms
-            pending.count += 1
-            pending.last = record
-        return state if is_read or pending.last is None else self._state(pending.last)
+            else:
+                good.append(record)
+        if not good:
+            return None if pending.last is None else state_of(pending.last)
+        if delivered is not None:
+            touch(pending.touched, delivered, states)
+        if not pending.count:
+            pending.first_timestamp_ms = good[0].timestamp_ms
+        pending.count += len(good)
+        pending.last = good[-1]
+        return states[-1]
 
     def _state(self, record: Record) -> Value | None:
         """A record, parsed where its parts matter; None if it has none in the copy."""
-        value = record.value
+        value = record[1]  # Quicker than by its name, in the loop over every update.
         if value is None:
             return None
         if not self._can_delta:

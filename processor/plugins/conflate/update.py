@@ -9,6 +9,7 @@ from processor.api import Name, RecordRejected
 if TYPE_CHECKING:
     from processor.api import Record
 
+_VERSION: Final = Name.VERSION
 _DIGITS_MAX: Final = 19
 _NUMBER_END: Final = 2**63
 _TEXT_BYTES_MAX: Final = 2**16 - 1
@@ -20,10 +21,10 @@ def check(record: Record) -> None:
     Raises:
         RecordRejected: `bad_header`.
     """
-    headers = record.headers
-    if headers and len(headers) == 1 and headers[0][0] == Name.VERSION:  # What most of them say.
-        text = headers[0][1]
-        if text and len(text) < _DIGITS_MAX and text.isdigit():
+    headers = record[2]
+    if headers and len(headers) == 1:  # What most of them say: their version, and no more.
+        name, text = headers[0]
+        if name == _VERSION and text and len(text) < _DIGITS_MAX and text.isdigit():
             return
     version(record)
     expires_at_ms(record)
