@@ -55,6 +55,13 @@ def test_touching_below_what_was_touched_whole_adds_nothing():
     assert fold(start, {"o": {"x": 3, "y": 2}}, {"o": 5}, start) == (start, [])
 
 
+def test_what_several_updates_touched_below_an_object_adds_up():
+    """One moved x, the next y, and both came back: both are told, and z is not."""
+    start = {"o": {"x": 1, "y": 2, "z": 3}}
+    between = {"o": {"x": 5, "y": 2, "z": 3}}, {"o": {"x": 1, "y": 6, "z": 3}}
+    assert fold(start, *between, start) == ({"o": {"x": 1, "y": 2}}, [])
+
+
 def test_what_was_deleted_in_between_is_sent_whole():
     """Every path went and came back."""
     start = {"id": 1, "o": {"x": 1}, "gone": 2}
