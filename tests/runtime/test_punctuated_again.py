@@ -1,28 +1,14 @@
-"""Who has more to do than one punctuation takes is called again at once: librdkafka's mock cluster is Kafka here."""
+"""Who has more to do than one punctuation takes is called again at once, and what it says of itself is shown."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
-from confluent_kafka import Producer
+from prometheus_client import REGISTRY
 
 from processor.api import Context, Input, Output, Processor, Settings
-from processor.codec import load_codec
-from processor.config import TopicConfig
-from processor.config.runtime import RuntimeConfig
-from processor.kafka.admin import Admin
-from processor.kafka.group_consumer import GroupConsumer
-from processor.kafka.log_reader import LogReader
-from processor.kafka.transactional_producer import TransactionalProducer
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.restore import Restorer
-from processor.runtime.standby import Standbys
-from processor.runtime.stream_thread import Clients, StreamThread
-from processor.runtime.task import Task
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from tests.runtime.turned_thread import TurnedThread, mock_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,100 +50,44 @@ class Piecemeal(Processor):
         """Do a piece."""
         if self._left:
             self._left -= 1
+            self._context.gauge("left", self._left)
             self._context.forward("sow", b"k", b"%d" % self._left, [("version", b"1")])
         return None if self._is_silent else self._left > 0
-
-
-class Assigned:
-    """Hears that a partition has come."""
-
-    partitions: tuple[int, ...] = ()
-
-    def on_assigned(self, partitions: list[int]) -> None:
-        """They are ours."""
-        self.partitions = tuple(partitions)
-
-    def on_revoked(self, partitions: list[int]) -> None:
-        """They go."""
-
-    def on_lost(self, partitions: list[int]) -> None:
-        """They are gone."""
 
 
 @pytest.fixture
 def kafka() -> Iterator[dict[str, str]]:
     """A broker within this process."""
-    owner = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
-    for topic in ("orders.publish", "orders.sow"):  # Made by the first record.
-        owner.produce(topic, b"{}", b"7", 0)
-    assert owner.flush(10) == 0
-    brokers = owner.list_topics(timeout=10).brokers.values()
-    yield {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
-    owner.flush(0)
-
-
-class Harness:
-    """A thread of one partition that is turned by hand."""
-
-    def __init__(self, kafka: dict[str, str], pieces: Pieces) -> None:
-        pipeline = Pipeline.of(Piecemeal, pieces, name="orders", topic=TopicConfig())
-        self.commits = 0
-        producer = TransactionalProducer(kafka, transactional_id="x", transaction_timeout_s=10, blocked=self._called)
-        self._reader = LogReader(kafka, group="g")
-        restorer = Restorer(
-            reader=self._reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark=None,
-            open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
-        )  # fmt: skip
-        standbys = Standbys(
-            processor="orders", sow="orders.sow", lookout=None, admin=Admin(kafka),
-            open_reader=lambda: self._reader, open_state=cast("Any", None),
-        )  # fmt: skip
-        clients = Clients(cast("Any", None), producer, restorer, standbys)
-        self.thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
-        assigned = Assigned()
-        self.thread._consumer = GroupConsumer(
-            kafka, group="g", topic="orders.publish", session_timeout_s=6, listener=assigned
-        )
-        deadline_s = time.monotonic() + 20
-        while 0 not in assigned.partitions:
-            assert time.monotonic() < deadline_s, "nothing was assigned"
-            self.thread._consumer.poll(1, 0.1)
-        self.task = self.thread._tasks[0] = Task(pipeline, 0, self.thread._codec)
-        self.task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
-        self.task.start(0)
-        producer.start()
-        self._producer = producer
-
-    def _called(self, call: str, seconds: float) -> None:
-        self.commits += call == "commit"
-
-    def turn(self, turns: int) -> float:
-        """So many turns of the loop; the seconds they took."""
-        began_s = time.monotonic()
-        for _ in range(turns):
-            self.thread._step()
-        return time.monotonic() - began_s
-
-    def close(self) -> None:
-        """End all clients."""
-        self.thread._consumer.close()
-        self._producer.close()
-        self._reader.close()
+    with mock_kafka() as properties:
+        yield properties
 
 
 def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(kafka: dict[str, str]) -> None:
     """A thousand pieces take far less than as many idle polls, and not a commit each."""
-    harness = Harness(kafka, Pieces())
-    seconds = harness.turn(_PIECES)
-    assert harness.task._processor._left == 0  # type: ignore[attr-defined]
+    turned = TurnedThread(kafka, Piecemeal, Pieces())
+    seconds = turned.turn(_PIECES)
+    assert turned.task._processor._left == 0  # type: ignore[attr-defined]
     assert seconds < _PIECES * _IDLE_S / 2
-    assert harness.commits < _PIECES / 10
-    harness.close()
+    assert turned.commits < _PIECES / 10
+    turned.close()
 
 
 @pytest.mark.parametrize("pieces", [Pieces(pieces=0), Pieces(is_silent=True)], ids=["nothing to do", "says nothing"])
 def test_one_that_does_not_ask_for_it_waits_for_input(kafka: dict[str, str], pieces: Pieces) -> None:
     """An idle worker sleeps: plug-ins that return nothing are called as ever."""
-    harness = Harness(kafka, pieces)
-    assert harness.turn(20) >= 20 * _IDLE_S * 0.9
-    harness.close()
+    turned = TurnedThread(kafka, Piecemeal, pieces)
+    assert turned.turn(20) >= 20 * _IDLE_S * 0.9
+    turned.close()
+
+
+def test_a_gauge_is_shown_within_a_second_and_until_its_partition_leaves(kafka: dict[str, str]) -> None:
+    """Also while nothing is committed: what waits is to be seen when nothing moves."""
+    turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=1))
+    labels = {"processor": "orders", "partition": "0", "gauge": "left"}
+    seconds = 0.0
+    while seconds < 1:
+        seconds += turned.turn(1)
+    assert REGISTRY.get_sample_value("sowstream_gauge", labels) == 0
+    turned.thread.on_revoked([0])
+    assert REGISTRY.get_sample_value("sowstream_gauge", labels) is None
+    turned.close()

@@ -1,0 +1,111 @@
+"""A stream thread that a test turns by hand: librdkafka's mock cluster is Kafka here, all else is as it runs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from confluent_kafka import Producer
+
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.config.runtime import RuntimeConfig
+from processor.kafka.admin import Admin
+from processor.kafka.group_consumer import GroupConsumer
+from processor.kafka.log_reader import LogReader
+from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.pipeline import Pipeline
+from processor.runtime.restore import Restorer
+from processor.runtime.standby import Standbys
+from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.task import Task
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+
+    from processor.api import Processor
+
+
+@contextmanager
+def mock_kafka(name: str = "orders") -> Iterator[dict[str, str]]:
+    """A broker within this process, with one record on the topics of a family."""
+    owner = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    for role in ("publish", "sow"):  # Made by the first record.
+        owner.produce(f"{name}.{role}", b"{}", b"7", 0)
+    assert owner.flush(10) == 0
+    brokers = owner.list_topics(timeout=10).brokers.values()
+    yield {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
+    owner.flush(0)
+
+
+class Assigned:
+    """Hears that a partition has come."""
+
+    partitions: tuple[int, ...] = ()
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """They are ours."""
+        self.partitions = tuple(partitions)
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """They go."""
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """They are gone."""
+
+
+class TurnedThread:
+    """The thread of one processor's only partition."""
+
+    def __init__(
+        self, kafka: dict[str, str], processor_type: type[Processor], settings: BaseModel, name: str = "orders"
+    ) -> None:
+        """Join the group; the partition is ready at once."""
+        pipeline = Pipeline.of(processor_type, settings, name=name, topic=TopicConfig())
+        self.commits = 0
+        producer = TransactionalProducer(kafka, transactional_id="x", transaction_timeout_s=10, blocked=self._called)
+        self._reader = LogReader(kafka, group="g")
+        restorer = Restorer(
+            reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
+            open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+        )  # fmt: skip
+        standbys = Standbys(
+            processor=name, sow=f"{name}.sow", lookout=None, admin=Admin(kafka),
+            open_reader=lambda: self._reader, open_state=cast("Any", None),
+        )  # fmt: skip
+        clients = Clients(cast("Any", None), producer, restorer, standbys)
+        self.thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
+        assigned = Assigned()
+        self.thread._consumer = GroupConsumer(
+            kafka, group="g", topic=f"{name}.publish", session_timeout_s=6, listener=assigned
+        )
+        deadline_s = time.monotonic() + 20
+        while 0 not in assigned.partitions:
+            assert time.monotonic() < deadline_s, "nothing was assigned"
+            self.thread._consumer.poll(1, 0.1)
+        self.task = self.thread._tasks[0] = Task(pipeline, 0, self.thread._codec)
+        self.task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+        self.task.start(0)
+        producer.start()
+        self._producer = producer
+
+    def _called(self, call: str, seconds: float) -> None:
+        self.commits += call == "commit"
+
+    def turn(self, turns: int) -> float:
+        """So many turns of the loop; the seconds they took."""
+        began_s = time.monotonic()
+        for _ in range(turns):
+            self.thread._step()
+        return time.monotonic() - began_s
+
+    def close(self) -> None:
+        """End all clients."""
+        self.thread._consumer.close()
+        self._producer.close()
+        self._reader.close()
