@@ -33,6 +33,7 @@ ENTRY_POINTS = {
         "bytes": "Bytes",
         "labelled": "Labelled",
         "fragile": "Fragile",
+        "brittle": "Brittle",
         "required": "Required",
     },
 }
@@ -133,6 +134,16 @@ class Fragile(JsonCodec):
         if b"trip" in data:
             raise ValueError("tripped")
         return super().decode(data)
+
+
+class Brittle(JsonCodec):
+    """JSON by somebody who trusts nobody, himself included."""
+
+    def decode_own(self, data):
+        """Trip over the word `trip`."""
+        if b"trip" in data:
+            raise ValueError("tripped")
+        return super().decode_own(data)
 
 
 class Whole(JsonCodec):

@@ -304,6 +304,18 @@ class TestBadInput:
         assert delivered(orders) == [{"id": 7, "n": 1}]
         assert orders.driver.committed_offset == 2
 
+    @pytest.mark.parametrize("headers", [{}, {"no_conflate": "true"}])
+    @pytest.mark.parametrize("depth", [255, 900])
+    def test_a_record_that_cannot_be_told_is_rejected_and_the_others_are_delivered(self, orders, depth, headers):
+        """Nested deeper than its message type writes: whoever looks at it when it is due must not end the worker."""
+        deep = b'{"id":7,"a":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+        orders.driver.pipe_input("7", deep, {"version": "1", **headers})
+        orders.update("8", {"id": 8})
+        orders.driver.advance_time(INTERVAL_MS)
+        assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == ["schema_mismatch"]
+        assert delivered(orders) == [{"id": 8}]
+        assert orders.driver.committed_offset == 2
+
     def test_an_interval_of_which_nothing_is_good_delivers_nothing(self, orders):
         """As one that loses so much that nobody could be told: the record stays delivered as it was."""
         long = "x" * 100_000

@@ -155,3 +155,17 @@ class TestHeaders:
             driver.advance_time(1000)
         assert bodies(driver.pending_output("delta")) == [[7, 1], [7, 2], [7]]
         assert all("labels" in told(record) for record in driver.pending_output("delta"))
+
+
+@pytest.mark.parametrize("headers", [{}, {"no_conflate": "true"}])
+def test_a_message_type_that_trips_over_a_record_of_a_copy_costs_that_record(headers):
+    """Whether it is looked at when its key is due or before: the updates beside it are delivered."""
+    settings = ConflatedConfig(underlying="orders", interval="1s")
+    topic = TopicConfig(message_type="brittle")
+    driver = ProcessorTestDriver(Conflate, settings, name="orders_1s", topic=topic, underlying="orders")
+    for n, word in enumerate(["a", "trip", "b"]):
+        driver.pipe_input("7", {"id": 7, "word": word}, {"version": str(n + 1), **(headers if word == "trip" else {})})
+    driver.advance_time(1000)
+    assert rejected(driver) == [("plugin_failed", "ValueError: tripped")]
+    [delivery] = driver.pending_output("sow")
+    assert (bodies([delivery]), told(delivery)["conflated"]) == ([{"id": 7, "word": "b"}], "2")

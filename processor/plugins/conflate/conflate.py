@@ -12,6 +12,7 @@ from processor.conflation.window import UNREAD_MAX
 from processor.merge import KeyFields
 from processor.plugins.conflate.delivery import Delivery
 from processor.plugins.conflate.reader import Reader
+from processor.plugins.conflate.rejection import rejection
 from processor.plugins.conflate.seen import Seen
 from processor.plugins.conflate.selection import check_selection, selection
 
@@ -168,8 +169,8 @@ class Conflate(Processor):
                 continue
             try:
                 delivery.add(key, pending, last, state, old)
-            except RecordRejected as error:
-                self._reject(last, error)
+            except Exception as error:  # noqa: BLE001 - a message type may fail in any way
+                self._reject(last, rejection(error))
                 continue
             updates += pending.count
         context.state.put_many(delivery.states)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.api import Name, Stored
+from processor.api import Name, RecordRejected, Stored
 from processor.merge import KeyFields, conflated_delta
 from processor.plugins.conflate import update
 from processor.plugins.key_alone import key_alone
@@ -79,7 +79,10 @@ class Delivery:
         before = None if old is None else codec.decode_own(old.value)
         moved, removed = conflated_delta(before, state, pending.touched)
         delta = self._key.with_delta(state, moved)
-        told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+        try:
+            told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+        except TypeError as error:
+            raise RecordRejected("schema_mismatch", str(error)) from None
         if removed:
             headers.append(removed_header(removed))
         elif not moved:

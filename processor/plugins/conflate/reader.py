@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from processor.api import RecordRejected
 from processor.merge import touch
 from processor.plugins.conflate import update
+from processor.plugins.conflate.rejection import rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from processor.api import Codec, Record, Stored, Value
     from processor.conflation import Pending
@@ -49,9 +50,8 @@ class Reader:
         unread, pending.unread = pending.unread, []
         try:
             delivered = self._decode(old.value) if old is not None and self._can_delta else None
-        except RecordRejected as error:
-            for record in unread:
-                self._rejected(record, error)
+        except Exception as error:  # noqa: BLE001 - a message type may fail in any way
+            self._refuse(unread, error)
             return None
         good: list[Record] = []
         states: list[Value | None] = []
@@ -60,8 +60,8 @@ class Reader:
             try:
                 check(record)
                 states.append(state_of(record))
-            except RecordRejected as error:
-                self._rejected(record, error)
+            except Exception as error:  # noqa: BLE001 - so may a filter
+                self._refuse([record], error)
             else:
                 good.append(record)
         if not good:
@@ -73,6 +73,12 @@ class Reader:
         pending.count += len(good)
         pending.last = good[-1]
         return states[-1]
+
+    def _refuse(self, records: Sequence[Record], error: Exception) -> None:
+        """Reject all of them for what was raised."""
+        why = rejection(error)
+        for record in records:
+            self._rejected(record, why)
 
     def _state(self, record: Record) -> Value | None:
         """A record, parsed where its parts matter; None if it has none in the copy."""
