@@ -44,9 +44,14 @@ class Pending:
         """Where one that was read is not what was delivered before."""
 
     @property
+    def held(self) -> list[Record]:
+        """The updates that are kept."""
+        return self.unread if self.last is None else [self.last, *self.unread]
+
+    @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        held = self.unread if self.last is None else [self.last, *self.unread]
+        held = self.held
         return sum([len(record.value or b"") for record in held]) + UPDATE_BYTES * len(held)
 
 
@@ -113,10 +118,26 @@ class Window:
         self.size_bytes -= sum([pending.size_bytes for pending in found.values()])
         return found
 
-    def overflow(self, keys_max: int) -> dict[bytes, Pending]:
-        """End intervals before their time, the oldest first, at most so many; none unless the window is too full."""
+    @property
+    def is_heavy(self) -> bool:
+        """Whether its updates take too much memory."""
+        return self.size_bytes > self._bytes_max
+
+    @property
+    def overtaken(self) -> dict[bytes, Pending]:
+        """Keys of which more than one update is kept: read, they take less."""
+        return {key: pending for key, pending in self.pending.items() if len(pending.held) > 1}
+
+    def overflow(self, keys_max: int, *, leave_room: bool = False) -> dict[bytes, Pending]:
+        """End intervals before their time, the oldest first, at most so many; none unless the window is too full.
+
+        Args:
+            keys_max: how many.
+            leave_room: until a tenth of the memory is free.
+        """
+        bytes_max = self._bytes_max * 9 // 10 if leave_room else self._bytes_max
         found: dict[bytes, Pending] = {}
-        while (len(self.pending) > self._keys_max or self.size_bytes > self._bytes_max) and len(found) < keys_max:
+        while (len(self.pending) > self._keys_max or self.size_bytes > bytes_max) and len(found) < keys_max:
             key, pending = self.pending.popitem(last=False)
             self.size_bytes -= pending.size_bytes
             found[key] = pending

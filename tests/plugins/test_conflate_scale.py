@@ -87,6 +87,19 @@ class TestLimits:
         orders.driver.advance_time(1)
         assert 6000 < orders.driver.gauges["pending_bytes"] < 10_000
 
+    def test_what_has_been_overtaken_is_forgotten_before_anything_is_delivered_early(self):
+        """Keys wait, not updates: a fast feed of few keys keeps its intervals, however much it brings in one."""
+        orders = Underlying(max_pending_bytes=100_000)
+        for turn in range(10):
+            updates = [orders.record(str(n), {"id": n, "turn": turn, "text": "x" * 3000}) for n in range(20)]
+            orders.driver.pipe_batch(updates)
+        assert orders.driver.pending_output("sow") == []
+        orders.driver.advance_time(INTERVAL_MS)
+        assert [told(record)["conflated"] for record in orders.driver.pending_output("sow")] == ["10"] * 20
+        assert orders.driver.gauges["pending_bytes"] == 0
+        orders.driver.commit()
+        assert orders.driver.events == {"folded": 200, "delivered": 20}
+
     def test_updates_of_one_key_take_no_more_than_a_few(self):
         """The thousandth waits in the place of those before."""
         orders = Underlying(max_pending_bytes=300_000)

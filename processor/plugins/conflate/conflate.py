@@ -75,9 +75,7 @@ class Conflate(Processor):
             else:
                 records = self._not_yet_delivered(records)
         self._take(records, now_ms)
-        while overflow := self._window.overflow(DELIVERED_MAX):
-            self._context.count("delivered_early", len(overflow))
-            self._deliver(overflow)
+        self._make_room()
         self._hold()
 
     def punctuate(self, now_ms: int) -> bool:
@@ -150,6 +148,16 @@ class Conflate(Processor):
         size_bytes = pending.size_bytes
         self._reader.read(pending, self._context.state.get_many([key])[key])
         self._window.shrank(pending, size_bytes)
+
+    def _make_room(self) -> None:
+        """Forget what has been overtaken, where updates take too much memory; deliver early what is still too much."""
+        if is_heavy := self._window.is_heavy:
+            for key, pending in self._window.overtaken.items():
+                self._read_early(key, pending)
+        # With room left, for each key is looked at: not to be done again after every few records.
+        while overflow := self._window.overflow(DELIVERED_MAX, leave_room=is_heavy):
+            self._context.count("delivered_early", len(overflow))
+            self._deliver(overflow)
 
     def _deliver(self, due: dict[bytes, Pending]) -> None:
         """Send each key's last state and what was touched."""
