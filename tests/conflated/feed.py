@@ -40,6 +40,7 @@ def main() -> None:
             "enable.idempotence": True,
             "linger.ms": 2,
             "compression.type": "lz4",
+            "queue.buffering.max.messages": 1_000_000,
         }
     )
     produce, topic = producer.produce, arguments.topic
@@ -50,7 +51,12 @@ def main() -> None:
         due = int(elapsed_s * arguments.rate)
         behind_s = max(behind_s, (due - sent) / arguments.rate)
         for key, value, headers in islice(supply, due - sent):
-            produce(topic, value, key, headers=headers)
+            while True:
+                try:
+                    produce(topic, value, key, headers=headers)
+                    break
+                except BufferError:  # The broker takes nothing: what it is late by is told at the end.
+                    producer.poll(0.1)
         sent = due
         producer.poll(0)
         time.sleep(_TURN_S)

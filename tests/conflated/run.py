@@ -103,12 +103,14 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
             with _feed(plan, world) as feed:
                 watch = _Watch(world)
                 kills = _harm(plan, world, workers, feed, say)
-                sent = json.loads(feed.communicate()[0])
+                said = feed.communicate()[0]
+                assert feed.returncode == 0, "the feed failed"
+                sent = json.loads(said)
                 effort = watch.told(sent["cpu_s"])
             world.wait(lambda: world.processed(world.conflated, f"{name}.sow"), "delivering everything")
             stop_all(world)
             world.wait(lambda: _all_came(world, arrivals, copies, partitions), "the reader reading everything")
-        say(f"sent {sent['sent']:,}; adding up")
+        say(f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate; adding up")
         account = Account(plan.interval_ms)
         is_disturbed = kills > 0 or plan.crash is not None
         for partition in range(partitions):
@@ -130,7 +132,6 @@ def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
     )
     try:
         yield feed
-        assert feed.wait() == 0, "the feed failed"
     finally:
         feed.kill()
         feed.wait()
