@@ -387,6 +387,20 @@ class TestCrashes:
         assert delivered(orders) == [{"id": 1, "n": 0}]
         assert orders.driver.events["already_delivered"] == 3
 
+    @pytest.mark.parametrize("first", [1, 2, 3])
+    def test_what_comes_again_in_pieces_is_not_delivered_again(self, orders, first):
+        """However little of it comes at once, and however long that takes."""
+        orders.driver.pipe_batch([orders.record("1", {"id": 1})])
+        for n in range(2, 6):
+            orders.update(str(n), {"id": n}, no_conflate="true")
+        orders.driver.commit()
+        orders.driver.crash(feed=False)
+        for records in (first, 1, None):
+            orders.driver.feed(records)
+            orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == [{"id": 1}]
+
     def test_a_delivery_that_was_rolled_back_is_made_again(self, orders):
         """With the same count of updates, an interval later."""
         for n in range(2):
