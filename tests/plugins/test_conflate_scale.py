@@ -1,5 +1,7 @@
 """The conflated topic under load: bursts, limits, backlogs, and what its metrics say."""
 
+import tracemalloc
+
 import pytest
 
 from processor.plugins.conflate.conflate import DELIVERED_MAX
@@ -99,6 +101,22 @@ class TestLimits:
         assert orders.driver.gauges["pending_bytes"] == 0
         orders.driver.commit()
         assert orders.driver.events == {"folded": 200, "delivered": 20}
+
+    def test_large_updates_are_not_all_parsed_at_once(self):
+        """Parsed they take ten times as much: it must not be the more, the more of them wait."""
+        orders = Underlying()
+        record = {"id": 7} | {f"field {n}": {"n": n} for n in range(10_000)}
+        for n in range(31):
+            orders.update("7", record | {"n": n})
+        tracemalloc.start()
+        try:
+            orders.driver.advance_time(INTERVAL_MS)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        [delivery] = orders.driver.pending_output("sow")
+        assert peak_bytes < 100 * len(delivery.value)
+        assert (bodies([delivery]), told(delivery)["conflated"]) == ([record | {"n": 30}], "31")
 
     def test_updates_of_one_key_take_no_more_than_a_few(self):
         """The thousandth waits in the place of those before."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from processor.conflation import Pending
 
 
+_TOGETHER_BYTES_MAX: Final = 256 * 1024
+"""Updates of a key that are parsed together: parsed they take ten times as much memory."""
+
+
 class Reader:
     """Reads for one partition."""
 
@@ -53,10 +57,28 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - a message type may fail in any way
             self._refuse(unread, error)
             return None
+        states: list[Value | None] = []
+        for records in _pieces(unread):
+            good, found = self._parsed(records)
+            if not good:
+                continue
+            states = found
+            if delivered is not None:
+                touch(pending.touched, delivered, states)
+            if not pending.count:
+                pending.first_timestamp_ms = good[0].timestamp_ms
+            pending.count += len(good)
+            pending.last = good[-1]
+        if states:
+            return states[-1]
+        return None if pending.last is None else self._state(pending.last)
+
+    def _parsed(self, records: Sequence[Record]) -> tuple[list[Record], list[Value | None]]:
+        """Those that are good, and the state that each of them says."""
         good: list[Record] = []
         states: list[Value | None] = []
         check, state_of = update.check, self._state
-        for record in unread:
+        for record in records:
             try:
                 check(record)
                 states.append(state_of(record))
@@ -64,15 +86,7 @@ class Reader:
                 self._refuse([record], error)
             else:
                 good.append(record)
-        if not good:
-            return None if pending.last is None else state_of(pending.last)
-        if delivered is not None:
-            touch(pending.touched, delivered, states)
-        if not pending.count:
-            pending.first_timestamp_ms = good[0].timestamp_ms
-        pending.count += len(good)
-        pending.last = good[-1]
-        return states[-1]
+        return good, states
 
     def _refuse(self, records: Sequence[Record], error: Exception) -> None:
         """Reject all of them for what was raised."""
@@ -93,3 +107,9 @@ class Reader:
         if self._matches is not None and not self._matches(state, record):
             return None
         return state
+
+
+def _pieces(records: Sequence[Record]) -> Sequence[Sequence[Record]]:
+    """Updates of a key, as many together as may be parsed at once: all of them, or each alone."""
+    size = sum([len(record[1] or b"") for record in records])
+    return [records] if size <= _TOGETHER_BYTES_MAX else [[record] for record in records]
