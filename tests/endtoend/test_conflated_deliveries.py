@@ -218,7 +218,7 @@ def test_a_filter_that_cannot_be_read_stops_every_command_at_its_start(tmp_path:
         "conflated": {"large": {"underlying": "orders", "filter": "/qty > 10 AND\n/item = OR"}},
     }
     cli = Cli(tmp_path, tree)
-    for arguments in (["conflate"], ["topics", "check"], ["topics", "apply"]):
+    for arguments in (["conflate"], ["topics", "check"]):
         done = cli(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert_told(done.stderr)
