@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
 from tests.benchmarks.conflation_feed import load
+from tests.benchmarks.conflation_pending import pending_bytes
 from tests.benchmarks.conflation_programs import compiled, sowstream, suppress, underlying
 from tests.benchmarks.conflation_quiet import Quiet, quiet
 from tests.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, committed, consumed, cpu_s, say, wait_until
@@ -59,7 +60,11 @@ def main() -> None:
     parser.add_argument("--behind", action="store_true", help="old updates: let the worker skip ahead")
     parser.add_argument("--alone", action="store_true", help="without Kafka Streams")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
+    parser.add_argument("--pending", type=int, help="measure only what so many waiting keys take in memory")
     arguments = parser.parse_args()
+    if arguments.pending:
+        weigh(arguments.pending)
+        return
     with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -153,6 +158,14 @@ def report(records: int, ours: list[Figure], theirs: list[Figure]) -> None:
     if theirs:
         ratios = sorted(one.records_per_s / than.records_per_s for one, than in zip(ours, theirs, strict=True))
         print(f"times theirs  {statistics.median(ratios):>12.2f}   (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
+
+
+def weigh(keys: int) -> None:
+    """Print what a waiting key takes."""
+    found = pending_bytes(keys)
+    print(f"{keys:,} keys wait, each with one update of {found.value_bytes:.0f} bytes; each of them takes")
+    print(f"  {found.resident_bytes:,.0f} bytes of resident memory, {found.traced_bytes:,.0f} by Python's count")
+    print(f"  {found.counted_bytes:,.0f} bytes of max_pending_bytes")
 
 
 def tell(found: Quiet) -> None:
