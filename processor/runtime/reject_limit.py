@@ -1,7 +1,8 @@
 """Stops a worker that would shovel a whole topic into the dead letters: then a setting is wrong, not the records.
 
 The input of a partition is counted in windows of a fixed number of records, wherever batches and commits lie. A record
-counts the first time it is through, however often a rollback brings it again.
+counts the first time it is through, however often a rollback brings it again; and in the window where it came, however
+late it is rejected by a processor that lets records wait.
 """
 
 from __future__ import annotations
@@ -22,6 +23,21 @@ if TYPE_CHECKING:
 
 _EXAMPLE_CHARACTERS_MAX: Final = 300
 _BY_OFFSET = attrgetter("offset")
+_BY_LAST = attrgetter("last")
+
+
+class _Window:
+    """So many records of the input, one after the other."""
+
+    __slots__ = ("examples", "last", "reasons")
+
+    def __init__(self) -> None:
+        self.last = -1
+        """The offset of its last record, once it is full."""
+        self.reasons: dict[int, str] = {}
+        """Why records of it were rejected, by offset."""
+        self.examples: dict[str, tuple[int, str]] = {}
+        """Offset and detail of one record for each reason."""
 
 
 class RejectLimit:
@@ -33,9 +49,10 @@ class RejectLimit:
         self._window_records = pipeline.topic.dlq_window_records
         self._rejected_max = pipeline.topic.dlq_max_ratio * self._window_records
         self._counted = -1  # The last input offset that was counted.
-        self._seen = 0  # Records of the window, and the rejected ones among them.
-        self._rejected: Counter[str] = Counter()
-        self._examples: dict[str, tuple[int, str]] = {}
+        self._committed = 0
+        self._open = _Window()
+        self._seen = 0  # Records of the open window.
+        self._full: list[_Window] = []  # Of which records may still be rejected.
         self._pending: list[tuple[int, str, str]] = []
 
     def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
@@ -43,47 +60,48 @@ class RejectLimit:
         self._pending.append((record.offset, reason, detail[:_EXAMPLE_CHARACTERS_MAX]))
 
     def took(self, records: Sequence[Record]) -> None:
-        """The next records are through: merged, or rejected before this call.
+        """The next records are through: merged, rejected before this call, or waiting.
 
         Raises:
             Stop: a window is full, and too many of it were rejected.
         """
-        counted, last = self._counted, records[-1].offset
+        if records[-1].offset > self._counted:
+            self._count(records)
         pending, self._pending = self._pending, []
-        if last <= counted:
-            return
-        begin = 0 if records[0].offset > counted else bisect_left(records, counted + 1, key=_BY_OFFSET)
-        self._counted = last
         for offset, reason, detail in sorted(pending):
-            if offset <= counted:
-                continue
-            index = bisect_left(records, offset, key=_BY_OFFSET)
-            self._advance(index - begin)
-            begin = index
-            self._rejected[reason] += 1
-            self._examples.setdefault(reason, (offset, detail))
-        self._advance(len(records) - begin)
+            index = bisect_left(self._full, offset, key=_BY_LAST)
+            window = self._full[index] if index < len(self._full) else self._open
+            window.reasons[offset] = reason
+            window.examples.setdefault(reason, (offset, detail))
+        for window in self._full:
+            self._judge(window)
+        self._full = [window for window in self._full if window.last >= self._committed]
+
+    def committed(self, offset: int) -> None:
+        """No record before this input offset will be rejected any more."""
+        self._committed = offset
 
     def rewound(self) -> None:
         """What was given and is not through will be given again."""
         self._pending.clear()
 
-    def _advance(self, count: int) -> None:
-        """So many records more; each window that they fill is judged."""
-        self._seen += count
-        if self._seen >= self._window_records:
-            self._judge()
-            self._seen %= self._window_records
-            self._rejected.clear()
-            self._examples.clear()
+    def _count(self, records: Sequence[Record]) -> None:
+        """Put records into windows, those of them that are new."""
+        begin = 0 if records[0].offset > self._counted else bisect_left(records, self._counted + 1, key=_BY_OFFSET)
+        self._counted = records[-1].offset
+        while (end := begin + self._window_records - self._seen) <= len(records):
+            self._open.last = records[end - 1].offset
+            self._full.append(self._open)
+            self._open, self._seen, begin = _Window(), 0, end
+        self._seen += len(records) - begin
 
-    def _judge(self) -> None:
-        rejected = self._rejected.total()
+    def _judge(self, window: _Window) -> None:
+        rejected = len(window.reasons)
         if rejected <= self._rejected_max:
             return
         pipeline = self._pipeline
-        ((reason, count),) = self._rejected.most_common(1)
-        offset, example = self._examples[reason]
+        ((reason, count),) = Counter(window.reasons.values()).most_common(1)
+        offset, example = window.examples[reason]
         is_topic = isinstance(pipeline.settings, TopicConfig)
         setting = f"topics.{pipeline.name}.dlq_max_ratio" if is_topic else "the topic's dlq_max_ratio"
         raise Stop(

@@ -237,6 +237,7 @@ class Task:
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
         self.committed_offset, self.noted = offset, self.note.noted
+        self._limit.committed(offset)
         self._delivered = {}
         for passed in [failed for failed in self._failures if failed < offset]:
             del self._failures[passed]

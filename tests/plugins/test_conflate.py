@@ -3,6 +3,7 @@
 import pytest
 
 from processor.config import ConflatedConfig, TopicConfig
+from processor.errors import Stop
 from processor.plugins.conflate import Conflate
 from processor.state.layout import encode_record
 from processor.testing import ProcessorTestDriver
@@ -315,6 +316,15 @@ class TestBadInput:
         assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == ["schema_mismatch"]
         assert delivered(orders) == [{"id": 8}]
         assert orders.driver.committed_offset == 2
+
+    def test_a_topic_full_of_bad_records_stops_the_worker(self, orders):
+        """As it stops any other: they are only found bad when their keys are due, long after they came."""
+        rubbish = [(str(n), b"{", {"version": "1"}) for n in range(1000)]
+        orders.driver.pipe_batch(rubbish)
+        orders.driver.advance_time(INTERVAL_MS)
+        orders.driver.commit()
+        with pytest.raises(Stop, match=r"1000 of 1000 records in a row were rejected, 1000 as undecodable"):
+            orders.driver.pipe_batch(rubbish)
 
     def test_an_interval_of_which_nothing_is_good_delivers_nothing(self, orders):
         """As one that loses so much that nobody could be told: the record stays delivered as it was."""

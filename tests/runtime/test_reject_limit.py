@@ -66,6 +66,41 @@ def test_windows_lie_where_they_lie_whatever_the_batches_are(seed: int):
     assert stops_at(verdicts, batches, ratio=ratio, window=window) == expected
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_what_is_rejected_late_counts_in_the_window_where_it_came(seed: int):
+    """By a processor that lets records wait: however late, however often, and however many at once."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    window, count = rng.randint(1, 12), 60
+    limit = a_limit(0.5, window)
+    given = records(0, count)
+    bad = [record for record in given if rng.random() < 0.4]
+    full = [given[begin : begin + window] for begin in range(0, count - window + 1, window)]
+    expected = any(len([record for record in part if record in bad]) > window / 2 for part in full)
+    try:
+        for record in given:
+            limit.took([record])
+        for record in rng.sample(bad, len(bad)) + bad:
+            limit.rejected(record, "undecodable", "no")
+        limit.took(given[-1:])
+    except Stop:
+        assert expected
+    else:
+        assert not expected
+
+
+def test_windows_whose_input_is_committed_are_forgotten():
+    """Nothing of them comes again, nor late: no more is kept than may wait."""
+    limit = a_limit(0.5, 2)
+    given = records(0, 100)
+    for record in given:
+        limit.took([record])
+    assert len(limit._full) == 50
+    limit.committed(given[90].offset)
+    limit.took(given[-1:])
+    assert len(limit._full) == 5
+
+
 def test_a_record_counts_once_however_often_it_comes():
     """Rollbacks bring the same records again, in other batches: they fill no window twice."""
     limit = a_limit(0.5, 10)
@@ -74,7 +109,7 @@ def test_a_record_counts_once_however_often_it_comes():
         for record in given[::2]:
             limit.rejected(record, "undecodable", "no")
         limit.took(given)
-    assert (limit._seen, limit._rejected.total()) == (9, 5)
+    assert (limit._seen, len(limit._open.reasons)) == (9, 5)
 
 
 def test_what_was_rejected_in_an_attempt_that_failed_is_forgotten():
