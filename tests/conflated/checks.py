@@ -61,7 +61,7 @@ def delta_replay(evidence: Evidence, interval_ms: int, complaints: Complaints) -
 
 
 def touched_paths_told(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
-    """A member that was another one in the interval than before it is told at its end, even if it came back."""
+    """A value that was another one in the interval is told at its end, even if it came back."""
     for key, deliveries in evidence.delta.items():
         updates = evidence.updates.get(key, [])
         places = {update.offset: place for place, update in enumerate(updates)}
@@ -69,15 +69,13 @@ def touched_paths_told(evidence: Evidence, interval_ms: int, complaints: Complai
             first, last = places.get(before.source), places.get(after.source)
             if first is None or last is None or last - first < 2:
                 continue
-            states = [_members(update.value) for update in updates[first : last + 1]]
+            states = [_leaves(update.value) for update in updates[first : last + 1]]
             if not all(states):
                 continue  # A life that ends has no members to compare.
-            told = _members(after.value)
-            for name in states[-1]:
-                if any(state.get(name) != states[0].get(name) for state in states) and name not in told:
-                    removed = after.headers.get("removed", "")
-                    if f'"/{name}' not in removed:
-                        complaints.add("touched and not told", f"{name} of {_told(key, after)}")
+            told = _leaves(after.value)
+            for path, value in states[-1].items():
+                if path not in told and any(state.get(path) != value for state in states):
+                    complaints.add("touched and not told", f"{path} of {_told(key, after)}")
 
 
 def nothing_twice(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
@@ -168,9 +166,17 @@ def _outputs(evidence: Evidence) -> Iterator[tuple[str, bytes, list[Delivery]]]:
             yield name, key, deliveries
 
 
-def _members(value: bytes | None) -> dict[str, Any]:
-    """Of a record; none of one that is gone."""
-    return {} if value is None else dict(json.loads(value))
+def _leaves(value: bytes | None) -> dict[str, Any]:
+    """The values of a record that are no objects, by their paths; none of one that is gone."""
+    leaves: dict[str, Any] = {}
+    objects = [("", {} if value is None else json.loads(value))]
+    for path, members in objects:
+        for name, member in members.items():
+            if isinstance(member, dict):
+                objects.append((f"{path}/{name}", member))
+            else:
+                leaves[f"{path}/{name}"] = member
+    return leaves
 
 
 def _replayed(record: Any, delta: Delivery) -> Any:
