@@ -37,6 +37,20 @@ _BATCH = 20
 """Records of a batch and of a transaction: there are many of both."""
 _QUICK = {"after commit, before apply", "abort"}
 
+_AROUND_THE_COMMIT = {
+    "after send offsets",
+    "before commit",
+    "after commit, before apply",
+    "during restore",
+    "abort",
+    "commit of unknown end",
+    "commit that never went out",
+    "after SOW",
+    "before offsets",
+    "after offsets",
+}
+"""Calamities at which the note of one transaction could be taken for that of another."""
+
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
@@ -100,8 +114,9 @@ def check(world: World) -> None:
 
 
 def points(of: dict[str, Any], quick: set[str]) -> list[Any]:
-    """Calamities; most of them on long runs only."""
-    return [pytest.param(point, marks=() if point in quick else pytest.mark.long) for point in of]
+    """Calamities around a commit; most of them on long runs only."""
+    chosen = [point for point in of if point in _AROUND_THE_COMMIT]
+    return [pytest.param(point, marks=() if point in quick else pytest.mark.long) for point in chosen]
 
 
 def meet(world: World, program: str, point: str, dies: bool) -> None:
