@@ -451,6 +451,19 @@ class TestCrashes:
         orders.driver.advance_time(INTERVAL_MS)
         assert delivered(orders) == [{"id": 1}]
 
+    def test_what_comes_after_an_end_that_was_none_is_known(self, orders):
+        """A replica that lags, or has just become the leader, tells of an end before what a predecessor had read."""
+        orders.driver.pipe_batch([orders.record("1", {"id": 1})])
+        orders.driver.pipe_batch([orders.record("2", {"id": 2}, no_conflate="true")])
+        orders.driver.commit()
+        orders.driver.crash(feed=False)
+        orders.driver.feed(1)
+        orders.driver._task.reached_end()
+        orders.driver.advance_time(0)
+        orders.driver.feed()
+        orders.driver.advance_time(INTERVAL_MS)
+        assert delivered(orders) == [{"id": 1}]
+
     def test_a_rejected_record_that_comes_again_is_rejected_once(self, orders):
         """A note beside the committed position says which were; a successor does not look at them again."""
         orders.driver.pipe_batch([orders.record("1", {"id": 1})])

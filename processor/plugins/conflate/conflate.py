@@ -84,8 +84,9 @@ class Conflate(Processor):
         stream_time_ms = self._context.stream_time_ms
         self._pace.feel(now_ms, now_ms - stream_time_ms if stream_time_ms else 0)
         if stream_time_ms == now_ms:  # All was read.
-            self._is_again = self._must_wait = False
-            self._seen.is_exact = True
+            # Still again is what a predecessor had seen: an end that is told by a replica that lags comes too early.
+            self._is_again = self._is_again and self._seen.is_noted
+            self._seen.is_exact, self._must_wait = True, False
         due: dict[bytes, Pending] = {}
         if not self._must_wait:
             due = self._window.due(now_ms - self._pace.wait_ms, DELIVERED_MAX)
