@@ -1,6 +1,8 @@
 """The message type JSON: what it reads, what it refuses and why, and numbers that nothing may round."""
 
 import json
+import subprocess
+import sys
 from decimal import Decimal
 
 import orjson
@@ -223,3 +225,22 @@ def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
     again = codec.decode_own(codec.encode(value))
     assert diff(value, again).delta == {}
     assert codec.encode(again) == codec.encode(value)
+
+
+def test_what_is_written_takes_no_more_memory_than_it_is_long():
+    """Workers keep very many records as they were written. In a process of its own, to see its memory."""
+    program = """
+from pathlib import Path
+from processor.codec.json import JsonCodec
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+codec = JsonCodec()
+before = resident()
+kept = [codec.encode({"id": n, "symbol": "X"}) for n in range(50_000)]
+print((resident() - before) // len(kept))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    print(f"{ran.stdout.strip()} bytes each")
+    assert int(ran.stdout) < 500
