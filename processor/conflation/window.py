@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from processor.merge import Touched
     from processor.record import Record
 
+KEY_BYTES: Final = 340
+"""What a key takes that waits: its place in the window, its `Pending`."""
+
 UPDATE_BYTES: Final = 450
-"""What an update takes beside its value: its tuple, its key, a few short headers, its share of the window."""
+"""What an update takes beside its value: its tuple, its key, a few short headers."""
 
 UNREAD_MAX: Final = 32
 """Updates of one key that wait unread: more are read, and all but the last of them forgotten."""
@@ -52,7 +55,7 @@ class Pending:
     def size_bytes(self) -> int:
         """About how much memory it takes."""
         held = self.held
-        return sum([len(record.value or b"") for record in held]) + UPDATE_BYTES * len(held)
+        return KEY_BYTES + UPDATE_BYTES * len(held) + sum([len(record.value or b"") for record in held])
 
 
 class Window:
@@ -88,6 +91,7 @@ class Window:
     def begin(self, key: bytes, record: Record, now_ms: int) -> Pending:
         """The first update of a key that is idle: its interval begins."""
         made = self.pending[key] = Pending(now_ms, record)
+        self.size_bytes += KEY_BYTES
         return made
 
     def grew(self, records: Iterable[Record]) -> None:

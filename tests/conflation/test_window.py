@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.conflation import Window
-from processor.conflation.window import UPDATE_BYTES
+from processor.conflation.window import KEY_BYTES, UPDATE_BYTES
 from processor.record import Record
 
 
@@ -76,7 +76,7 @@ def test_too_many_keys_overflow_oldest_first():
 
 def test_too_much_memory_overflows():
     """Large updates of few keys, and as many pieces as are asked for."""
-    window = Window(keys_max=1000, bytes_max=3 * (UPDATE_BYTES + 100))
+    window = Window(keys_max=1000, bytes_max=3 * (KEY_BYTES + UPDATE_BYTES + 100))
     for n in range(5):
         wait(window, b"%d" % n, n, value=b"x" * 100)
     assert list(window.overflow(1)) == [b"0"]
