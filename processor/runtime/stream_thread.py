@@ -173,7 +173,7 @@ class StreamThread:
             emitted += self._emit(task)
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
-            self._policy.worked(now_s, now_s - began_s, len(messages))
+            self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=emitted > 0)
         if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
             self._commit()
         self._write_back(now_s)

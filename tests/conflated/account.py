@@ -27,6 +27,8 @@ class Account:
     """The figures of a run; partitions are added one after the other, and their evidence can be forgotten."""
 
     interval_ms: int
+    warm_up_s: float = 0
+    """How late the deliveries of so many first seconds came is left out."""
     updates: int = 0
     keys: int = 0
     deliveries: int = 0
@@ -47,7 +49,7 @@ class Account:
             self.deliveries += len(deliveries)
             self.at_once += sum(delivery.is_at_once for delivery in deliveries)
             self.deletes += sum(delivery.is_delete for delivery in deliveries)
-        self.lateness_ms.extend(lateness_ms(evidence, self.interval_ms))
+        self.lateness_ms.extend(lateness_ms(evidence, self.interval_ms, self.warm_up_s))
 
     def close(self, bounds: Bounds) -> None:
         """Check what can be told of all partitions only."""

@@ -146,11 +146,17 @@ CHECKS: Final[tuple[Callable[[Evidence, int, Complaints], None], ...]] = (
 """All that holds whatever is killed; what time it may take is the account's business."""
 
 
-def lateness_ms(evidence: Evidence, interval_ms: int) -> Iterator[float]:
-    """How long after the end of its interval each delivery came, on both topics; one made at once has none."""
+def lateness_ms(evidence: Evidence, interval_ms: int, warm_up_s: float = 0) -> Iterator[float]:
+    """How long after the end of its interval each delivery came, on both topics; one made at once has none.
+
+    Those of the first seconds are left out, for as long as the warm-up lasts.
+    """
+    first_ms = min((updates[0].timestamp_ms for updates in evidence.updates.values()), default=0)
+    from_ms = first_ms + warm_up_s * 1000
     for _, _, deliveries in _outputs(evidence):
         for delivery in deliveries:
-            if delivery.arrived_ms is not None and not delivery.is_at_once:
+            is_counted = not delivery.is_at_once and delivery.first_ms >= from_ms
+            if delivery.arrived_ms is not None and is_counted:
                 yield delivery.arrived_ms - delivery.first_ms - interval_ms
 
 

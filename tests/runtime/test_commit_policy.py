@@ -35,6 +35,18 @@ def test_a_thread_that_mostly_works_lets_the_transaction_grow(policy):
     assert policy.due(10.201, drained=False)
 
 
+def test_what_the_clock_asked_for_is_committed_when_the_input_runs_dry(policy):
+    """However busy the thread is; what comes after it is as patient as ever."""
+    policy.worked(10.01, 0.01, 10)
+    policy.worked(10.02, 0.01, 10, is_urgent=True)
+    policy.worked(10.03, 0.01, 10)
+    assert not policy.due(10.03, drained=False)
+    assert policy.due(10.03, drained=True)
+    policy.committed()
+    policy.worked(10.04, 0.01, 10)
+    assert not policy.due(10.04, drained=True)
+
+
 def test_the_interval_begins_with_the_first_work(policy):
     """Not with the last commit: what comes after a pause has its whole interval."""
     policy.worked(50.1, 0.1, 1)
