@@ -173,7 +173,9 @@ class StreamThread:
             emitted += self._emit(task)
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
-            self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=emitted > 0)
+            # Of what is done in pieces the last one is waited for.
+            is_urgent = emitted > 0 and not self._has_more
+            self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=is_urgent)
         if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
             self._commit()
         self._write_back(now_s)

@@ -23,6 +23,7 @@ def _keeps_its_promises(plan: Plan, bootstrap: str, directory: Path, unique: str
     assert outcome.wrong == []
 
 
+@pytest.mark.long
 def test_a_killed_worker_delivers_each_key_once_per_interval_and_its_last_state(
     bootstrap: str, tmp_path: Path, unique: str
 ) -> None:

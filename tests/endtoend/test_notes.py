@@ -35,7 +35,7 @@ pytestmark = pytest.mark.broker
 
 _BATCH = 20
 """Records of a batch and of a transaction: there are many of both."""
-_QUICK = {"after commit, before apply", "abort"}
+_QUICK = {"after commit, before apply"}
 
 _AROUND_THE_COMMIT = {
     "after send offsets",
@@ -146,7 +146,7 @@ def test_a_calamity_anywhere_brings_the_note_of_the_last_commit_back(world: Worl
     meet(world, "tests.endtoend.crashing_worker", point, crashing_worker.POINTS[point][3] is die)
 
 
-@pytest.mark.parametrize("point", points(crashing_staged.POINTS, {"after SOW"}))
+@pytest.mark.parametrize("point", points(crashing_staged.POINTS, set()))
 def test_without_transactions_too(world: World, point: str) -> None:
     """There the note stands beside how far SOW goes, and waits while what SOW has comes again."""
     guaranteeing(world, "at_least_once")
@@ -187,7 +187,8 @@ def test_a_note_moves_with_its_partition(world: World, tmp_path: Path) -> None:
     check(world)
 
 
-@pytest.mark.parametrize("text", [pytest.param("", marks=pytest.mark.long), "reset by somebody"])
+@pytest.mark.long
+@pytest.mark.parametrize("text", ["", "reset by somebody"])
 def test_offsets_that_somebody_else_set_have_no_note(world: World, text: str) -> None:
     """As after a reset with Kafka's tools: what was noted stood beside another position."""
     publish(world, 20, 200)
