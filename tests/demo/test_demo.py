@@ -103,6 +103,7 @@ def test_an_interrupted_demo_cleans_up(number: signal.Signals, code: int, tmp_pa
     assert left_behind(tmp_path, bootstrap, output) == []
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_by_itself_ends_the_demo(tmp_path: Path, bootstrap: str) -> None:
     """Nobody waits for a worker that nobody killed: the demo fails at once, and says what the worker said last."""
     with demo(tmp_path, bootstrap) as process:

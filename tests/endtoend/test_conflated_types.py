@@ -24,6 +24,7 @@ CHOSEN = ("msgpack", "xml", "nvfix", "binary")
 JSON: list[Any] = [{"id": 7, "a": {"x": 1}, "b": [1]}, {"id": 7, "a": {"x": 2}}, {"id": 7, "b": []}]
 
 
+@pytest.mark.long
 def test_copies_of_every_type_tell_the_last_record_and_deltas_that_add_up_to_it(bootstrap: str, tmp_path: Path) -> None:
     """The first record is delivered, then the two updates after it, one by one or folded; of binary ones whole."""
     conflated = {f"{name}_slow": {"underlying": name, "interval": f"{INTERVAL_MS}ms"} for name in CHOSEN}
