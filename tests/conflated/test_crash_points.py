@@ -15,14 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 # Those at which a delivery is half made; the runtime's own are tried with merge workers.
-_POINTS = (
-    "after merge",
-    "after produce",
-    "before commit",
-    "after commit, before apply",
-    "abort half sent",
-    "commit of unknown end",
-)
+_POINTS = ("after produce", "after commit, before apply", "commit of unknown end")
 assert set(_POINTS) <= POINTS.keys()
 
 # How often a worker comes by before it happens: soon after the feed begins, whatever else the machine does.

@@ -38,14 +38,10 @@ _BATCH = 20
 _QUICK = {"after commit, before apply"}
 
 _AROUND_THE_COMMIT = {
-    "after send offsets",
     "before commit",
     "after commit, before apply",
-    "during restore",
     "abort",
     "commit of unknown end",
-    "commit that never went out",
-    "after SOW",
     "before offsets",
     "after offsets",
 }
