@@ -111,15 +111,6 @@ def publishable(config: Config, name: str) -> TopicConfig:
     """
     if name not in {**config.topics, **config.processors, **config.conflated}:
         raise ConfigurationError(unknown_name("topic", name, [*config.topics, *config.processors]))
-    made_of, root = _made_of(config, name), name
-    while (underlying := _made_of(config, root)) is not None:
-        root = underlying
-    if made_of is not None:
-        raise ConfigurationError(f"a worker makes {name!r} of {made_of!r}; publish to {root!r} instead")
+    if (made_of := config.underlying(name)) is not None:
+        raise ConfigurationError(f"a worker makes {name!r} of {made_of!r}; publish to {config.root(name)!r} instead")
     return config.topic(name)
-
-
-def _made_of(config: Config, name: str) -> str | None:
-    """The topic that another one is made of; None if publishers write to it."""
-    section = config.conflated.get(name) or config.processors.get(name)
-    return None if section is None else section.underlying

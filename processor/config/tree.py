@@ -100,7 +100,7 @@ class Config(BaseSettings):
     def _root(self, name: str) -> str:
         """The topic at the bottom of a chain of copies."""
         chain = [name]
-        while (underlying := self._underlying(chain[-1])) is not None:
+        while (underlying := self.underlying(chain[-1])) is not None:
             if underlying in chain:
                 raise ValueError(f"underlying topics go in a circle: {' → '.join([*chain, underlying])}")
             chain.append(underlying)
@@ -109,8 +109,8 @@ class Config(BaseSettings):
             return root
         raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
 
-    def _underlying(self, name: str) -> str | None:
-        """The topic that another one is a copy of."""
+    def underlying(self, name: str) -> str | None:
+        """The topic that another one is made of; None if publishers write to it, or if there is none of this name."""
         section = self.conflated.get(name) or self.processors.get(name)
         return None if section is None else section.underlying
 

@@ -8,53 +8,17 @@ from processor.filter.compile import Compiler
 from processor.filter.facts import NO_FACTS, Facts
 from processor.filter.node import Node
 from processor.filter.parse import parse
+from processor.filter.path import Evaluate
 from processor.record import Value
 
 _NO_MEMBERS: Final[dict[str, Value]] = {}
 """What a record without fields is to paths, such as the bytes of a binary one."""
 
 
-class Expression:
-    """An expression that was compiled: a value for each record."""
+class _Compiled:
+    """What is compiled of a text."""
 
-    __slots__ = ("_value", "moves_by_itself", "text", "tree", "uses_facts")
-
-    text: str
-    """What was compiled."""
-    tree: Node
-    """What it says, for whoever makes something else of it."""
-    moves_by_itself: bool
-    """Whether it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
-    uses_facts: bool
-    """Whether it asks for `Facts`; if not, none need be made."""
-
-    def __init__(self, text: str) -> None:
-        """Compile it.
-
-        Raises:
-            FilterError: it cannot be meant; the message shows the place.
-        """
-        self.text, self.tree = text, parse(text)
-        compiler = Compiler(text)
-        self._value = compiler.value(self.tree)
-        self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
-
-    def __repr__(self) -> str:
-        return f"Expression({self.text!r})"
-
-    def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
-        """What it comes to for a record: of a path what stands there, else None, a bool, a number or a text.
-
-        Raises:
-            RecordRejected: `plugin_failed`: a third party's function raised.
-        """
-        return self._value(record if type(record) is dict else _NO_MEMBERS, facts)
-
-
-class Filter:
-    """A filter that was compiled: for each record whether it matches."""
-
-    __slots__ = ("_test", "moves_by_itself", "text", "tree", "uses_facts")
+    __slots__ = ("_compiled", "moves_by_itself", "text", "tree", "uses_facts")
 
     text: str
     """What was compiled."""
@@ -73,11 +37,38 @@ class Filter:
         """
         self.text, self.tree = text, parse(text)
         compiler = Compiler(text)
-        self._test = compiler.truth(self.tree)
+        self._compiled = self._compile(compiler)
         self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
 
     def __repr__(self) -> str:
-        return f"Filter({self.text!r})"
+        return f"{type(self).__name__}({self.text!r})"
+
+    def _compile(self, compiler: Compiler) -> Evaluate:
+        """The tree as a function."""
+        raise NotImplementedError
+
+
+class Expression(_Compiled):
+    """An expression that was compiled: a value for each record."""
+
+    __slots__ = ()
+
+    def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
+        """What it comes to for a record: of a path what stands there, else None, a bool, a number or a text.
+
+        Raises:
+            RecordRejected: `plugin_failed`: a third party's function raised.
+        """
+        return self._compiled(record if type(record) is dict else _NO_MEMBERS, facts)
+
+    def _compile(self, compiler: Compiler) -> Evaluate:
+        return compiler.value(self.tree)
+
+
+class Filter(_Compiled):
+    """A filter that was compiled: for each record whether it matches."""
+
+    __slots__ = ()
 
     def matches(self, record: Value, facts: Facts = NO_FACTS) -> bool:
         """Whether a record matches: the filter is true of it, neither false nor NULL.
@@ -89,7 +80,10 @@ class Filter:
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        return self._test(record if type(record) is dict else _NO_MEMBERS, facts) is True
+        return self._compiled(record if type(record) is dict else _NO_MEMBERS, facts) is True
+
+    def _compile(self, compiler: Compiler) -> Evaluate:
+        return compiler.truth(self.tree)
 
 
 def compile_filter(text: str) -> Filter:

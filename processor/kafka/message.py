@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from confluent_kafka import Message
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.record import Header, Headers
+
+_Place = TypeVar("_Place")
 
 # Record(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -36,21 +38,19 @@ class Columns(NamedTuple):
 
 
 def by_partition(messages: Sequence[Message]) -> dict[int, list[Message]]:
-    """The messages of each partition, in order; quick where many of one stand together, as fetches bring them."""
-    parted: dict[int, list[Message]] = {}
-    begin = 0
-    for partition, run in groupby(cast("Iterable[int]", map(Message.partition, messages))):
-        end = begin + len(list(run))
-        parted.setdefault(partition, []).extend(messages[begin:end])
-        begin = end
-    return parted
+    """The messages of each partition, in order."""
+    return _by_runs(cast("Iterable[int]", map(Message.partition, messages)), messages)
 
 
 def by_log(messages: Sequence[Message]) -> dict[tuple[str, int], list[Message]]:
-    """The messages of each partition of each topic, in order; quick where many of one stand together."""
-    parted: dict[tuple[str, int], list[Message]] = {}
+    """The messages of each partition of each topic, in order."""
     topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
-    places = cast("Iterable[tuple[str, int]]", zip(topics, partitions, strict=True))
+    return _by_runs(cast("Iterable[tuple[str, int]]", zip(topics, partitions, strict=True)), messages)
+
+
+def _by_runs(places: Iterable[_Place], messages: Sequence[Message]) -> dict[_Place, list[Message]]:
+    """The messages of each place, in order; quick where many of one stand together, as fetches bring them."""
+    parted: dict[_Place, list[Message]] = {}
     begin = 0
     for place, run in groupby(places):
         end = begin + len(list(run))

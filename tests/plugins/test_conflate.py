@@ -9,20 +9,13 @@ from processor.state.layout import encode_record
 from processor.testing import ProcessorTestDriver
 from tests.endtoend.oracle import last_per_key, replay
 from tests.plugins.reading import bodies, seen, told
-from tests.plugins.underlying import INTERVAL_MS, Underlying
+from tests.plugins.underlying import INTERVAL_MS, Underlying, delivered
 
 
 @pytest.fixture
 def orders() -> Underlying:
     """An underlying topic without records."""
     return Underlying()
-
-
-def delivered(orders: Underlying) -> list[object]:
-    """The bodies that the open transaction delivers; the transaction is committed."""
-    records = orders.driver.pending_output("sow")
-    orders.driver.commit()
-    return bodies(records)
 
 
 def settle(orders: Underlying, key: str, body: object) -> None:

@@ -2,21 +2,14 @@
 
 import pytest
 
-from tests.plugins.reading import bodies, told
-from tests.plugins.underlying import INTERVAL_MS, Underlying
+from tests.plugins.reading import told
+from tests.plugins.underlying import INTERVAL_MS, Underlying, delivered
 
 
 @pytest.fixture
 def orders() -> Underlying:
     """An underlying topic without records."""
     return Underlying()
-
-
-def delivered(orders: Underlying) -> list[object]:
-    """The bodies that the open transaction delivers; the transaction is committed."""
-    records = orders.driver.pending_output("sow")
-    orders.driver.commit()
-    return bodies(records)
 
 
 def test_the_committed_position_never_passes_a_pending_update(orders):

@@ -7,6 +7,7 @@ from typing import Any
 from processor.config import ConflatedConfig, TopicConfig
 from processor.plugins.conflate import Conflate
 from processor.testing import ProcessorTestDriver
+from tests.plugins.reading import bodies
 
 INTERVAL_MS = 1000
 
@@ -38,3 +39,10 @@ class Underlying:
     def update(self, key: str, body: Any, **headers: str) -> None:
         """One update, given to the driver."""
         self.driver.pipe_batch([self.record(key, body, **headers)])
+
+
+def delivered(orders: Underlying) -> list[object]:
+    """The bodies that the open transaction delivers; the transaction is committed."""
+    records = orders.driver.pending_output("sow")
+    orders.driver.commit()
+    return bodies(records)
