@@ -7,7 +7,7 @@ a topic and tells of `updates` in `message`s, wrapped by an `envelope`, as the `
 
 from processor.client.acks import Ack
 from processor.client.client import Client
-from processor.client.message import Message
+from processor.subscribe.message import Message
 from processor.client.subscription import Subscription
 
 __all__ = ["Ack", "Client", "Message", "Subscription"]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from processor.client.acks import Ack
-from processor.client.message import Message
+from processor.subscribe.message import Message
 from processor.client.options import refuse_not_yet
 from processor.client.outstanding import OnAck
 from processor.client.publishing import Publishing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from processor.client.message import Message, MessageCommand, OofReason
+from processor.subscribe.message import Message, MessageCommand, OofReason
 from processor.client.options import Options
 from processor.codec import Codec
 from processor.record import Name, Record, Value, header_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from processor.client.cut import Cut
 from processor.client.envelope import Envelope
-from processor.client.message import Message
+from processor.subscribe.message import Message
 from processor.client.options import Options, parse_options
 from processor.client.subscription import Subscription
 from processor.client.topics import TopicLookup

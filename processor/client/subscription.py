@@ -9,7 +9,7 @@ from typing import Self
 
 from processor.client.cut import Cut
 from processor.client.envelope import Envelope
-from processor.client.message import Message
+from processor.subscribe.message import Message
 from processor.client.updates import Updates
 from processor.record import Record
 

@@ -10,7 +10,7 @@ import json
 from typing import Protocol
 
 from processor.client.envelope import Envelope, gone_reason
-from processor.client.message import Message, MessageCommand
+from processor.subscribe.message import Message, MessageCommand
 from processor.client.options import Options
 from processor.merge import KeyFields, diff
 from processor.record import Name, Record, header_text

@@ -37,6 +37,10 @@ class Message(NamedTuple):
     """Of an `oof`: why."""
     removed: tuple[str, ...] = ()
     """Of a delta: JSON Pointers of the paths that are gone."""
+    sub_ids: tuple[str, ...] = ()
+    """The subscriptions it is for, where a connection has several."""
+    bookmark: str | None = None
+    """Of a replay: where to go on after this message."""
 
     def to_json(self) -> str:
         """One line of JSON; what says nothing is left out, `command` and `topic` never are.
