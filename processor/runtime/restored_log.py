@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from processor.errors import ConfigurationError
 from processor.kafka.message import columns, records
 from processor.runtime.sow_record import Heads, stored_from
+from processor.state.distrust import distrusted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from processor.record import Record, Stored
     from processor.runtime.tail import Tail
     from processor.state.marks import TransactionalMarks
-    from processor.state.store import WipeReason
     from processor.state.transactional import TransactionalState
 
 
@@ -149,13 +149,10 @@ class SowLog(RestoredLog):
     def distrust(self, horizon_ms: float) -> str | None:
         """Wipe a state that cannot be a cache of this topic, or that is too old to have seen its deletes."""
         progress = self._state.store.progress()
-        reason: WipeReason
-        if self._state.position > self.target:
-            reason, why = "ahead", "it is ahead of the SOW topic, which must have been made anew"
-        elif progress.position > 0 and time.time() * 1000 - progress.applied_at_ms > horizon_ms:
-            reason, why = "too_old", "it is older than the topic's delete.retention.ms: deletes may be missing"
-        else:
+        found = distrusted(progress, self.target, horizon_ms, position=self._state.position)
+        if found is None:
             return None
+        reason, why = found
         self._state.wipe(reason)
         return why
 
