@@ -12,6 +12,7 @@ SowstreamError
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     │   └── FilterError       a filter that cannot be meant; a subscriber who gave it is told, and nothing ends
     ├── BrokerUnavailable     Kafka did not answer within the time given
+    ├── SubscriberTooSlow     a subscriber has not taken what it was told, and forbade to fold it; others go on
     ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
     ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
     ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
@@ -73,17 +74,28 @@ class ConfigurationError(Stop):
 
 
 class FilterError(ConfigurationError):
-    """A filter cannot be parsed, or asks for what there is not; the message shows the place, with a caret under it."""
+    """A filter cannot be parsed, or asks for what there is not; the message shows the place, with a caret under it.
 
-    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
-        """Say what is wrong, where it is and what to write instead; line and column count from 1."""
+    So is a select list, or an order, that cannot be meant.
+    """
+
+    def __init__(self, message: str, line: int = 1, column: int = 1, said: str = "") -> None:
+        """Say what is wrong, where it is and what to write instead; line and column count from 1.
+
+        `said` is the message without the place.
+        """
         super().__init__(message)
         self.line = line
         self.column = column
+        self.said = said
 
 
 class BrokerUnavailable(Stop):
     """Kafka did not answer within the time given."""
+
+
+class SubscriberTooSlow(Stop):
+    """A subscriber did not take its messages, and forbade to fold them: its subscription has ended."""
 
 
 class AcksMissing(Stop):

@@ -55,8 +55,8 @@ class MemoryView:
         self._records.update({record[0]: record for record in records})  # type: ignore[misc]
         for gone in [record[0] for record in records if record[1] is None]:
             # The key may have been put again behind its tombstone.
-            if gone in self._records and self._records[gone].value is None:  # type: ignore[index]
-                del self._records[gone]  # type: ignore[arg-type]
+            if gone in self._records and self._records[gone].value is None:
+                del self._records[gone]
 
     def scan(self) -> Iterator[Record]:
         """Every record as it is now."""

@@ -1,0 +1,81 @@
+"""One update of one key, parsed at most once however many subscriptions look at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from processor.filter import Filter
+    from processor.record import Record, Value
+    from processor.subscribe.message import Message
+    from processor.subscribe.teller import Teller, Topic
+
+_UNREAD: Final = object()
+
+
+class Change:
+    """What a key was, and what it is now."""
+
+    __slots__ = ("_new_value", "_old_value", "_told", "_topic", "key", "new", "old", "partition")
+
+    def __init__(self, topic: Topic, partition: int, key: bytes, old: Record | None, new: Record) -> None:
+        self.partition = partition
+        """The partition of the key."""
+        self.key = key
+        """The Kafka record key."""
+        self.old = old
+        """The record before; None if there was none, or nobody knows."""
+        self.new = new
+        """The update; one without a value says that the record is gone."""
+        self._topic = topic
+        self._old_value: Value = _UNREAD
+        self._new_value: Value = _UNREAD
+        self._told: dict[object, Message | None] = {}
+
+    @property
+    def old_value(self) -> Value | None:
+        """The parsed record before; None if there was none."""
+        if self._old_value is _UNREAD:
+            self._old_value = None if self.old is None else self._topic.value(self.old)
+        return self._old_value
+
+    @property
+    def new_value(self) -> Value | None:
+        """The parsed record now; None if there is none."""
+        if self._new_value is _UNREAD:
+            self._new_value = None if self.new.value is None else self._topic.value(self.new)
+        return self._new_value
+
+    def focus(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
+        """Whether the record matched before, and whether it does now.
+
+        Raises:
+            RecordRejected: a third party's function raised.
+        """
+        old, new = self.old, self.new
+        if filter is None:
+            return old is not None, new.value is not None
+        if filter.uses_facts:
+            topic = self._topic
+            return (
+                old is not None and filter.matches(self.old_value, topic.facts(old)),
+                new.value is not None and filter.matches(self.new_value, topic.facts(new)),
+            )
+        return (
+            old is not None and filter.matches(self.old_value),
+            new.value is not None and filter.matches(self.new_value),
+        )
+
+    def whole(self, teller: Teller) -> Message:
+        """The record now, as an update; made once for all subscriptions of a style."""
+        memo = teller.style
+        if (message := self._told.get(memo)) is None:
+            message = self._told[memo] = teller.whole("publish", self.new, self.new_value)
+        return message
+
+    def delta(self, teller: Teller) -> Message | None:
+        """What changed; made once likewise."""
+        memo = (teller.style, teller.no_empties)
+        if memo not in self._told:
+            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value)
+        return self._told[memo]

@@ -1,0 +1,226 @@
+"""The engine: takes the updates of one topic, finds whom each concerns, and lets it be told.
+
+An update is parsed once, its delta computed once, and a filter evaluated once, however many subscriptions share them.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import RecordRejected, SowstreamError, Stop
+from processor.filter.facts import NO_FACTS
+from processor.subscribe.change import Change
+from processor.subscribe.connection import QUEUE_MAX, Connection
+from processor.subscribe.focus import Matching, Remembered, Windowed
+from processor.subscribe.index import FilterIndex
+from processor.subscribe.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from processor.filter import Filter
+    from processor.record import Record
+    from processor.subscribe.focus import Focus, Found
+    from processor.subscribe.subscription import Request, Subscription
+    from processor.subscribe.teller import Topic
+    from processor.subscribe.view import View
+
+
+_ABSENT: Final = object()
+
+
+class _Group:
+    """The subscriptions with one filter."""
+
+    def __init__(self, selection: Filter | None) -> None:
+        self.filter = selection
+        self.subscriptions: dict[Subscription, None] = {}
+
+
+class Engine:
+    """The subscriptions to one topic. One thread; it reads no clock."""
+
+    def __init__(self, topic: Topic, view: View) -> None:
+        """Make one without subscribers.
+
+        Args:
+            topic: what its records are.
+            view: what is known of them; `NoView` is enough where no request `needs_view`.
+        """
+        self.topic: Final = topic
+        """What its records are."""
+        self._view = view
+        self._positions: dict[int, int] = {}
+        self._groups: dict[str | None, _Group] = {}
+        self._index: FilterIndex[_Group] = FilterIndex()
+        self._timed: dict[Subscription, None] = {}  # Those that hold updates back until a time.
+        self._latest: dict[bytes, Record | None] = {}  # Of the keys of the batch in hand: the state of this moment.
+        self._telling: list[Connection] = []
+        self._now_ms = 0
+
+    def connect(self, queue_max: int = QUEUE_MAX) -> Connection:
+        """A new subscriber.
+
+        Args:
+            queue_max: how many messages may wait for it before updates are folded.
+        """
+        return Connection(self, queue_max)
+
+    def load(self, partition: int, records: Sequence[Record]) -> None:
+        """Take records of the past, in order: nobody is told of them."""
+        if records:
+            self._view.put(partition, records)
+            self._positions[partition] = records[-1].offset + 1
+
+    def take(self, partition: int, records: Sequence[Record], now_ms: int) -> None:
+        """Take the next committed SOW records of a partition, in order, and tell of them.
+
+        Args:
+            partition: the number.
+            records: what came; tombstones are deletes.
+            now_ms: the wall clock, milliseconds.
+        """
+        if not records:
+            return
+        if partition not in self._positions:
+            for subscription in self._subscriptions():
+                subscription.opened(partition, records[0].offset)
+        self._positions[partition] = records[-1].offset + 1
+        if not self._groups:
+            self._view.put(partition, records)
+            return
+        self._now_ms = now_ms
+        keyed = [record for record in records if record.key is not None]
+        latest = self._latest = dict(self._view.get_many([record.key for record in keyed], partition))  # type: ignore[misc]
+        self._view.put(partition, records)
+        for record in keyed:
+            key = record.key
+            assert key is not None
+            old = latest[key]
+            latest[key] = record if record.value is not None else None
+            if old is not None or record.value is not None:
+                self._tell(Change(self.topic, partition, key, old, record))
+        self._latest = {}
+
+    def punctuate(self, now_ms: int) -> None:
+        """Tell what was held back and is due by the wall clock."""
+        for subscription in list(self._timed):
+            subscription.release_due(now_ms)
+            if not subscription.waiting:
+                del self._timed[subscription]
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `punctuate` has something to do next; None: not before an update comes."""
+        return min(
+            (subscription.due_ms for subscription in self._timed if subscription.due_ms is not None), default=None
+        )
+
+    def focus(self, request: Request) -> Focus:
+        """How to know what the subscriber has of a request."""
+        if request.options.is_window:
+            assert request.order is not None
+            window = Window(request.options.top_n, request.options.skip_n)
+            return Windowed(self.topic, request.order, window, self._find)
+        if request.filter is not None and request.filter.moves_by_itself:
+            return Remembered()
+        if request.snapshot:
+            return Matching(None)
+        return Matching(self._positions)
+
+    def found(self, request: Request) -> Iterable[Found]:
+        """The records of now that match a request, in its order where it has one."""
+        if not request.snapshot and not request.options.is_window:
+            return ()
+        found = self._matching(request.filter, self._view.scan())
+        order = request.order
+        if order is None or request.options.is_window:  # A window orders them itself.
+            return found
+        topic = self.topic
+        return sorted(found, key=lambda pair: order.key(pair[0].key or b"", pair[1], topic.facts(pair[0])))
+
+    def add(self, subscription: Subscription) -> None:
+        """Tell a subscription from now on."""
+        selection = subscription.filter
+        text = None if selection is None else selection.text
+        group = self._groups.get(text)
+        if group is None:
+            group = self._groups[text] = _Group(selection)
+            self._index.add(selection, group)
+        group.subscriptions[subscription] = None
+
+    def remove(self, subscription: Subscription) -> None:
+        """Tell it no more."""
+        text = None if subscription.filter is None else subscription.filter.text
+        group = self._groups.get(text)
+        if group is None or group.subscriptions.pop(subscription, _ABSENT) is _ABSENT:
+            return  # It ended with its snapshot.
+        self._timed.pop(subscription, None)
+        if not group.subscriptions:
+            del self._groups[text]
+            self._index.remove(group.filter, group)
+
+    def telling(self, connection: Connection) -> None:
+        """Hear that the update in hand tells a connection something."""
+        self._telling.append(connection)
+
+    def _tell(self, change: Change) -> None:
+        """Tell everybody whom an update concerns."""
+        try:
+            groups = self._concerned(change)
+        except RecordRejected as error:
+            why = (
+                f"{self.topic.name}: partition {change.partition}, offset {change.new.offset} of its SOW topic: {error}"
+            )
+            for subscription in list(self._subscriptions()):
+                subscription.fail(Stop(why))
+            return
+        for group in groups:
+            try:
+                was, now = change.focus(group.filter)
+            except SowstreamError as error:
+                for subscription in list(group.subscriptions):
+                    subscription.fail(error)
+                continue
+            for subscription in list(group.subscriptions):
+                self._tell_one(subscription, change, was=was, now=now)
+        for connection in self._telling:
+            connection.told()
+        self._telling.clear()
+
+    def _tell_one(self, subscription: Subscription, change: Change, *, was: bool, now: bool) -> None:
+        try:
+            subscription.changed(change, self._now_ms, was=was, now=now)
+        except SowstreamError as error:
+            subscription.fail(error)
+            return
+        if subscription.interval_ms is not None and subscription.waiting:
+            self._timed[subscription] = None
+
+    def _subscriptions(self) -> Iterator[Subscription]:
+        return (subscription for group in self._groups.values() for subscription in group.subscriptions)
+
+    def _concerned(self, change: Change) -> Iterable[_Group]:
+        """The groups whose filter may match the record, before or after."""
+        candidates = self._index.candidates
+        if change.old is None:
+            return list(candidates(change.new_value))
+        if change.new.value is None:
+            return list(candidates(change.old_value))
+        return list(dict.fromkeys(chain(candidates(change.old_value), candidates(change.new_value))))
+
+    def _matching(self, selection: Filter | None, records: Iterable[Record]) -> Iterator[Found]:
+        topic = self.topic
+        decode = topic.codec.decode_own
+        for record in records:
+            assert record.value is not None
+            value = decode(record.value)
+            if selection is None or selection.matches(value, topic.facts(record) if selection.uses_facts else NO_FACTS):
+                yield record, value
+
+    def _find(self, key: bytes) -> Record | None:
+        """The record of a key as it is at this moment of the batch in hand."""
+        if key in self._latest:
+            return self._latest[key]
+        return self._view.get_many([key])[key]

@@ -1,0 +1,170 @@
+"""Which records a subscriber has: what an update of one key means for its subscription, and for other keys of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from processor.subscribe.change import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from processor.record import Record, Value
+    from processor.subscribe.order import Order, SortKey
+    from processor.subscribe.teller import Topic
+    from processor.subscribe.window import Window
+
+
+Found: TypeAlias = "tuple[Record, Value]"
+"""A record that matches, and what it says, parsed."""
+
+
+class Step(NamedTuple):
+    """What became of one key for one subscription."""
+
+    change: Change
+    """The update; where another key's update was the cause, one that changed nothing."""
+    was: bool
+    """Whether the record was in focus before."""
+    now: bool
+    """Whether it is."""
+    received: bool
+    """Whether the subscriber was told of it, rather than supposed to have it."""
+
+
+class Focus(Protocol):
+    """One way to know."""
+
+    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
+        """Take the records that match at the beginning, and say which of them are in focus, in order.
+
+        Args:
+            found: what matches.
+            told: whether the subscriber is told of them.
+        """
+
+    def opened(self, partition: int, offset: int) -> None:
+        """Hear of a partition nobody has read before, and where it begins."""
+
+    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
+        """What an update means, where the filter matched the record before, and matches it now."""
+
+
+class Matching:
+    """What matched before is what the subscriber has: nothing needs to be kept.
+
+    Without a snapshot it is supposed to have what it was never told of; what was told is what came after the beginning.
+    """
+
+    def __init__(self, began: Mapping[int, int] | None) -> None:
+        """Begin.
+
+        Args:
+            began: the offsets from which on updates are told; None: the subscriber gets a snapshot.
+        """
+        self._began = None if began is None else dict(began)
+
+    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:  # noqa: ARG002
+        """All of them."""
+        return found
+
+    def opened(self, partition: int, offset: int) -> None:
+        """What comes is told."""
+        if self._began is not None:
+            self._began.setdefault(partition, offset)
+
+    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
+        """The update itself."""
+        received = was
+        if was and self._began is not None:
+            assert change.old is not None
+            received = change.old.offset >= self._began[change.partition]
+        return (Step(change, was, now, received),)
+
+
+class Remembered:
+    """What was told is remembered: for a filter whose answer changes by itself, so that nobody can ask it later."""
+
+    def __init__(self) -> None:
+        self._keys: set[bytes] = set()
+
+    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
+        """All of them, found now: later the filter would answer otherwise."""
+        matching = list(found)
+        if told:
+            self._keys.update(record.key for record, _ in matching if record.key is not None)
+        return matching
+
+    def opened(self, partition: int, offset: int) -> None:
+        """It is all the same."""
+
+    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:  # noqa: ARG002
+        """The update itself."""
+        had = change.key in self._keys
+        if now:
+            self._keys.add(change.key)
+        else:
+            self._keys.discard(change.key)
+        return (Step(change, had, now, had),)
+
+
+class Windowed:
+    """The records of an order from one place to another: who comes in pushes somebody out."""
+
+    def __init__(self, topic: Topic, order: Order, window: Window, find: Callable[[bytes], Record | None]) -> None:
+        """Begin with an empty window.
+
+        Args:
+            topic: what the records are.
+            order: what is compared.
+            window: the places.
+            find: tells the record of a key as it is now.
+        """
+        self._topic = topic
+        self._order = order
+        self._window = window
+        self._find = find
+        self._told: set[bytes] = set()
+
+    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
+        """Those in the window."""
+        for record, value in found:
+            assert record.key is not None
+            self._window.put(record.key, self._place(record.key, value, record))
+        keys = self._window.keys()
+        if told:
+            self._told.update(keys)
+        chosen = [record for record in map(self._find, keys) if record is not None]
+        return [(record, self._topic.value(record)) for record in chosen]
+
+    def opened(self, partition: int, offset: int) -> None:
+        """It is all the same."""
+
+    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
+        """The update itself, and whom it lets in or pushes out; who leaves goes first."""
+        key, window = change.key, self._window
+        had = key in window
+        if now:
+            moved = window.put(key, self._place(key, change.new_value, change.new))
+        elif was:
+            moved = window.remove(key)
+        else:
+            return ()
+        has = key in window
+        steps = [self._step(other, change, was=True) for other in moved.left if other != key]
+        if had or has:
+            steps.append(Step(change, had, has, key in self._told))
+        steps += [self._step(other, change, was=False) for other in moved.entered if other != key]
+        for step in steps:
+            (self._told.add if step.now else self._told.discard)(step.change.key)
+        return steps
+
+    def _place(self, key: bytes, value: Value, record: Record) -> SortKey:
+        return self._order.key(key, value, self._topic.facts(record))
+
+    def _step(self, key: bytes, cause: Change, *, was: bool) -> Step:
+        """A key that an update of another one let in or pushed out."""
+        record = self._find(key)
+        assert record is not None
+        change = Change(self._topic, cause.partition, key, record, record)
+        return Step(change, was, not was, key in self._told)

@@ -1,0 +1,119 @@
+"""What is held back for one subscription: of each key what the subscriber has, and what it is to be told."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from processor.merge import touch
+from processor.record import Value
+from processor.subscribe.teller import gone_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from processor.merge import Touched
+    from processor.record import Record
+    from processor.subscribe.focus import Step
+    from processor.subscribe.message import Message
+    from processor.subscribe.teller import Teller, Topic
+
+
+class Held:
+    """The updates of one key that were folded."""
+
+    __slots__ = ("base", "began_ms", "last", "matches", "touched", "was_received")
+
+    def __init__(self, base: Record | None, *, was_received: bool, began_ms: int) -> None:
+        self.base = base
+        """The record that the subscriber has; None if it has none."""
+        self.was_received = was_received
+        """Whether the subscriber was told of it, rather than supposed to have it."""
+        self.began_ms = began_ms
+        """When the first of the updates came."""
+        self.last: Record
+        """The last of the updates."""
+        self.matches = False
+        """Whether the record is in focus after it."""
+        self.touched: Touched = {}
+        """Where one of the updates was not what the subscriber has."""
+
+
+class Hold:
+    """Folds updates; those that have waited longest come first."""
+
+    def __init__(
+        self, topic: Topic, teller: Teller, *, tells_oof: bool, key: Callable[[Value], Hashable] | None
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            topic: what the records are.
+            teller: the messages of the subscription.
+            tells_oof: whether it wants to know what goes out of focus.
+            key: by what records are folded; None: by their key.
+        """
+        self._topic = topic
+        self._teller = teller
+        self._tells_oof = tells_oof
+        self._key = key
+        self._held: OrderedDict[Hashable, Held] = OrderedDict()
+        self._groups: dict[bytes, Hashable] = {}  # Of a record that waits under another key than its own: which.
+
+    def __len__(self) -> int:
+        """How many keys wait."""
+        return len(self._held)
+
+    @property
+    def began_ms(self) -> int | None:
+        """When the first update of the key came that has waited longest; None if nothing waits."""
+        oldest = next(iter(self._held.values()), None)
+        return None if oldest is None else oldest.began_ms
+
+    def add(self, step: Step, now_ms: int) -> None:
+        """Fold an update."""
+        change = step.change
+        if self._key is None:
+            self._fold(change.key, step, now_ms)
+            return
+        # A record that has gone, or waits under other values now, is not to be told as it was.
+        group = self._groups.pop(change.key, None)
+        if group is not None and self._held[group].last.key == change.key:
+            del self._held[group]
+        if step.now:
+            group = self._key(change.new_value)
+            self._regroup(change.key if group is None else group, step, now_ms)
+
+    def _regroup(self, group: Hashable, step: Step, now_ms: int) -> None:
+        """Let a record wait under a key that others share: it takes the place of whichever waits there."""
+        if (waiting := self._held.get(group)) is not None and waiting.last.key is not None:
+            self._groups.pop(waiting.last.key, None)
+        self._groups[step.change.key] = group
+        self._fold(group, step, now_ms)
+
+    def _fold(self, key: Hashable, step: Step, now_ms: int) -> None:
+        change, was, now, received = step
+        held = self._held.get(key)
+        if held is None:
+            base = change.old if was else None
+            held = self._held[key] = Held(base, was_received=received, began_ms=now_ms)
+        held.last, held.matches = change.new, now
+        if held.base is not None and self._teller.tells_deltas:
+            before = change.old_value if held.base is change.old else self._topic.value(held.base)
+            touch(held.touched, before, [change.new_value if now else None])
+
+    def release(self) -> Message | None:
+        """What to tell of the key that has waited longest, which waits no more; None if that is nothing."""
+        _, held = self._held.popitem(last=False)
+        last, base = held.last, held.base
+        if self._key is not None and last.key is not None:
+            self._groups.pop(last.key, None)
+        if held.matches:
+            value = self._topic.value(last)
+            if base is not None and self._teller.tells_deltas:
+                return self._teller.delta(last, value, self._topic.value(base), held.touched)
+            return self._teller.whole("publish", last, value)
+        if base is None or not self._tells_oof or not held.was_received:
+            return None
+        reason = "match" if last.value is not None else gone_reason(last)
+        return self._teller.whole("oof", last, self._topic.value(base), reason)

@@ -1,0 +1,202 @@
+"""One subscription of an engine: what it is told, when, and what it was told before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import ConfigurationError, SowstreamError, SubscriberTooSlow
+from processor.filter import compile_expression, compile_filter
+from processor.subscribe.hold import Hold
+from processor.subscribe.order import Order
+from processor.subscribe.teller import Teller, gone_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator
+
+    from processor.record import Value
+    from processor.subscribe.change import Change
+    from processor.subscribe.connection import Connection
+    from processor.subscribe.focus import Focus, Found, Step
+    from processor.subscribe.message import Message
+    from processor.subscribe.options import Options
+    from processor.subscribe.teller import Topic
+
+
+class Request:
+    """What somebody subscribes to, understood and checked; nothing has begun."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: Options,
+        *,
+        snapshot: bool,
+        live: bool,
+        delta: bool,
+    ) -> None:
+        """Check it.
+
+        Args:
+            topic: what the records are.
+            filter: which of them are wanted; None: all.
+            options: how.
+            snapshot: whether the state of the world is told first.
+            live: whether what happens later is told.
+            delta: whether updates are told as deltas.
+
+        Raises:
+            FilterError: the filter cannot be read.
+            ConfigurationError: something else cannot be meant.
+        """
+        selection = None if filter is None else compile_filter(filter)
+        if options.oof and selection is not None and selection.moves_by_itself:
+            raise ConfigurationError(
+                f"option 'oof': what {selection.text!r} finds changes with the clock, and nobody would be told of it; "
+                "filter by a field of the record, or do without oof"
+            )
+        self.filter: Final = selection
+        self.options: Final = options
+        self.snapshot: Final = snapshot
+        self.live: Final = live
+        self.teller: Final = Teller(topic, options, delta=delta)
+        self.order: Final = None if options.order_by is None and not options.is_window else Order(options.order_by)
+
+    @property
+    def needs_view(self) -> bool:
+        """Whether what was before matters."""
+        options = self.options
+        return self.snapshot or self.teller.tells_deltas or options.oof or options.is_window
+
+
+class Subscription:
+    """A running one; made by `Connection.subscribe`."""
+
+    def __init__(self, topic: Topic, connection: Connection, sub_id: str, request: Request, focus: Focus) -> None:
+        self.sub_id: Final = sub_id
+        """Its name on the connection."""
+        self.filter: Final = request.filter
+        """Which records it is told of; None: all."""
+        self.is_live: Final = request.live
+        """Whether anything follows its snapshot."""
+        self._topic = topic
+        self._connection = connection
+        self._focus = focus
+        self._teller = request.teller
+        self._options = request.options
+        conflation = request.options.conflation
+        self.interval_ms: Final = None if conflation in (None, "auto", "none") else round(float(conflation) * 1000)
+        """How long updates of a key are folded; None: as the subscriber's pace has it."""
+        self._is_auto = conflation == "auto"
+        paths = request.options.conflation_key
+        self._hold = Hold(topic, self._teller, tells_oof=request.options.oof, key=_values_at(paths) if paths else None)
+
+    @property
+    def style(self) -> object:
+        """How its messages look: those of one style may stand for each other."""
+        return self._teller.style
+
+    @property
+    def waiting(self) -> int:
+        """How many keys are held back."""
+        return len(self._hold)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next key is due; None if none is held back until a time, or the subscriber has no room for it."""
+        began_ms = self._hold.began_ms
+        if began_ms is None or self.interval_ms is None or self._connection.is_full:
+            return None
+        return began_ms + self.interval_ms
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether what is held back is to be told as soon as the subscriber takes it."""
+        return self.interval_ms is None and len(self._hold) > 0
+
+    def close(self) -> None:
+        """End it: it is told nothing more."""
+        self._connection.remove(self)
+
+    def opened(self, partition: int, offset: int) -> None:
+        """Hear of a partition nobody has read before, and where it begins."""
+        self._focus.opened(partition, offset)
+
+    def release_due(self, now_ms: int) -> None:
+        """Tell what is due by the clock, as far as the subscriber has room for it."""
+        self._connection.release_due(self, now_ms)
+
+    def changed(self, change: Change, now_ms: int, *, was: bool, now: bool) -> None:
+        """Take an update that concerns it.
+
+        Args:
+            change: the update.
+            now_ms: the time.
+            was: whether the filter matched the record before.
+            now: whether it does.
+        """
+        for step in self._focus.steps(change, was=was, now=now):
+            if not step.was and not step.now:
+                continue
+            if self._folds():
+                self._hold.add(step, now_ms)
+                if self.interval_ms is None:
+                    self._connection.folds(self)
+            elif (message := self._message(step)) is not None:
+                self._connection.tell(self, message)
+
+    def release(self) -> Message | None:
+        """What is to be told of the key that was held back longest, which is now not; None if that is nothing."""
+        return self._hold.release()
+
+    def fail(self, error: SowstreamError) -> None:
+        """End it with an error, which the subscriber hears of after all that was told before."""
+        self._connection.fail(self, error)
+
+    def _folds(self) -> bool:
+        """Whether an update is to wait.
+
+        Raises:
+            SubscriberTooSlow: it would have to, and must not.
+        """
+        if self._is_auto or self.interval_ms is not None or len(self._hold):
+            return True
+        if not self._connection.is_full:
+            return False
+        if self._options.conflation == "none":
+            raise SubscriberTooSlow(
+                f"subscription {self.sub_id} to {self._topic.name}: {self._connection.queue_max:,} messages wait to be "
+                "taken, and with conflation=none none of them may be folded; read faster, or leave the option out"
+            )
+        return True
+
+    def _message(self, step: Step) -> Message | None:
+        """What is told of an update; None if that is nothing."""
+        change, was, now, received = step
+        if now:
+            return change.delta(self._teller) if was and self._teller.tells_deltas else change.whole(self._teller)
+        if not was or not received or not self._options.oof:
+            return None
+        if change.new.value is None:
+            return self._teller.whole("oof", change.new, change.old_value, gone_reason(change.new))
+        return self._teller.whole("oof", change.new, change.new_value, "match")
+
+
+def snapshot(teller: Teller, found: Iterable[Found]) -> Iterator[Message]:
+    """The state of the world, in the order of what was found."""
+    yield teller.mark("group_begin")
+    whole = teller.whole
+    for record, value in found:
+        yield whole("sow", record, value)
+    yield teller.mark("group_end")
+
+
+def _values_at(paths: tuple[str, ...]) -> Callable[[Value], Hashable]:
+    """What a record has at some paths, as one key; None where it has nothing there."""
+    expressions = [compile_expression(path) for path in paths]
+
+    def values(record: Value) -> Hashable:
+        found = [expression.value(record) for expression in expressions]
+        return repr(found) if any(value is not None for value in found) else None
+
+    return values
