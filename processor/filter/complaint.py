@@ -1,4 +1,4 @@
-"""Says what is wrong with a filter, and where: line, column, a caret under the place."""
+"""Says what is wrong with a filter, or with a list like one, and where: line, column, a caret under the place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ _SHOWN_MAX: Final = 100
 """Most characters of a line that are shown; of a longer one the part around the place."""
 
 
-def complaint(text: str, at: int, said: str) -> FilterError:
+def complaint(text: str, at: int, said: str, noun: str = "filter") -> FilterError:
     """The error for a place in a filter.
 
     Args:
-        text: the filter.
+        text: the filter, or what the noun says.
         at: the place, in characters from 0; the length of the text is its end.
         said: what is wrong there, and what to write.
+        noun: what the text is.
     """
     begin = text.rfind("\n", 0, at) + 1
     line, column = text.count("\n", 0, at) + 1, at - begin + 1
@@ -27,8 +28,8 @@ def complaint(text: str, at: int, said: str) -> FilterError:
         cut = min(max(0, caret - _SHOWN_MAX // 2), len(shown) - _SHOWN_MAX)
         before, after = "… " if cut else "", " …" if cut + _SHOWN_MAX < len(shown) else ""
         shown, caret = before + shown[cut : cut + _SHOWN_MAX] + after, caret - cut + len(before)
-    place = f"filter, line {line}, column {column}"
-    return FilterError(f"{place}: {_printable(said)}\n  {_printable(shown)}\n  {' ' * caret}^", line, column)
+    place = f"{noun}, line {line}, column {column}"
+    return FilterError(f"{place}: {_printable(said)}\n  {_printable(shown)}\n  {' ' * caret}^", line, column, said)
 
 
 def _printable(text: str) -> str:
