@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
+SPACING_S: Final = 0.025
+"""Least time from a commit to one that the clock asks for. With 6,500 deliveries a second, on two cores that the broker
+has its share of, there are twice as many commits without it, and the broker needs half as much again of a core."""
+
 
 class CommitPolicy:
     """Decides from what it is told; it reads no clock.
@@ -9,13 +16,14 @@ class CommitPolicy:
     A transaction costs tens of milliseconds however much is in it. A thread that mostly waits for input commits as
     soon as the input runs dry, which keeps latency near the cost of a commit. One that mostly works lets the
     transaction grow up to the interval, which keeps that cost small. What was done because the clock asked for it is
-    committed as soon as the input runs dry, whatever else there is to do: while that commit lasts, the next one's share
-    gathers, so that a busier thread commits more at a time rather than more often.
+    committed as soon as the input runs dry, whatever else there is to do, but not more often than a broker likes: what
+    the clock asks for comes in drops, and each would have a transaction of its own.
     """
 
     def __init__(self, *, interval_s: float, records_max: int) -> None:
         self._interval_s = interval_s
         self._records_max = records_max
+        self._urgent_from_s = 0.0
         self._records = 0
         self._first_s: float | None = None
         self._worked_s = 0.0
@@ -43,8 +51,17 @@ class CommitPolicy:
         open_s = now_s - self._first_s
         if open_s >= self._interval_s or self._records >= self._records_max:
             return True
-        return drained and (self._is_urgent or self._worked_s * 2 <= open_s)
+        return drained and (self.rest_s(now_s) <= 0 if self._is_urgent else self._worked_s * 2 <= open_s)
 
-    def committed(self) -> None:
-        """Begin anew."""
+    def rest_s(self, now_s: float) -> float:
+        """How long a thread without input may sleep, as far as commits are concerned: until an urgent one is due."""
+        return max(0.0, self._urgent_from_s - now_s) if self._is_urgent else math.inf
+
+    def committed(self, now_s: float) -> None:
+        """A transaction was committed at this time: begin anew."""
+        self.emptied()
+        self._urgent_from_s = now_s + min(SPACING_S, self._interval_s)
+
+    def emptied(self) -> None:
+        """There is nothing to commit: all that was done came to nothing, or is forgotten. Begin anew."""
         self._records, self._first_s, self._worked_s, self._is_urgent = 0, None, 0.0, False

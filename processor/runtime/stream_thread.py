@@ -152,7 +152,10 @@ class StreamThread:
         most = self._runtime.batch_records_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:
-            messages = self._consumer.poll(1, 0.0 if self._restorer.is_busy or self._has_more else _IDLE_POLL_S)
+            is_awaited = self._restorer.is_busy or self._has_more
+            # Whole milliseconds are slept, rounded down: with one less the last part of one would be spent turning.
+            rest_s = min(_IDLE_POLL_S, self._policy.rest_s(time.monotonic()) + 0.001)
+            messages = self._consumer.poll(1, 0.0 if is_awaited else rest_s)
             if messages:
                 messages += self._consumer.poll(most - 1, 0.0)
         return messages
@@ -252,7 +255,9 @@ class StreamThread:
                 task.committed(offsets[task.partition])
                 self._metrics.counts(task.take_counts())
             self._failures = 0
-        self._policy.committed()
+            self._policy.committed(time.monotonic())
+        else:
+            self._policy.emptied()
 
     def commit_offsets(self, offsets: Mapping[int, int]) -> None:
         """Commit input offsets without a transaction, each with a note of how far the outputs follow from it.
@@ -299,7 +304,7 @@ class StreamThread:
         is_known = isinstance(error, ProcessorFailed) and self._producer.is_transactional
         for task in self._running():
             self._again(task, task.committed_offset if is_known else None)
-        self._policy.committed()
+        self._policy.emptied()
 
     def _again(self, task: Task, offset: int | None) -> None:
         """Rewind a task to its last commit, which is at this input offset; None: to wherever Kafka says it is."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from prometheus_client import REGISTRY
 
 from processor.api import Context, Input, Output, Processor, Settings
+from processor.runtime.commit_policy import SPACING_S
 from tests.runtime.turned_thread import TurnedThread, mock_kafka
 
 if TYPE_CHECKING:
@@ -72,11 +74,37 @@ def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(kafka: dict[s
     turned.close()
 
 
-@pytest.mark.parametrize("pieces", [Pieces(pieces=0), Pieces(is_silent=True)], ids=["nothing to do", "says nothing"])
-def test_one_that_does_not_ask_for_it_waits_for_input(kafka: dict[str, str], pieces: Pieces) -> None:
-    """An idle worker sleeps: plug-ins that return nothing are called as ever."""
+@pytest.mark.parametrize(
+    ("pieces", "turn_s"),
+    [(Pieces(pieces=0), _IDLE_S), (Pieces(is_silent=True), SPACING_S / 2)],
+    ids=["nothing to do", "says nothing"],
+)
+def test_one_that_does_not_ask_for_it_waits_for_input(kafka: dict[str, str], pieces: Pieces, turn_s: float) -> None:
+    """An idle worker sleeps: plug-ins that return nothing are called as ever, or twice between two commits."""
     turned = TurnedThread(kafka, Piecemeal, pieces)
-    assert turned.turn(20) >= 20 * _IDLE_S * 0.9
+    assert turned.turn(20) >= 20 * turn_s * 0.9
+    turned.close()
+
+
+def test_a_turn_without_anything_to_commit_does_not_put_off_what_the_clock_asks_for(kafka: dict[str, str]) -> None:
+    """Only where a transaction was committed is there a reason to wait for the next."""
+    turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=0))
+    policy, now_s = turned.thread._policy, time.monotonic()
+    policy.worked(now_s, 0, 1)
+    turned.thread._commit()
+    policy.worked(now_s, 0, 1, is_urgent=True)
+    assert policy.rest_s(now_s) == 0
+    turned.close()
+
+
+def test_what_is_forwarded_at_every_turn_has_no_commit_at_every_turn(
+    kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drop by drop, as the clock asks for it: the drops of a commit's spacing are committed together."""
+    monkeypatch.setattr("processor.runtime.stream_thread._IDLE_POLL_S", 0.001)
+    turned = TurnedThread(kafka, Piecemeal, Pieces(is_silent=True))
+    seconds = turned.turn(200)
+    assert 2 <= turned.commits <= seconds / SPACING_S + 1
     turned.close()
 
 
