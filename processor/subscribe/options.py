@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from processor.config.section import interval_s
 from processor.errors import ConfigurationError
 from processor.explanation import unknown_name
+from processor.filter.literal import PATH
+from processor.subscribe.commas import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ None: nothing was said, and only what a slow subscriber has not taken is folded.
 
 INTERVAL_MIN_S: Final = 0.1
 """Least interval of a subscription's conflation, as of a conflated topic."""
+_PATH: Final = re.compile(PATH, re.DOTALL)
 
 
 class Options(NamedTuple):
@@ -66,20 +69,18 @@ def parse_options(text: str | None, *, snapshot: bool = False, live: bool, delta
         snapshot: whether the subscription begins with a snapshot.
         live: whether it goes on from there.
         delta: whether it delivers deltas.
-        arguments: options by name; None says nothing.
+        arguments: options by name; None says nothing, nor does False of an option without a value.
 
     Raises:
         ConfigurationError: an option that does not exist, has a bad value, is given twice, or makes no sense here.
     """
     asked: dict[str, object] = {}
     for name, value in _parts(text or ""):
-        if name not in Options._fields:
-            raise ConfigurationError(unknown_name("option", name, list(Options._fields)))
         if name in asked:
             raise ConfigurationError(f"option {name!r} is given twice")
         asked[name] = _read(name, value)
     for name, given in arguments.items():
-        if given is None:
+        if given is None or (given is False and name in _FLAGS):
             continue
         if name in asked:
             raise ConfigurationError(f"{name!r} is given twice: in the options and as an argument")
@@ -91,50 +92,47 @@ def parse_options(text: str | None, *, snapshot: bool = False, live: bool, delta
 
 def _parts(text: str) -> Iterator[tuple[str, str | None]]:
     """Each name with its value, None where it has none."""
-    for part in _split(text, text):
-        name, has_value, value = (piece.strip() for piece in part.partition("="))
+    for item in split(text):
+        name, has_value, value = (piece.strip() for piece in item.text.partition("="))
         if name or has_value:
             yield name, (value if has_value else None)
 
 
-def _split(text: str, whole: str) -> list[str]:
-    """What stands between the commas that are in no brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if depth not in (0, 1):
-            break
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    if depth:
-        raise ConfigurationError(f"options {whole!r}: a bracket is missing; a value with commas is written [a,b]")
-    return parts
-
-
 def _read(name: str, value: str | None) -> object:
     """The value of an option in a text."""
+    _check_name(name)
     if name in _FLAGS:
         if value is not None:
             raise ConfigurationError(f"option {name!r} takes no value; it is on where it is named")
         return True
+    if value and value.startswith("["):
+        if not value.endswith("]"):
+            raise ConfigurationError(f"option {name!r}: the value begins with [ and does not end with ]")
+        value = value[1:-1].strip()
     if not value:
         raise ConfigurationError(f"option {name!r} needs a value, such as {_EXAMPLES[name]}")
-    if value.startswith("[") and value.endswith("]"):
-        value = value[1:-1].strip()
     return _READERS[name](name, value)
 
 
 def _taken(name: str, given: object) -> object:
-    """The value of an argument: as in a text, or of the right type already."""
+    """The value of an argument: as in a text, a number, or a list of what commas separate there."""
+    _check_name(name)
     if name in _FLAGS:
-        return bool(given)
-    if isinstance(given, str):
-        return _read(name, given)
+        if given is not True:
+            raise ConfigurationError(f"option {name!r} is {given!r}, not True or False")
+        return True
     if isinstance(given, list | tuple):
         return _read(name, f"[{','.join(map(str, given))}]")
     return _read(name, str(given))
+
+
+def _check_name(name: str) -> None:
+    """Refuse what is no option."""
+    if name == "filter":
+        raise ConfigurationError("a filter is no option: give it as the argument 'filter'")
+    if name not in Options._fields:
+        hint = "" if name.isidentifier() else "; a value with commas is written in brackets: select=[-/,+/id]"
+        raise ConfigurationError(unknown_name("option", name, list(Options._fields)) + hint)
 
 
 def _conflation(name: str, value: str) -> Conflation:
@@ -145,7 +143,7 @@ def _conflation(name: str, value: str) -> Conflation:
     except ValueError as error:
         raise ConfigurationError(f"option {name!r}: {error}, or auto, or none") from None
     if not INTERVAL_MIN_S <= seconds < float("inf"):
-        raise ConfigurationError(f"option {name!r}: the least interval is 100ms")
+        raise ConfigurationError(f"option {name!r}: {value!r} is no interval for it; the least is 100ms")
     return seconds
 
 
@@ -156,9 +154,10 @@ def _count(name: str, value: str) -> int:
 
 
 def _paths(name: str, value: str) -> tuple[str, ...]:
-    paths = tuple(path.strip() for path in value.split(","))
-    if bad := [path for path in paths if not re.fullmatch(r"(/[^/]+)+", path)]:
-        raise ConfigurationError(f"option {name!r}: {bad[0]!r} is not a path; write [/a,/b]")
+    paths = tuple(item.text for item in split(value))
+    for path in paths:
+        if not _PATH.fullmatch(path):
+            raise ConfigurationError(f"option {name!r}: {path!r} is not a path; write [/a,/b]")
     return paths
 
 
