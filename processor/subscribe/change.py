@@ -34,16 +34,24 @@ class Change:
 
     @property
     def old_value(self) -> Value | None:
-        """The parsed record before; None if there was none."""
+        """The parsed record before; None if there was none.
+
+        Raises:
+            Stop: it is not what a worker wrote.
+        """
         if self._old_value is _UNREAD:
-            self._old_value = None if self.old is None else self._topic.value(self.old)
+            self._old_value = None if self.old is None else self._topic.value(self.old, self.partition)
         return self._old_value
 
     @property
     def new_value(self) -> Value | None:
-        """The parsed record now; None if there is none."""
+        """The parsed record now; None if there is none.
+
+        Raises:
+            Stop: as `old_value`.
+        """
         if self._new_value is _UNREAD:
-            self._new_value = None if self.new.value is None else self._topic.value(self.new)
+            self._new_value = None if self.new.value is None else self._topic.value(self.new, self.partition)
         return self._new_value
 
     def focus(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
@@ -51,6 +59,7 @@ class Change:
 
         Raises:
             RecordRejected: a third party's function raised.
+            Stop: a record is not what a worker wrote.
         """
         old, new = self.old, self.new
         if filter is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from processor.errors import ConfigurationError, SowstreamError
 from processor.subscribe.message import Message
@@ -14,14 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from processor.subscribe.engine import Engine
-    from processor.subscribe.focus import Found
     from processor.subscribe.subscription import Request
-    from processor.subscribe.teller import Teller
-
-_Queued: TypeAlias = "Message | Iterator[Message] | SowstreamError"
 
 QUEUE_MAX: Final = 10_000
 """Messages that wait for a subscriber; more are folded, per key."""
+
+
+class _Snapshot(NamedTuple):
+    """A snapshot that waits, or of which a part was taken."""
+
+    subscription: Subscription
+    messages: Iterator[Message]
+
+
+_Queued: TypeAlias = "Message | _Snapshot | SowstreamError"
 
 
 class Connection:
@@ -34,8 +40,10 @@ class Connection:
         self._subscriptions: dict[str, Subscription] = {}
         self._numbered = 0
         self._says_ids = False
+        self._unnamed: Subscription | None = None  # The one that messages without `sub_ids` are for.
         self._queue: deque[_Queued] = deque()
-        self._round: list[tuple[Subscription, Message]] = []  # What the update in hand tells, for each subscription.
+        self._round: list[tuple[Subscription, bytes, Message]] = []  # What the update in hand tells, by subscription.
+        self._ended: list[SowstreamError] = []  # What it ended.
         self._folding: dict[Subscription, None] = {}  # Those that hold updates back until there is room.
 
     @property
@@ -48,7 +56,7 @@ class Connection:
         """Whether there is anything to take."""
         return bool(self._queue) or any(subscription.waits_for_room for subscription in self._folding)
 
-    def subscribe(self, request: Request, sub_id: str | None = None) -> Subscription | None:
+    def subscribe(self, request: Request, sub_id: str | None = None) -> Subscription:
         """Begin a subscription with the state of now.
 
         Args:
@@ -57,10 +65,11 @@ class Connection:
                 which they are for.
 
         Returns:
-            What can be closed; None if nothing follows the snapshot.
+            What can be closed.
 
         Raises:
             ConfigurationError: there is one of this name.
+            SowstreamError: a record, or a third party's function, cannot be used for what must be known at once.
         """
         if sub_id is not None and sub_id in self._subscriptions:
             raise ConfigurationError(f"there is a subscription {sub_id!r} on this connection already")
@@ -72,10 +81,13 @@ class Connection:
         found = focus.load(self._engine.found(request), told=request.snapshot)
         made = Subscription(self._engine.topic, self, sub_id, request, focus)
         self._subscriptions[sub_id] = made
+        if not self._says_ids:
+            self._unnamed = made
         if request.live:
             self._engine.add(made)
         if request.snapshot:
-            self._queue.append(self._snapshot(made, request.teller, found))
+            ids = (sub_id,) if self._says_ids else ()
+            self._queue.append(_Snapshot(made, snapshot(request.teller, found, ids)))
         return made
 
     def take(self, messages_max: int) -> list[Message]:
@@ -109,26 +121,22 @@ class Connection:
             self.remove(subscription)
         self._queue.clear()
 
-    def tell(self, subscription: Subscription, message: Message) -> None:
-        """Take what the update in hand tells a subscription."""
+    def tell(self, subscription: Subscription, key: bytes, message: Message) -> None:
+        """Take what the update in hand tells a subscription of a key."""
         if not self._round:
             self._engine.telling(self)
-        self._round.append((subscription, message))
+        self._round.append((subscription, key, message))
 
     def told(self) -> None:
         """The update in hand has told all: send what says the same once."""
         told, self._round = self._round, []
-        if not self._says_ids:
-            self._queue.extend(message for _, message in told)
-            return
-        groups: dict[object, list[tuple[Subscription, Message]]] = {}
-        for subscription, message in told:
-            same = (message.command, message.reason, message.sow_key, subscription.style)
-            groups.setdefault(same, []).append((subscription, message))
-        for group in groups.values():
-            # A whole record serves those too that asked for deltas.
-            message = next((message for _, message in group if not message.delta), group[0][1])
-            self._queue.append(message._replace(sub_ids=tuple(subscription.sub_id for subscription, _ in group)))
+        if self._says_ids:
+            self._queue.extend(_shared(told))
+        else:
+            self._queue.extend([message for _, _, message in told])
+        if self._ended:
+            self._queue.extend(self._ended)
+            self._ended.clear()
 
     def folds(self, subscription: Subscription) -> None:
         """Hear that a subscription holds updates back until there is room."""
@@ -136,60 +144,95 @@ class Connection:
 
     def release_due(self, subscription: Subscription, now_ms: int) -> None:
         """Tell what a subscription holds back and is due, as far as there is room."""
-        while (due_ms := subscription.due_ms) is not None and due_ms <= now_ms and not self.is_full:
-            self._send(subscription)
+        while (due_ms := subscription.due_ms) is not None and due_ms <= now_ms:
+            if not self._send(subscription):
+                break
 
-    def remove(self, subscription: Subscription) -> None:
-        """End a subscription."""
-        if self._subscriptions.pop(subscription.sub_id, None) is not None:
-            self._folding.pop(subscription, None)
-            self._engine.remove(subscription)
+    def end(self, subscription: Subscription) -> None:
+        """End a subscription whose subscriber wants nothing more of it, not even what waits."""
+        if self.remove(subscription):
+            self._forget(subscription)
+
+    def remove(self, subscription: Subscription) -> bool:
+        """End a subscription: nothing is added to what waits for it; False if it has ended already."""
+        if self._subscriptions.get(subscription.sub_id) is not subscription:
+            return False
+        del self._subscriptions[subscription.sub_id]
+        self._folding.pop(subscription, None)
+        self._engine.remove(subscription)
+        return True
 
     def fail(self, subscription: Subscription, error: SowstreamError) -> None:
         """End a subscription with an error, which `take` raises when it comes to it."""
         self.remove(subscription)
-        self._queue.append(error)
+        (self._ended if self._round else self._queue).append(error)
 
-    def _pull(self, messages: Iterator[Message], room: int, taken: list[Message]) -> None:
+    def _pull(self, waiting: _Snapshot, room: int, taken: list[Message]) -> None:
         """Add what comes next in a snapshot, the first that waits, and put what ends it in its place."""
+        subscription, messages = waiting
         before = len(taken)
         try:
             for message in islice(messages, room):
                 taken.append(message)  # noqa: PERF402 - what came before an error is kept.
         except SowstreamError as error:
-            self._queue[0] = error
+            self.remove(subscription)
+            self._forget(subscription)  # Updates of records it was never told of.
+            self._queue.appendleft(error)
             return
         if len(taken) - before < room:
             self._queue.popleft()
+            if not subscription.is_live:
+                self.remove(subscription)
+
+    def _forget(self, subscription: Subscription) -> None:
+        """Drop what waits for a subscription alone, and its name from what waits for others too."""
+        left = [_without(waiting, subscription, self._unnamed) for waiting in self._queue]
+        self._queue = deque(waiting for waiting in left if waiting is not None)
 
     def _release(self) -> bool:
         """Tell of one key that was held back until there is room; whether there was one."""
-        for subscription in list(self._folding):
-            if subscription.waits_for_room:
-                self._send(subscription)
-                # The others have their turn.
-                self._folding.pop(subscription)
-                if subscription.waits_for_room:
-                    self._folding[subscription] = None
-                return True
+        while self._folding:
+            subscription = next(iter(self._folding))
             del self._folding[subscription]
+            if subscription.waits_for_room:
+                if self._send(subscription) and subscription.waits_for_room:
+                    self._folding[subscription] = None  # Behind the others: they have their turn.
+                return True
         return False
 
-    def _send(self, subscription: Subscription) -> None:
+    def _send(self, subscription: Subscription) -> bool:
+        """Tell of one key that was held back; False if that ended the subscription."""
         try:
             message = subscription.release()
         except SowstreamError as error:
             self.fail(subscription, error)
-            return
+            return False
         if message is not None:
             self._queue.append(message._replace(sub_ids=(subscription.sub_id,)) if self._says_ids else message)
+        return True
 
-    def _snapshot(self, subscription: Subscription, teller: Teller, found: Iterable[Found]) -> Iterator[Message]:
-        """The state of the world, for one subscription."""
-        sub_ids = (subscription.sub_id,) if self._says_ids else ()
-        try:
-            for message in snapshot(teller, found):
-                yield message._replace(sub_ids=sub_ids) if sub_ids else message
-        finally:
-            if not subscription.is_live:
-                self.remove(subscription)
+
+def _shared(told: Iterable[tuple[Subscription, bytes, Message]]) -> Iterator[Message]:
+    """What an update tells the subscriptions of a connection, where it is the same in one message."""
+    groups: dict[object, list[tuple[Subscription, Message]]] = {}
+    for subscription, key, message in told:
+        same = (key, message.command, message.reason, subscription.style)
+        groups.setdefault(same, []).append((subscription, message))
+    for group in groups.values():
+        # A whole record serves those too that asked for deltas.
+        message = next((message for _, message in group if not message.delta), group[0][1])
+        yield message._replace(sub_ids=tuple([subscription.sub_id for subscription, _ in group]))
+
+
+def _without(waiting: _Queued, subscription: Subscription, unnamed: Subscription | None) -> _Queued | None:
+    """What is left of something that waits when a subscription wants nothing more; None if that is nothing."""
+    if isinstance(waiting, _Snapshot):
+        return None if waiting.subscription is subscription else waiting
+    if isinstance(waiting, SowstreamError):
+        return waiting
+    if not waiting.sub_ids:
+        return None if subscription is unnamed else waiting
+    if subscription.sub_id not in waiting.sub_ids:
+        return waiting
+    others = tuple(sub_id for sub_id in waiting.sub_ids if sub_id != subscription.sub_id)
+    return waiting._replace(sub_ids=others) if others else None

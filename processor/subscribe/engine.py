@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import RecordRejected, SowstreamError, Stop
+from processor.errors import RecordRejected, SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.subscribe.change import Change
 from processor.subscribe.connection import QUEUE_MAX, Connection
@@ -19,7 +19,7 @@ from processor.subscribe.window import Window
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from processor.filter import Filter
+    from processor.filter import Facts, Filter
     from processor.record import Record
     from processor.subscribe.focus import Focus, Found
     from processor.subscribe.subscription import Request, Subscription
@@ -68,10 +68,10 @@ class Engine:
         return Connection(self, queue_max)
 
     def load(self, partition: int, records: Sequence[Record]) -> None:
-        """Take records of the past, in order: nobody is told of them."""
+        """Take records of the past, in order: nobody is told of them. To be done before anybody asks for a snapshot."""
         if records:
             self._view.put(partition, records)
-            self._positions[partition] = records[-1].offset + 1
+            self._open(partition, records[-1].offset + 1)
 
     def take(self, partition: int, records: Sequence[Record], now_ms: int) -> None:
         """Take the next committed SOW records of a partition, in order, and tell of them.
@@ -84,8 +84,7 @@ class Engine:
         if not records:
             return
         if partition not in self._positions:
-            for subscription in self._subscriptions():
-                subscription.opened(partition, records[0].offset)
+            self._open(partition, records[0].offset)
         self._positions[partition] = records[-1].offset + 1
         if not self._groups:
             self._view.put(partition, records)
@@ -108,7 +107,7 @@ class Engine:
         for subscription in list(self._timed):
             subscription.release_due(now_ms)
             if not subscription.waiting:
-                del self._timed[subscription]
+                self._timed.pop(subscription, None)  # One that failed is gone already.
 
     @property
     def due_ms(self) -> int | None:
@@ -137,8 +136,8 @@ class Engine:
         order = request.order
         if order is None or request.options.is_window:  # A window orders them itself.
             return found
-        topic = self.topic
-        return sorted(found, key=lambda pair: order.key(pair[0].key or b"", pair[1], topic.facts(pair[0])))
+        facts_of = self.topic.facts if order.uses_facts else _no_facts
+        return sorted(found, key=lambda pair: order.key(pair[0].key or b"", pair[1], facts_of(pair[0])))
 
     def add(self, subscription: Subscription) -> None:
         """Tell a subscription from now on."""
@@ -165,16 +164,19 @@ class Engine:
         """Hear that the update in hand tells a connection something."""
         self._telling.append(connection)
 
+    def _open(self, partition: int, offset: int) -> None:
+        """Begin to tell of a partition at an offset."""
+        self._positions[partition] = offset
+        for subscription in self._subscriptions():
+            subscription.opened(partition, offset)
+
     def _tell(self, change: Change) -> None:
         """Tell everybody whom an update concerns."""
         try:
             groups = self._concerned(change)
-        except RecordRejected as error:
-            why = (
-                f"{self.topic.name}: partition {change.partition}, offset {change.new.offset} of its SOW topic: {error}"
-            )
+        except SowstreamError as error:  # Nobody can know whom it concerns.
             for subscription in list(self._subscriptions()):
-                subscription.fail(Stop(why))
+                subscription.fail(error)
             return
         for group in groups:
             try:
@@ -214,8 +216,10 @@ class Engine:
         topic = self.topic
         decode = topic.codec.decode_own
         for record in records:
-            assert record.value is not None
-            value = decode(record.value)
+            try:
+                value = decode(record.value)  # type: ignore[arg-type]
+            except RecordRejected as error:
+                raise topic.unreadable(record, error) from error
             if selection is None or selection.matches(value, topic.facts(record) if selection.uses_facts else NO_FACTS):
                 yield record, value
 
@@ -224,3 +228,8 @@ class Engine:
         if key in self._latest:
             return self._latest[key]
         return self._view.get_many([key])[key]
+
+
+def _no_facts(_record: Record) -> Facts:
+    """What is known of a record where nobody asks."""
+    return NO_FACTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from processor.filter.facts import NO_FACTS
 from processor.subscribe.change import Change
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Focus(Protocol):
     def opened(self, partition: int, offset: int) -> None:
         """Hear of a partition nobody has read before, and where it begins."""
 
+    def silent(self, key: bytes) -> None:
+        """Hear that the subscriber, who was never told of a record in focus, was not told of its last update either."""
+
     def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
         """What an update means, where the filter matched the record before, and matches it now."""
 
@@ -63,6 +67,7 @@ class Matching:
             began: the offsets from which on updates are told; None: the subscriber gets a snapshot.
         """
         self._began = None if began is None else dict(began)
+        self._silent: set[bytes] = set()  # Updated since it began, and not told even so.
 
     def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:  # noqa: ARG002
         """All of them."""
@@ -71,14 +76,19 @@ class Matching:
     def opened(self, partition: int, offset: int) -> None:
         """What comes is told."""
         if self._began is not None:
-            self._began.setdefault(partition, offset)
+            self._began[partition] = offset
+
+    def silent(self, key: bytes) -> None:
+        """Its offset will say that it was told."""
+        self._silent.add(key)
 
     def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
         """The update itself."""
         received = was
         if was and self._began is not None:
             assert change.old is not None
-            received = change.old.offset >= self._began[change.partition]
+            received = change.old.offset >= self._began[change.partition] and change.key not in self._silent
+            self._silent.discard(change.key)
         return (Step(change, was, now, received),)
 
 
@@ -97,6 +107,9 @@ class Remembered:
 
     def opened(self, partition: int, offset: int) -> None:
         """It is all the same."""
+
+    def silent(self, key: bytes) -> None:
+        """Never: what was not told is told whole."""
 
     def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:  # noqa: ARG002
         """The update itself."""
@@ -140,16 +153,16 @@ class Windowed:
     def opened(self, partition: int, offset: int) -> None:
         """It is all the same."""
 
-    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
+    def silent(self, key: bytes) -> None:
+        """It was not told after all."""
+        self._told.discard(key)
+
+    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:  # noqa: ARG002
         """The update itself, and whom it lets in or pushes out; who leaves goes first."""
         key, window = change.key, self._window
         had = key in window
-        if now:
-            moved = window.put(key, self._place(key, change.new_value, change.new))
-        elif was:
-            moved = window.remove(key)
-        else:
-            return ()
+        # The window knows what was in it: a filter's answer may have changed by itself.
+        moved = window.put(key, self._place(key, change.new_value, change.new)) if now else window.remove(key)
         has = key in window
         steps = [self._step(other, change, was=True) for other in moved.left if other != key]
         if had or has:
@@ -160,7 +173,7 @@ class Windowed:
         return steps
 
     def _place(self, key: bytes, value: Value, record: Record) -> SortKey:
-        return self._order.key(key, value, self._topic.facts(record))
+        return self._order.key(key, value, self._topic.facts(record) if self._order.uses_facts else NO_FACTS)
 
     def _step(self, key: bytes, cause: Change, *, was: bool) -> Step:
         """A key that an update of another one let in or pushed out."""

@@ -43,7 +43,13 @@ class Hold:
     """Folds updates; those that have waited longest come first."""
 
     def __init__(
-        self, topic: Topic, teller: Teller, *, tells_oof: bool, key: Callable[[Value], Hashable] | None
+        self,
+        topic: Topic,
+        teller: Teller,
+        *,
+        tells_oof: bool,
+        key: Callable[[Value], Hashable] | None,
+        silent: Callable[[bytes], None],
     ) -> None:
         """Begin with nothing.
 
@@ -52,11 +58,13 @@ class Hold:
             teller: the messages of the subscription.
             tells_oof: whether it wants to know what goes out of focus.
             key: by what records are folded; None: by their key.
+            silent: hears of the key of a record in focus that nothing is told of after all.
         """
         self._topic = topic
         self._teller = teller
         self._tells_oof = tells_oof
         self._key = key
+        self._silent = silent
         self._held: OrderedDict[Hashable, Held] = OrderedDict()
         self._groups: dict[bytes, Hashable] = {}  # Of a record that waits under another key than its own: which.
 
@@ -76,19 +84,19 @@ class Hold:
         if self._key is None:
             self._fold(change.key, step, now_ms)
             return
-        # A record that has gone, or waits under other values now, is not to be told as it was.
-        group = self._groups.pop(change.key, None)
-        if group is not None and self._held[group].last.key == change.key:
-            del self._held[group]
-        if step.now:
-            group = self._key(change.new_value)
-            self._regroup(change.key if group is None else group, step, now_ms)
-
-    def _regroup(self, group: Hashable, step: Step, now_ms: int) -> None:
-        """Let a record wait under a key that others share: it takes the place of whichever waits there."""
+        group = self._key(change.new_value) if step.now else None
+        if step.now and group is None:
+            group = change.key
+        before = self._groups.get(change.key)
+        if before is not None and before != group:
+            # It has gone, or waits under other values now: it is not to be told as it was.
+            del self._groups[change.key], self._held[before]
+        if group is None:
+            return
+        # It takes the place of whichever waits there, at the same time.
         if (waiting := self._held.get(group)) is not None and waiting.last.key is not None:
             self._groups.pop(waiting.last.key, None)
-        self._groups[step.change.key] = group
+        self._groups[change.key] = group
         self._fold(group, step, now_ms)
 
     def _fold(self, key: Hashable, step: Step, now_ms: int) -> None:
@@ -100,7 +108,8 @@ class Hold:
         held.last, held.matches = change.new, now
         if held.base is not None and self._teller.tells_deltas:
             before = change.old_value if held.base is change.old else self._topic.value(held.base)
-            touch(held.touched, before, [change.new_value if now else None])
+            selected = self._teller.selected
+            touch(held.touched, selected(before), [selected(change.new_value) if now else None])
 
     def release(self) -> Message | None:
         """What to tell of the key that has waited longest, which waits no more; None if that is nothing."""
@@ -111,7 +120,10 @@ class Hold:
         if held.matches:
             value = self._topic.value(last)
             if base is not None and self._teller.tells_deltas:
-                return self._teller.delta(last, value, self._topic.value(base), held.touched)
+                message = self._teller.delta(last, value, self._topic.value(base), held.touched)
+                if message is None and self._tells_oof and not held.was_received:
+                    self._silent(last.key)  # type: ignore[arg-type]
+                return message
             return self._teller.whole("publish", last, value)
         if base is None or not self._tells_oof or not held.was_received:
             return None

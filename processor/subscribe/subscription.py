@@ -89,7 +89,8 @@ class Subscription:
         """How long updates of a key are folded; None: as the subscriber's pace has it."""
         self._is_auto = conflation == "auto"
         paths = request.options.conflation_key
-        self._hold = Hold(topic, self._teller, tells_oof=request.options.oof, key=_values_at(paths) if paths else None)
+        key = _values_at(paths) if paths else None
+        self._hold = Hold(topic, self._teller, tells_oof=request.options.oof, key=key, silent=focus.silent)
 
     @property
     def style(self) -> object:
@@ -116,7 +117,7 @@ class Subscription:
 
     def close(self) -> None:
         """End it: it is told nothing more."""
-        self._connection.remove(self)
+        self._connection.end(self)
 
     def opened(self, partition: int, offset: int) -> None:
         """Hear of a partition nobody has read before, and where it begins."""
@@ -134,16 +135,24 @@ class Subscription:
             now_ms: the time.
             was: whether the filter matched the record before.
             now: whether it does.
+
+        Raises:
+            SubscriberTooSlow: it would have to wait, and must not.
+            SowstreamError: a third party's function raised, or a record is not what a worker wrote.
         """
         for step in self._focus.steps(change, was=was, now=now):
             if not step.was and not step.now:
                 continue
-            if self._folds():
+            if self._folds:
                 self._hold.add(step, now_ms)
                 if self.interval_ms is None:
                     self._connection.folds(self)
             elif (message := self._message(step)) is not None:
-                self._connection.tell(self, message)
+                if self._connection.is_full:  # Else it would fold.
+                    raise self._too_slow()
+                self._connection.tell(self, step.change.key, message)
+            elif step.now and self._options.oof and not step.received:
+                self._focus.silent(step.change.key)
 
     def release(self) -> Message | None:
         """What is to be told of the key that was held back longest, which is now not; None if that is nothing."""
@@ -153,22 +162,18 @@ class Subscription:
         """End it with an error, which the subscriber hears of after all that was told before."""
         self._connection.fail(self, error)
 
+    @property
     def _folds(self) -> bool:
-        """Whether an update is to wait.
-
-        Raises:
-            SubscriberTooSlow: it would have to, and must not.
-        """
+        """Whether an update is to wait."""
         if self._is_auto or self.interval_ms is not None or len(self._hold):
             return True
-        if not self._connection.is_full:
-            return False
-        if self._options.conflation == "none":
-            raise SubscriberTooSlow(
-                f"subscription {self.sub_id} to {self._topic.name}: {self._connection.queue_max:,} messages wait to be "
-                "taken, and with conflation=none none of them may be folded; read faster, or leave the option out"
-            )
-        return True
+        return self._connection.is_full and self._options.conflation != "none"
+
+    def _too_slow(self) -> SubscriberTooSlow:
+        return SubscriberTooSlow(
+            f"subscription {self.sub_id} to {self._topic.name}: {self._connection.queue_max:,} messages wait to be "
+            "taken, and with conflation=none none of them may be folded; read faster, or leave the option out"
+        )
 
     def _message(self, step: Step) -> Message | None:
         """What is told of an update; None if that is nothing."""
@@ -182,13 +187,13 @@ class Subscription:
         return self._teller.whole("oof", change.new, change.new_value, "match")
 
 
-def snapshot(teller: Teller, found: Iterable[Found]) -> Iterator[Message]:
+def snapshot(teller: Teller, found: Iterable[Found], sub_ids: tuple[str, ...]) -> Iterator[Message]:
     """The state of the world, in the order of what was found."""
-    yield teller.mark("group_begin")
+    yield teller.mark("group_begin", sub_ids)
     whole = teller.whole
     for record, value in found:
-        yield whole("sow", record, value)
-    yield teller.mark("group_end")
+        yield whole("sow", record, value, None, sub_ids)
+    yield teller.mark("group_end", sub_ids)
 
 
 def _values_at(paths: tuple[str, ...]) -> Callable[[Value], Hashable]:

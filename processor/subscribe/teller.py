@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from processor.errors import RecordRejected, Stop
 from processor.filter import Facts
 from processor.merge import conflated_delta, diff
-from processor.record import Name, header_text
+from processor.record import Name
 from processor.subscribe.message import Message
 from processor.subscribe.select import Select
 
 if TYPE_CHECKING:
     from processor.codec import Codec
     from processor.merge import KeyFields, Touched
-    from processor.record import Record, Value
+    from processor.record import Headers, Record, Value
     from processor.subscribe.message import MessageCommand, OofReason
     from processor.subscribe.options import Options
+
+
+_DIGITS_MAX: Final = 18
+"""Longest version that a worker writes."""
 
 
 class Topic(NamedTuple):
@@ -29,14 +34,27 @@ class Topic(NamedTuple):
     key: KeyFields
     """Its key fields."""
 
-    def value(self, record: Record) -> Value:
+    def value(self, record: Record, partition: int | None = None) -> Value:
         """The parsed record.
 
+        Args:
+            record: one with a value.
+            partition: where it is, if that is known.
+
         Raises:
-            RecordRejected: it is not what a worker wrote.
+            Stop: it is not what a worker wrote.
         """
         assert record.value is not None
-        return self.codec.decode_own(record.value)
+        try:
+            return self.codec.decode_own(record.value)
+        except RecordRejected as error:
+            raise self.unreadable(record, error, partition) from error
+
+    def unreadable(self, record: Record, error: RecordRejected, partition: int | None = None) -> Stop:
+        """What a subscriber is told of a record that cannot be parsed."""
+        place = f"offset {record.offset}" if partition is None else f"partition {partition}, offset {record.offset}"
+        what = f"{place} of its SOW topic, key {key_text(record)!r:.100},"
+        return Stop(f"{self.name}: {what} is not what a worker writes: {error}")
 
     def facts(self, record: Record) -> Facts:
         """What a filter may ask besides its fields."""
@@ -44,7 +62,7 @@ class Topic(NamedTuple):
             message_bytes=len(record.value or b""),
             sow_key=key_text(record),
             topic=self.name,
-            correlation_id=header_text(record.headers, Name.CORRELATION_ID) or "",
+            correlation_id=_told(record.headers)[1] or "",
             last_updated_ms=record.timestamp_ms,
         )
 
@@ -80,11 +98,22 @@ class Teller:
         self._topic = topic
         self._select = None if options.select is None else Select(options.select, topic.key)
 
-    def mark(self, command: MessageCommand) -> Message:
+    def mark(self, command: MessageCommand, sub_ids: tuple[str, ...]) -> Message:
         """The beginning or the end of a group."""
-        return Message(command, self._topic.name)
+        return Message(command, self._topic.name, sub_ids=sub_ids)
 
-    def whole(self, command: MessageCommand, record: Record, value: Value, reason: OofReason | None = None) -> Message:
+    def selected(self, value: Value) -> Value:
+        """What the subscriber is sent of a record."""
+        return value if self._select is None else self._select.project(value)
+
+    def whole(
+        self,
+        command: MessageCommand,
+        record: Record,
+        value: Value,
+        reason: OofReason | None = None,
+        sub_ids: tuple[str, ...] = (),
+    ) -> Message:
         """A whole record, as far as it is selected.
 
         Args:
@@ -92,8 +121,9 @@ class Teller:
             record: tells version, time and correlation id: of an `oof` this is the update that was the cause.
             value: what the data is made of.
             reason: of an `oof`.
+            sub_ids: whom it is for, if that is to be said.
         """
-        return self._message(command, record, value if self._select is None else self._select.project(value), reason)
+        return self._message(command, record, self.selected(value), reason, sub_ids=sub_ids)
 
     def delta(self, record: Record, value: Value, before: Value, touched: Touched | None = None) -> Message | None:
         """What changed in what is selected; None if that is nothing, and nothing is to be told of it.
@@ -102,11 +132,9 @@ class Teller:
             record: the update.
             value: the record now.
             before: the record that the subscriber has.
-            touched: what was touched in between, where updates were folded.
+            touched: what was touched in between, of what is selected, where updates were folded.
         """
-        new, old = value, before
-        if self._select is not None:
-            new, old = self._select.project(value), self._select.project(before)
+        new, old = self.selected(value), self.selected(before)
         if touched is None:
             change = diff(old, new)
             delta, removed = change.delta, change.removed
@@ -130,20 +158,22 @@ class Teller:
         *,
         delta: bool = False,
         removed: tuple[str, ...] = (),
+        sub_ids: tuple[str, ...] = (),
     ) -> Message:
         _, no_sowkey, timestamp = self.style
-        version = header_text(record.headers, Name.VERSION)
+        version, correlation_id = _told(record.headers)
         return Message(
             command,
             self._topic.name,
             None if no_sowkey else key_text(record),
             data,
             delta,
-            int(version) if version is not None and version.isdecimal() else None,
+            version,
             _iso(record.timestamp_ms) if timestamp else None,
-            header_text(record.headers, Name.CORRELATION_ID),
+            correlation_id,
             reason,
             removed,
+            sub_ids,
         )
 
 
@@ -154,7 +184,19 @@ def key_text(record: Record) -> str:
 
 def gone_reason(record: Record) -> OofReason:
     """Why a tombstone took a record away."""
-    return "expired" if header_text(record.headers, Name.KIND) == "expire" else "deleted"
+    kind = next((value for name, value in reversed(record.headers or ()) if name == Name.KIND), None)
+    return "expired" if kind == b"expire" else "deleted"
+
+
+def _told(headers: Headers | None) -> tuple[int | None, str | None]:
+    """The version and the correlation id; a byte of the latter that is not UTF-8 is shown."""
+    version = correlation_id = None
+    for name, value in headers or ():
+        if name == Name.VERSION:
+            version = int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None
+        elif name == Name.CORRELATION_ID:
+            correlation_id = None if value is None else value.decode(errors="backslashreplace")
+    return version, correlation_id
 
 
 def _iso(timestamp_ms: int) -> str:

@@ -53,6 +53,7 @@ class MemoryView:
         """Take the next records of a partition."""
         # Without a step for each: a snapshot of millions comes through here. A record without a key is nobody's.
         self._records.update({record[0]: record for record in records})  # type: ignore[misc]
+        self._records.pop(None, None)  # type: ignore[call-overload]
         for gone in [record[0] for record in records if record[1] is None]:
             # The key may have been put again behind its tombstone.
             if gone in self._records and self._records[gone].value is None:
