@@ -54,6 +54,20 @@ def test_what_is_written_is_read_back(name):
 
 
 @ALL
+def test_many_are_read_as_each_of_them(name):
+    """In their order, each with its types."""
+    codec = codec_of(name)
+
+    @QUICK
+    @given(st.lists(SPECIMENS[name].values, max_size=4))
+    def prove(values):
+        messages = [codec.encode(value) for value in values]
+        assert [strict(value) for value in codec.decode_own_many(messages)] == [strict(value) for value in values]
+
+    prove()
+
+
+@ALL
 def test_bytes_that_nobody_wrote_are_refused_or_read(name):
     """Random bytes and damaged messages: rejected for a reason with one sentence; what is read can be written again."""
     codec = codec_of(name)

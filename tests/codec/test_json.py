@@ -244,3 +244,59 @@ print((resident() - before) // len(kept))
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     print(f"{ran.stdout.strip()} bytes each")
     assert int(ran.stdout) < 500
+
+
+def one_by_one(messages):
+    """What each message says, or that it says nothing."""
+    codec, found = JsonCodec(), []
+    for message in messages:
+        try:
+            found.append(codec.decode_own(message))
+        except RecordRejected:
+            return RecordRejected
+    return found
+
+
+def together(messages):
+    """The same of all at once."""
+    try:
+        return JsonCodec().decode_own_many(messages)
+    except RecordRejected:
+        return RecordRejected
+
+
+PIECES = [b"{}", b"1", b"1],[2", b'{"a":1},{"b":2}', b'{"a":[1', b"2]}", b'{"a":"x', b'y"}', b"", b" ", b"{},null,{}",
+          b"null", b"[null]", b"]", b"[", b"0.10000000000000000000000001 ", b'{"n":18446744073709551616} ', b"\xff",
+          b"{}null", b"null,{}", b'{"a":', b",", b'"null"', b"[1,2]"]  # fmt: skip
+
+
+@settings(max_examples=2000, deadline=None, print_blob=True)
+@given(st.lists(st.sampled_from(PIECES), max_size=5))
+def test_messages_read_together_say_what_each_says_alone(messages):
+    """Bad ones that are a good text together are refused, even if another makes up for the number of values."""
+    said = together(messages)
+    assert repr(said) == repr(one_by_one(messages))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [b'{"a":[1', b"2]}", b"{},{}"],
+        [b'{"a":[1', b"2]}", b"{},{},{}"],
+        [b'{"a":[1', b"2]}", b"{},null,{}"],
+        [b"1],[2"],
+        [b"1,2"],
+        [b"", b"{},{}"],
+    ],
+)
+def test_bad_messages_that_are_a_good_text_together_are_refused(messages):
+    """Each of them is bad, or its neighbour is."""
+    with pytest.raises(RecordRejected, match="not JSON"):
+        JsonCodec().decode_own_many(messages)
+
+
+def test_a_message_nested_as_deep_as_can_be_read_is_read_among_others():
+    """One level more, that of the array they are in, would be too deep."""
+    deep = b"[" * 1024 + b"]" * 1024
+    one, nested = JsonCodec().decode_own_many([b"1", deep])
+    assert (one, type(nested), len(nested)) == (1, list, 1)
