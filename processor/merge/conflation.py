@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.merge.diff import changes, diff
@@ -21,32 +23,62 @@ It holds names only: it may live as long as the interval and keeps no record ali
 _WHOLE: Final[Touched] = {}
 """The mark of a member touched whole: one for all of them, never written to."""
 
+_ALIKE: Final = frozenset((bool, int))
+"""Types whose values Python calls equal."""
+
 
 def touch(tree: Touched, delivered: Value, states: Sequence[Value | None]) -> None:
-    """Add to an interval's tree, in place, where states of the interval are not what was delivered before it.
+    """Add to an interval's tree, in place, where states of the interval, one at least, are not what was delivered.
 
     A path was touched if any of the states says something else there: a value that moves and comes back deviates in
     between. So no two states of the interval need to be compared with each other. None is a deleted record, which
-    touches all there was. What was not delivered needs no mark: at the end it is there, and new, or it is not.
+    touches all there was, as one without members does. What was not delivered needs no mark: at the end it is there,
+    and new, or it is not.
     """
-    left = [(name, before, type(before)) for name, before in delivered.items() if tree.get(name) is not _WHOLE]
-    plain = [member for member in left if member[2] is not dict]
-    for state in states:
-        if state is None:
-            tree.update(dict.fromkeys(delivered, _WHOLE))
-            return
-        find, marks = state.get, len(tree)
-        for name, before, kind in plain:
-            value = find(name, MISSING)
-            # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
-            if kind is type(value) and value == before and (kind in PLAIN or same(before, value)):
-                continue
+    if not all(states):  # One is deleted, or empty.
+        tree.update(dict.fromkeys(delivered, _WHOLE))
+        return
+    there: Sequence[Value] = states
+    last = there[-1]
+    still = []
+    for name, before in delivered.items():
+        if tree.get(name) is _WHOLE:
+            continue  # Touched whole is as much as can be.
+        if type(before) is dict:
+            _touch_object(tree, name, before, [state.get(name) for state in there])
+        elif _differs(last.get(name, MISSING), before):  # Most of what moves at all has moved at the end.
             tree[name] = _WHOLE
-        if len(tree) > marks:  # Touched whole is as much as can be: the next states need not be asked.
-            plain = [member for member in plain if member[0] not in tree]
-    for name, before, kind in left:
-        if kind is dict:
-            _touch_object(tree, name, before, [state.get(name) for state in states if state is not None])
+        else:
+            still.append(name)
+    if still and len(there) > 1 and not _stand_still(still, delivered, there):
+        for name in still:
+            before = delivered[name]
+            if any(_differs(state.get(name, MISSING), before) for state in there):
+                tree[name] = _WHOLE
+
+
+def _differs(value: Value, before: Value) -> bool:
+    """Whether a member is not what it was; it was no object."""
+    kind = type(before)
+    # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
+    return not (kind is type(value) and value == before and (kind in PLAIN or same(before, value)))
+
+
+def _stand_still(names: Sequence[str], delivered: Value, states: Sequence[Value]) -> bool:
+    """Whether these members are in all states what they were, without a step of Python for each; no if in doubt."""
+    if len(names) == 1:
+        names = [*names, *names]  # Of several names `itemgetter` makes a tuple.
+    members = itemgetter(*names)
+    wanted = members(delivered)
+    kinds = set(map(type, wanted))
+    # Of these kinds two values that are equal are the same, as long as `True` cannot be taken for a `1`.
+    if not kinds <= PLAIN or kinds >= _ALIKE:
+        return False
+    try:
+        found = list(map(members, states))
+    except KeyError:
+        return False
+    return found.count(wanted) == len(found) and kinds.issuperset(map(type, chain.from_iterable(found)))
 
 
 def _touch_object(tree: Touched, name: str, before: Value, values: Sequence[Value | None]) -> None:

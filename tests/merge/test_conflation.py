@@ -2,7 +2,9 @@
 
 import itertools
 import json
+from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +74,32 @@ def test_values_that_python_calls_equal_are_told_apart():
     """1, 1.0 and True are three values: to go from one to another and back is a touch."""
     for other in (1.0, True, "1"):
         assert fold({"a": 1, "b": [1]}, {"a": other, "b": [other]}, {"a": 1, "b": [1]}) == ({"a": 1, "b": [1]}, [])
+
+
+def test_what_only_looked_the_same_in_between_was_touched():
+    """Among members that stand still, and back at the end; also where both types are in the record."""
+    for start in ({"a": 1, "b": "x"}, {"a": 1, "b": True}, {"a": 1, "b": 2}, {"a": True, "b": None}):
+        other = start | {"a": 1.0 if start["a"] is True else True}
+        assert fold(start, other, dict(start), dict(start)) == ({"a": start["a"]}, [])
+        assert fold(start, dict(start), {name: start[name] for name in start if name != "a"}, dict(start)) == (
+            {"a": start["a"]},
+            [],
+        )
+
+
+@pytest.mark.parametrize(
+    ("value", "other"), [(0.0, -0.0), ([1], [True]), ([1.0], [1]), (Decimal("1.0"), Decimal("1.00"))]
+)
+def test_what_is_written_differently_is_another_value(value, other):
+    """Python calls them equal, and their types too."""
+    start = {"a": value, "b": 2}
+    assert fold(start, {"a": other, "b": 2}, dict(start)) == ({"a": value}, [])
+
+
+def test_an_empty_record_in_between_is_not_a_deleted_one():
+    """What it has not is touched; an object that was delivered stays an object."""
+    assert fold({"o": {}, "a": 1}, {}, {"o": {}, "a": 1}) == ({"o": {}, "a": 1}, [])
+    assert fold({"o": {"x": 1}}, {"o": {}}, {"o": {"x": 1}}) == ({"o": {"x": 1}}, [])
 
 
 def test_a_key_never_delivered_is_told_whole():
