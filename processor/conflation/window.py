@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from processor.record import Name, Record
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from processor.merge import Touched
-    from processor.record import Record
+    from processor.record import Headers
 
-KEY_BYTES: Final = 340
-"""What a key takes that waits: its place in the window, its `Pending`."""
+KEY_BYTES: Final = 640
+"""What a key takes that waits: its place in the window, its `Pending` with what that is made of."""
 
-UPDATE_BYTES: Final = 450
-"""What an update takes beside its value: its tuple, its key, a few short headers."""
+UPDATE_BYTES: Final = 90
+"""What an update takes beside its value."""
+
+HEADERS_BYTES: Final = 450
+"""What an update takes besides whose headers are kept, a few short ones."""
 
 UNREAD_MAX: Final = 32
 """Updates of one key that wait unread: more are read, and all but the last of them forgotten."""
+
+VERSION_BYTES_MAX: Final = 18
+"""Longest version that a packed head has room for."""
+
+_HEAD: Final = Struct(f"<qq{VERSION_BYTES_MAX}s")
+
+pack_head: Final = _HEAD.pack
+"""Offset, timestamp and the version's digits of an update; no digits where its headers are kept."""
 
 
 class Pending:
@@ -26,17 +38,41 @@ class Pending:
 
     Updates are read when the key is due, or when many have come. Read together they cost less than one by one, and
     bytes that wait cost less than what they mean.
+
+    Those unread are taken apart, and most of them have only two parts to keep: a value and a packed head. A second
+    later a record's nine objects lie all over the memory, and to fetch each, if only to free it, takes longer than to
+    parse the record.
     """
 
-    __slots__ = ("began_ms", "count", "first_offset", "first_timestamp_ms", "last", "touched", "unread")
+    __slots__ = (
+        "began_ms",
+        "count",
+        "first_offset",
+        "first_timestamp_ms",
+        "headers",
+        "heads",
+        "key",
+        "last",
+        "touched",
+        "value_bytes",
+        "values",
+    )
 
-    def __init__(self, began_ms: int, first: Record) -> None:
+    def __init__(self, key: bytes, began_ms: int, first_offset: int) -> None:
+        self.key = key
+        """The Kafka record key."""
         self.began_ms = began_ms
         """When the interval began."""
-        self.first_offset = first.offset
+        self.first_offset = first_offset
         """The offset of the first update: where somebody must begin to read who has none of them."""
-        self.unread = [first]
-        """Updates nobody has looked at, in order."""
+        self.values: list[bytes | None] = []
+        """Of the updates that nobody has looked at, in order: their values;"""
+        self.heads = bytearray()
+        """offset, timestamp and version of each, packed by `pack_head`; no version where headers are kept;"""
+        self.headers: dict[int, Headers | None] | None = None
+        """by place among the values, the headers of those that say more than a version, or none; None: all do;"""
+        self.value_bytes = 0
+        """and about how much memory their values and their headers take."""
         self.last: Record | None = None
         """The last one that was read and is good; it comes before those unread."""
         self.count = 0
@@ -46,16 +82,42 @@ class Pending:
         self.touched: Touched = {}
         """Where one that was read is not what was delivered before."""
 
+    def keep_headers(self, headers: Headers | None) -> None:
+        """Do so for the update that comes next."""
+        if self.headers is None:
+            self.headers = {}
+        self.headers[len(self.values)] = headers
+        self.value_bytes += HEADERS_BYTES
+
     @property
-    def held(self) -> list[Record]:
-        """The updates that are kept."""
-        return self.unread if self.last is None else [self.last, *self.unread]
+    def unread_timestamp_ms(self) -> int:
+        """Kafka's timestamp of the first update that nobody has looked at."""
+        timestamp_ms: int = _HEAD.unpack_from(self.heads)[1]
+        return timestamp_ms
+
+    def unread(self, place: int) -> Record:
+        """One of the updates that nobody has looked at, as it came."""
+        offset, timestamp_ms, padded = _HEAD.unpack_from(self.heads, place * _HEAD.size)
+        version = padded.rstrip(b"\0")
+        headers: Headers | None = [(Name.VERSION, version)] if version else (self.headers or {})[place]
+        return Record(self.key, self.values[place], headers, offset, timestamp_ms)
+
+    def forget_unread(self, last: Record | None) -> None:
+        """They were looked at; this is the last good one of the interval now."""
+        self.values, self.heads, self.headers, self.value_bytes = [], bytearray(), None, 0
+        self.last = last
+
+    @property
+    def held(self) -> int:
+        """How many updates are kept."""
+        return len(self.values) + (self.last is not None)
 
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        held = self.held
-        return KEY_BYTES + UPDATE_BYTES * len(held) + sum([len(record.value or b"") for record in held])
+        last = self.last
+        last_bytes = 0 if last is None else HEADERS_BYTES + len(last.value or b"")
+        return KEY_BYTES + UPDATE_BYTES * self.held + self.value_bytes + last_bytes
 
 
 class Window:
@@ -88,16 +150,15 @@ class Window:
         """The one that has waited longest."""
         return next(iter(self.pending.values()), None)
 
-    def begin(self, key: bytes, record: Record, now_ms: int) -> Pending:
-        """The first update of a key that is idle: its interval begins."""
-        made = self.pending[key] = Pending(now_ms, record)
+    def begin(self, key: bytes, offset: int, now_ms: int) -> Pending:
+        """A key that is idle gets its first update: its interval begins."""
+        made = self.pending[key] = Pending(key, now_ms, offset)
         self.size_bytes += KEY_BYTES
         return made
 
-    def grew(self, records: Iterable[Record]) -> None:
+    def grew(self, updates: int, value_bytes: int) -> None:
         """Account for updates that have come; for a whole batch, so that no step of it is paid for each."""
-        sizes = [len(record.value or b"") + UPDATE_BYTES for record in records]
-        self.size_bytes += sum(sizes)
+        self.size_bytes += updates * UPDATE_BYTES + value_bytes
 
     def shrank(self, pending: Pending, from_bytes: int) -> None:
         """Account for updates of a key that were read and forgotten; it took so much before."""
@@ -130,7 +191,7 @@ class Window:
     @property
     def overtaken(self) -> dict[bytes, Pending]:
         """Keys of which more than one update is kept: read, they take less."""
-        return {key: pending for key, pending in self.pending.items() if len(pending.held) > 1}
+        return {key: pending for key, pending in self.pending.items() if pending.held > 1}
 
     def overflow(self, keys_max: int, *, leave_room: bool = False) -> dict[bytes, Pending]:
         """End intervals before their time, the oldest first, at most so many; none unless the window is too full.

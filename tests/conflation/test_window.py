@@ -5,23 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.conflation import Window
-from processor.conflation.window import KEY_BYTES, UPDATE_BYTES
+from processor.conflation.window import HEADERS_BYTES, KEY_BYTES, UPDATE_BYTES, VERSION_BYTES_MAX, pack_head
 from processor.record import Record
 
 
-def record(offset=0, value=b"{}"):
-    """One update."""
-    return Record(b"k", value, None, offset, 0)
-
-
-def wait(window, key, now_ms, *, offset=0, value=b"{}"):
-    """One update of a key, as the processor lets it wait."""
-    update = record(offset, value)
-    if (pending := window.pending.get(key)) is None:
-        window.begin(key, update, now_ms)
-    else:
-        pending.unread.append(update)
-    window.grew([update])
+def wait(window, key, now_ms, *, offset=0, value=b"{}", version=b"1", headers=None):
+    """One update of a key, as the processor lets it wait; without a version its headers are kept."""
+    pending = window.pending.get(key) or window.begin(key, offset, now_ms)
+    if not version:
+        pending.keep_headers(headers)
+    value_bytes = len(value or b"")
+    pending.values.append(value)
+    pending.heads += pack_head(offset, offset + 7, version)
+    pending.value_bytes += value_bytes
+    window.grew(1, value_bytes + (0 if version else HEADERS_BYTES))
 
 
 @pytest.fixture
@@ -90,6 +87,22 @@ def test_a_clock_that_was_set_back_makes_nobody_wait_longer(window):
     assert list(window.due(6000 - 3_600_000 - 1000, 10)) == [b"a"]
 
 
+def test_what_nobody_has_looked_at_is_as_it_came(window):
+    """Whether headers were kept or not, and whatever its neighbours say."""
+    wait(window, b"k", 0, offset=2**62, value=b"one", version=b"007")
+    wait(window, b"k", 0, offset=5, value=None, version=b"", headers=[("version", b"9"), ("kind", b"delete")])
+    wait(window, b"k", 0, offset=6, value=b"three", version=b"", headers=None)
+    wait(window, b"k", 0, offset=7, value=b"four", version=b"9" * VERSION_BYTES_MAX)
+    pending = window.pending[b"k"]
+    assert [pending.unread(place) for place in range(4)] == [
+        Record(b"k", b"one", [("version", b"007")], 2**62, 2**62 + 7),
+        Record(b"k", None, [("version", b"9"), ("kind", b"delete")], 5, 12),
+        Record(b"k", b"three", None, 6, 13),
+        Record(b"k", b"four", [("version", b"9" * VERSION_BYTES_MAX)], 7, 14),
+    ]
+    assert pending.unread_timestamp_ms == 2**62 + 7
+
+
 MOVES = st.lists(
     st.tuples(st.sampled_from(["wait", "wait", "wait", "due", "pop", "overflow", "read"]), st.integers(0, 5)),
     max_size=40,
@@ -103,15 +116,15 @@ def test_the_size_is_that_of_what_waits(moves):
     for now_ms, (move, n) in enumerate(moves):
         key = b"%d" % n
         if move == "wait":
-            wait(window, key, now_ms, value=None if n == 5 else b"x" * n * 10)
+            wait(window, key, now_ms, value=None if n == 5 else b"x" * n * 10, version=b"" if n > 3 else b"1")
         elif move == "due":
             window.due(now_ms - n, n)
         elif move == "pop" and key in window.pending:
             window.pop(key)
         elif move == "overflow":
             window.overflow(n)
-        elif move == "read" and (pending := window.pending.get(key)) is not None and pending.unread:
+        elif move == "read" and (pending := window.pending.get(key)) is not None and pending.values:
             size_bytes = pending.size_bytes
-            pending.last, pending.unread = pending.unread[-1], []
+            pending.forget_unread(pending.unread(len(pending.values) - 1))
             window.shrank(pending, size_bytes)
         assert window.size_bytes == sum(pending.size_bytes for pending in window.pending.values())

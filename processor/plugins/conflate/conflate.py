@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from processor.api import Context, Input, Name, Output, Processor, Record, RecordRejected
 from processor.config import ConflatedConfig
 from processor.conflation import Pace, Window
-from processor.conflation.window import UNREAD_MAX
+from processor.conflation.window import HEADERS_BYTES, UNREAD_MAX, pack_head
 from processor.merge import KeyFields
 from processor.plugins.conflate.delivery import Delivery
 from processor.plugins.conflate.reader import Reader
 from processor.plugins.conflate.rejection import rejection
 from processor.plugins.conflate.seen import Seen
 from processor.plugins.conflate.selection import check_selection, selection
+from processor.plugins.conflate.update import plain_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,63 +99,71 @@ class Conflate(Processor):
 
     def _take(self, records: Sequence[Record], now_ms: int) -> None:
         """Let these wait, each under its key."""
-        window, is_keyless = self._window, False
+        window = self._window
         find = window.pending.get
+        taken = grown_bytes = 0
         # This loop takes every update of the topic: what an update means is looked at later, for many of a key at once.
-        for record in records:
-            key = record[0]
+        for record, version in zip(records, plain_versions(records), strict=True):
+            key, value, offset = record[0], record[1], record[3]  # Quicker than by their names.
             if key is None:
                 self._reject(record, RecordRejected("missing_key", "a SOW record has a key"))
-                is_keyless = True
                 continue
             pending = find(key)
             if pending is None:
-                pending = window.begin(key, record, now_ms)
-            else:
-                unread = pending.unread
-                unread.append(record)
-                if len(unread) >= UNREAD_MAX:
-                    self._read_early(key, pending)
-            headers = record[2]
-            if headers and _AT_ONCE in headers:
-                self._end_at_once(key, pending, record)
-        window.grew([record for record in records if record.key is not None] if is_keyless else records)
+                pending = window.begin(key, offset, now_ms)
+            if not version:
+                pending.keep_headers(record.headers)
+                grown_bytes += HEADERS_BYTES
+            values, heads = pending.values, pending.heads
+            values.append(value)
+            heads += pack_head(offset, record[4], version)
+            value_bytes = 0 if value is None else len(value)
+            pending.value_bytes += value_bytes
+            grown_bytes += value_bytes
+            taken += 1
+            if len(values) >= UNREAD_MAX:
+                self._read_early(pending)
+            if not version and record.headers and _AT_ONCE in record.headers:
+                self._end_at_once(pending, record)
+        window.grew(taken, grown_bytes)
 
     def _not_yet_delivered(self, records: Sequence[Record]) -> Sequence[Record]:
         """What comes again after a restart, without what a predecessor was done with."""
         came = self._seen.unrejected(records)
-        delivered = self._context.state.get_many([record.key for record in came if record.key is not None])
-        fresh = []
-        for record in came:
-            old = None if record.key is None else delivered[record.key]
-            if old is None or record.offset > old.source_offset:
-                fresh.append(record)
+        # A key that waits has been asked about: what comes of it now comes after what was not delivered.
+        pending = self._window.pending
+        asked = {key: None for record in came if (key := record[0]) is not None and key not in pending}
+        states = self._context.state.get_many(list(asked))
+        until: dict[bytes | None, int] = {key: old.source_offset for key, old in states.items() if old is not None}
+        if not came or max(until.values(), default=-1) < came[0].offset:
+            return came
+        fresh = [record for record in came if record.offset > until.get(record.key, -1)]
         if known := len(came) - len(fresh):
             self._context.count("already_delivered", known)
         return fresh
 
-    def _end_at_once(self, key: bytes, pending: Pending, record: Record) -> None:
+    def _end_at_once(self, pending: Pending, record: Record) -> None:
         """End a key's interval with an update that waits for nothing, unless it is a bad one."""
         # Not as text: a publisher's header that is no UTF-8 must not keep its record from the copy.
         if dict(record.headers or ()).get(Name.NO_CONFLATE) != b"true":
             return
         if self._must_wait:
             return  # What was seen is delivered: it did not wait then either.
-        self._read_early(key, pending)
-        if pending.last is record:
-            self._deliver({key: self._window.pop(key)})
+        self._read_early(pending)
+        if pending.last is not None and pending.last.offset == record.offset:
+            self._deliver({pending.key: self._window.pop(pending.key)})
 
-    def _read_early(self, key: bytes, pending: Pending) -> None:
+    def _read_early(self, pending: Pending) -> None:
         """Look at a key's updates before its interval is over."""
         size_bytes = pending.size_bytes
-        self._reader.read(pending, self._context.state.get_many([key])[key])
+        self._reader.read(pending, self._context.state.get_many([pending.key])[pending.key])
         self._window.shrank(pending, size_bytes)
 
     def _make_room(self) -> None:
         """Forget what has been overtaken, where updates take too much memory; deliver early what is still too much."""
         if is_heavy := self._window.is_heavy:
-            for key, pending in self._window.overtaken.items():
-                self._read_early(key, pending)
+            for pending in self._window.overtaken.values():
+                self._read_early(pending)
         # With room left, for each key is looked at: not to be done again after every few records.
         while overflow := self._window.overflow(DELIVERED_MAX, leave_room=is_heavy):
             self._context.count("delivered_early", len(overflow))
@@ -169,15 +178,15 @@ class Conflate(Processor):
         updates = 0
         for key, old in context.state.get_many(list(due)).items():
             pending = due[key]
-            state = self._reader.read(pending, old)
+            read = self._reader.read(pending, old)
             last = pending.last
             if last is None:
                 continue  # None of them was good.
-            if state is None and old is None:
+            if read.state is None and old is None:
                 context.count("never_delivered")
                 continue
             try:
-                delivery.add(key, pending, last, state, old)
+                delivery.add(key, pending, last, read, old)
             except Exception as error:  # noqa: BLE001 - a message type may fail in any way
                 self._reject(last, rejection(error))
                 continue

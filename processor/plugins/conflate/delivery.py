@@ -9,11 +9,12 @@ from processor.merge import KeyFields, conflated_delta
 from processor.plugins.conflate import update
 from processor.plugins.key_alone import key_alone
 from processor.plugins.removed import removed_header
-from processor.record import OUR_HEADERS
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing, Record, Value
     from processor.conflation import Pending
+    from processor.plugins.conflate.reader import Read
+    from processor.plugins.conflate.update import Said
 
 
 class Delivery:
@@ -37,21 +38,23 @@ class Delivery:
         self.delta: list[Outgoing] = []
         """For the delta topic."""
 
-    def add(self, key: bytes, pending: Pending, last: Record, state: Value | None, old: Stored | None) -> None:
+    def add(self, key: bytes, pending: Pending, last: Record, read: Read, old: Stored | None) -> None:
         """One key's.
 
         Args:
             key: the Kafka record key.
             pending: its interval.
             last: the update at its end.
-            state: the record at its end, None if it is gone.
-            old: what was delivered before; not None where `state` is None.
+            read: the record at its end and what was delivered before; not both None.
+            old: what was delivered before, as it is stored.
 
         Raises:
             RecordRejected: it cannot be told, though each of its updates could.
         """
-        version = update.version(last)
-        headers = self._headers(pending, last, version, is_gone=state is None, is_new=old is None)
+        state = read.state
+        said = update.said(last.headers)
+        version = said.version
+        headers = self._headers(pending, last, said, is_gone=state is None, is_new=old is None)
         base = 0 if old is None else old.version
         # Said where it is not the version before: updates were folded.
         delta_headers = headers if base == version - 1 else [*headers, (Name.DELTA_BASE, b"%d" % base)]
@@ -60,24 +63,23 @@ class Delivery:
             told, more = key_alone(self._codec, self._key, old)
             stored, data = None, None
         else:
-            told, more = self._told(pending, state, old)
+            told, more = self._told(pending, read)
             data = last.value
             assert data is not None
-            expires_at_ms = update.expires_at_ms(last)
-            stored = Stored(version, data, expires_at_ms, last.offset, update.correlation_id(last))
-            if expires_at_ms:
-                headers = [*headers, (Name.EXPIRES_AT, b"%d" % expires_at_ms)]
+            stored = Stored(version, data, said.expires_at_ms, last.offset, said.correlation_id)
+            if said.expires_at_ms:
+                headers = [*headers, (Name.EXPIRES_AT, b"%d" % said.expires_at_ms)]
         self.states[key] = stored
         self.sow.append((key, data, headers))
         self.delta.append((key, told, delta_headers + more))
 
-    def _told(self, pending: Pending, state: Value, old: Stored | None) -> tuple[bytes, Headers]:
+    def _told(self, pending: Pending, read: Read) -> tuple[bytes, Headers]:
         """What the delta topic is told of a record that is there, and the headers that go with it."""
         codec = self._codec
+        state: Value = read.state
         if not codec.can_delta:
             return state, []
-        before = None if old is None else codec.decode_own(old.value)
-        moved, removed = conflated_delta(before, state, pending.touched)
+        moved, removed = conflated_delta(read.delivered, state, pending.touched)
         delta = self._key.with_delta(state, moved)
         try:
             told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
@@ -89,20 +91,19 @@ class Delivery:
             headers.append((Name.EMPTY, b"true"))
         return told, headers
 
-    def _headers(self, pending: Pending, last: Record, version: int, *, is_gone: bool, is_new: bool) -> Headers:
+    def _headers(self, pending: Pending, last: Record, said: Said, *, is_gone: bool, is_new: bool) -> Headers:
         """What both topics are told of an interval."""
-        said = dict(last.headers or ())
-        headers: Headers = [(Name.VERSION, b"%d" % version)]
+        headers: Headers = [(Name.VERSION, b"%d" % said.version)]
         if is_gone:
-            has_expired = last.value is None and said.get(Name.KIND) == b"expire"
+            has_expired = last.value is None and said.is_expiry
             headers.append((Name.KIND, b"expire" if has_expired else b"delete"))
         elif is_new:
             headers.append((Name.KIND, b"insert"))
         if pending.count > 1:
             headers.append((Name.CONFLATED, b"%d" % pending.count))
         headers.append((Name.FIRST_TIMESTAMP, b"%d" % pending.first_timestamp_ms))
-        headers.append((Name.SOURCE, self._source + b"%d" % last.offset))
-        if correlation_id := update.correlation_id(last):
-            headers.append((Name.CORRELATION_ID, correlation_id))
-        headers += [header for header in last.headers or () if header[0] not in OUR_HEADERS]
+        headers.append((Name.SOURCE, b"%b%d" % (self._source, last.offset)))
+        if said.correlation_id:
+            headers.append((Name.CORRELATION_ID, said.correlation_id))
+        headers += said.others
         return headers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.api import RecordRejected
 from processor.merge import touch
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 
 _TOGETHER_BYTES_MAX: Final = 256 * 1024
 """Updates of a key that are parsed together: parsed they take ten times as much memory."""
+
+_OBJECTS: Final = frozenset((dict,))
+
+
+class _TooLarge(Exception):
+    """Updates are too large to be parsed together."""
+
+
+class Read(NamedTuple):
+    """What was read of a key."""
+
+    state: Value | None
+    """The record at the end, parsed if its parts matter; None if it is gone, or does not belong to the copy."""
+    delivered: Value | None
+    """What was delivered before, parsed; None if nothing was, or if its parts do not matter."""
 
 
 class Reader:
@@ -37,79 +52,111 @@ class Reader:
             rejected: is told of what is no record of a SOW topic.
         """
         self._decode: Final = codec.decode_own
+        self._decode_many: Final = codec.decode_own_many
         self._can_delta: Final = codec.can_delta
         self._matches: Final = matches
         self._rejected: Final = rejected
 
-    def read(self, pending: Pending, old: Stored | None) -> Value | None:
+    def read(self, pending: Pending, old: Stored | None) -> Read:
         """Look at what is unread.
 
         Args:
             pending: the key's updates; afterwards none of them is unread, and `last` is None if none was good.
             old: what was delivered of the key.
-
-        Returns:
-            The record at the end, parsed if its parts matter; None if it is gone, or does not belong to the copy.
         """
-        unread, pending.unread = pending.unread, []
         try:
             delivered = self._decode(old.value) if old is not None and self._can_delta else None
         except Exception as error:  # noqa: BLE001 - a message type may fail in any way
-            self._refuse(unread, error)
-            return None
-        states: list[Value | None] = []
-        for records in _pieces(unread):
-            good, found = self._parsed(records)
-            if not good:
-                continue
-            states = found
-            if delivered is not None:
-                touch(pending.touched, delivered, states)
-            if not pending.count:
-                pending.first_timestamp_ms = good[0].timestamp_ms
-            pending.count += len(good)
-            pending.last = good[-1]
-        if states:
-            return states[-1]
-        return None if pending.last is None else self._state(pending.last)
+            for place in range(len(pending.values)):
+                self._refuse(pending.unread(place), error)
+            pending.forget_unread(pending.last)
+            return Read(None, None)
+        if not pending.values:
+            return Read(None if pending.last is None else self._state(pending.last), delivered)
+        try:
+            states = self._states(pending)
+        except Exception:  # noqa: BLE001 - one by one each bad one says what is wrong with it
+            return self._read_singly(pending, delivered)
+        if delivered is not None:
+            touch(pending.touched, delivered, states)
+        if not pending.count:
+            pending.first_timestamp_ms = pending.unread_timestamp_ms
+        pending.count += len(states)
+        pending.forget_unread(pending.unread(len(states) - 1))
+        return Read(states[-1], delivered)
 
-    def _parsed(self, records: Sequence[Record]) -> tuple[list[Record], list[Value | None]]:
-        """Those that are good, and the state that each of them says."""
-        good: list[Record] = []
-        states: list[Value | None] = []
-        check, state_of = update.check, self._state
-        for record in records:
+    def _states(self, pending: Pending) -> list[Value | None]:
+        """The states that unread updates say, all together: at a fraction of what they cost one by one.
+
+        Raises:
+            Exception: one of them is bad, or they are too large together.
+        """
+        if pending.headers is not None:
+            for headers in pending.headers.values():
+                update.said(headers)
+        if not self._can_delta:
+            return list(pending.values)
+        if pending.value_bytes > _TOGETHER_BYTES_MAX:
+            raise _TooLarge
+        states = self._decoded(pending.values)
+        if (matches := self._matches) is None:
+            return states
+        return [
+            state if state is not None and matches(state, pending.unread(place)) else None
+            for place, state in enumerate(states)
+        ]
+
+    def _decoded(self, values: Sequence[bytes | None]) -> list[Value | None]:
+        """Records parsed together; None for a tombstone."""
+        messages = [value for value in values if value is not None]
+        states = self._decode_many(messages)
+        if not _OBJECTS.issuperset(map(type, states)):
+            raise _no_object()
+        if len(messages) == len(values):
+            return states
+        found = iter(states)
+        return [None if value is None else next(found) for value in values]
+
+    def _read_singly(self, pending: Pending, delivered: Value | None) -> Read:
+        """Look at what is unread one by one: the bad ones are rejected."""
+        last, state = pending.last, None
+        for place in range(len(pending.values)):
+            record = pending.unread(place)
             try:
-                check(record)
-                states.append(state_of(record))
+                update.said(record.headers)
+                state = self._state(record)
             except Exception as error:  # noqa: BLE001 - so may a filter
-                self._refuse([record], error)
-            else:
-                good.append(record)
-        return good, states
+                self._refuse(record, error)
+                continue
+            if delivered is not None:
+                touch(pending.touched, delivered, [state])
+            if not pending.count:
+                pending.first_timestamp_ms = record.timestamp_ms
+            pending.count += 1
+            last = record
+        was = pending.last
+        pending.forget_unread(last)
+        if last is was:
+            state = None if last is None else self._state(last)
+        return Read(state, delivered)
 
-    def _refuse(self, records: Sequence[Record], error: Exception) -> None:
-        """Reject all of them for what was raised."""
-        why = rejection(error)
-        for record in records:
-            self._rejected(record, why)
+    def _refuse(self, record: Record, error: Exception) -> None:
+        """Reject it for what was raised."""
+        self._rejected(record, rejection(error))
 
     def _state(self, record: Record) -> Value | None:
-        """A record, parsed where its parts matter; None if it has none in the copy."""
-        value = record[1]  # Quicker than by its name, in the loop over every update.
+        value = record.value
         if value is None:
             return None
         if not self._can_delta:
             return value
         state = self._decode(value)
         if type(state) is not dict:
-            raise RecordRejected("not_an_object", "a SOW record is an object")
+            raise _no_object()
         if self._matches is not None and not self._matches(state, record):
             return None
         return state
 
 
-def _pieces(records: Sequence[Record]) -> Sequence[Sequence[Record]]:
-    """Updates of a key, as many together as may be parsed at once: all of them, or each alone."""
-    size = sum([len(record[1] or b"") for record in records])
-    return [records] if size <= _TOGETHER_BYTES_MAX else [[record] for record in records]
+def _no_object() -> RecordRejected:
+    return RecordRejected("not_an_object", "a SOW record is an object")

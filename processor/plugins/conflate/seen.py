@@ -8,7 +8,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from processor.api import Record
 
@@ -54,8 +54,10 @@ class Seen:
         self._came_until = records[-1].offset + 1
         self.until = max(self.until, self._came_until)
 
-    def unrejected(self, records: Iterable[Record]) -> list[Record]:
+    def unrejected(self, records: Sequence[Record]) -> Sequence[Record]:
         """Those that no predecessor rejected."""
+        if not self.rejected:
+            return records
         return [record for record in records if record.offset not in self.rejected]
 
     def note(self, held_offset: int | None) -> str:

@@ -60,6 +60,6 @@ def _facts(record: Record, topic: str) -> Facts:
         message_bytes=len(record.value or b""),
         sow_key=(record.key or b"").decode(errors="replace"),
         topic=topic,
-        correlation_id=update.correlation_id(record).decode(errors="replace"),
+        correlation_id=update.correlation_id(record.headers).decode(errors="replace"),
         last_updated_ms=record.timestamp_ms,
     )
