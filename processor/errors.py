@@ -13,6 +13,7 @@ SowstreamError
     │   └── FilterError       a filter that cannot be meant; a subscriber who gave it is told, and nothing ends
     ├── BrokerUnavailable     Kafka did not answer within the time given
     ├── SubscriberTooSlow     a subscriber has not taken what it was told, and forbade to fold it; others go on
+    ├── PositionLost          what a reader was to read next is not in Kafka any more: begin with a snapshot
     ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
     ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
     ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
@@ -96,6 +97,10 @@ class BrokerUnavailable(Stop):
 
 class SubscriberTooSlow(Stop):
     """A subscriber did not take its messages, and forbade to fold them: its subscription has ended."""
+
+
+class PositionLost(Stop):
+    """What was to be read next is not there: records were deleted, or the topic was made anew."""
 
 
 class AcksMissing(Stop):

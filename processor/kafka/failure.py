@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from processor.errors import BrokerUnavailable, ConfigurationError, ProducerLost, Stop, TransactionAborted
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, ProducerLost, Stop, TransactionAborted
 
 if TYPE_CHECKING:
     from processor.errors import SowstreamError
@@ -26,6 +26,7 @@ _MOVED = frozenset(
 )
 """Somebody asked a partition's former leader, or one that has just become it, as after a restart of the broker."""
 _UNKNOWN = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION))
+_OUT_OF_RANGE = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE))
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
 _REFUSED = frozenset(
     (
@@ -145,6 +146,11 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
     if code in _UNKNOWN:
         return ConfigurationError(f"{doing}: the topic does not exist; `sowstream topics apply` creates it")
+    if code in _OUT_OF_RANGE:
+        return PositionLost(
+            f"{doing}: what was to be read next is not there ({kafka_error.str()}). Records were deleted before they "
+            "were read, or the topic was made anew; begin again with a snapshot"
+        )
     if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
         return Stop(
             f"{doing}: Kafka refuses a record: {kafka_error.str()}. Has a topic's max.message.bytes been lowered? "

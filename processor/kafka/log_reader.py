@@ -82,7 +82,7 @@ class LogReader:
                 assert offset is not None
                 ends.append(Position(topic, partition, offset))
             elif not failure.passes(error):
-                raise failure.stop(error, f"reading {topic} partition {partition}")
+                raise failure.stop(error, f"reading {topic} partition {partition}") from KafkaException(error)
         return Read(messages, ends)
 
     def committed(self, topic: str, partition: int, timeout_s: float) -> int | None:
@@ -132,6 +132,28 @@ class LogReader:
         if found is None:
             raise TimeoutError
         return found
+
+    def at_time(self, topic: str, partitions: Iterable[int], time_ms: int, timeout_s: float) -> dict[int, int | None]:
+        """The offset of the first record of each partition with this time or a later one; None: there is none.
+
+        Args:
+            topic: the Kafka topic.
+            partitions: those wanted.
+            time_ms: milliseconds since the epoch.
+            timeout_s: longest wait.
+
+        Raises:
+            TimeoutError: no answer in time; ask again.
+            Stop: Kafka refuses.
+        """
+        asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+        except KafkaException as error:
+            if failure.passes(failure.of(error)):
+                raise TimeoutError from None
+            raise failure.stop(error, f"asking {topic} for the offsets of a time") from error
+        return {position.partition: position.offset if position.offset >= 0 else None for position in found}
 
     def behind(self, topic: str, partition: int, offset: int) -> int:
         """How many offsets a position is behind the end, as far as is known without asking."""
