@@ -6,16 +6,15 @@ import contextlib
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from processor.client.acks import Ack
-from processor.subscribe.message import Message
-from processor.client.options import refuse_not_yet
 from processor.client.outstanding import OnAck
 from processor.client.publishing import Publishing
 from processor.client.reading import Reading
-from processor.client.subscription import Subscription
+from processor.client.subscribing import Subscribing
 from processor.client.topics import TopicLookup
 from processor.config import Config, load
 from processor.errors import Stop
@@ -26,19 +25,22 @@ from processor.record import Value
 _FLUSH_AFTER_ERROR_S = 5.0
 
 
-class Client:
+class Client(Subscribing):
     """A connection to one cluster. The names are those of AMPS' client.
 
-    Publishing methods may be called from any thread. A subscription belongs to the thread that iterates over it. Acks
-    are read on a thread of their own, which starts with the first command that asks for one.
+    Its methods may be called from any thread. What a subscription wants of threads, it says itself. Acks are read on a
+    thread of their own, which starts with the first command that asks for one.
     """
 
-    def __init__(self, name: str, config: Config | None = None) -> None:
+    def __init__(self, name: str, config: Config | None = None, view_dir: Path | str | None = None) -> None:
         """Make a client; nothing is connected until it is needed.
 
         Args:
             name: how it calls itself to the brokers.
             config: the settings; None reads `./sowstream.yaml` and the environment.
+            view_dir: where the records that subscriptions need to know are kept between runs, so that the next one
+                reads only what came since; one process may use it at a time. None: they are read anew by each
+                subscription, and kept in memory, or in a temporary directory where they are many.
 
         Raises:
             ConfigurationError: the settings cannot be used.
@@ -47,7 +49,8 @@ class Client:
         self.config = load() if config is None else config
         self._admin = Admin(self.config.kafka)
         self._lookup = TopicLookup(self._admin)
-        self._reading = Reading(self.config, self._admin, self._lookup, name=name)
+        directory = None if view_dir is None else Path(view_dir)
+        self._reading = Reading(self.config, self._admin, self._lookup, name=name, view_dir=directory)
         self._publishing: Publishing | None = None
         self._lock = threading.Lock()
 
@@ -60,8 +63,9 @@ class Client:
         if error is None:
             self.close()
             return
-        self._reading.close()
         # What went wrong first is what the caller must hear of; what was sent still gets a moment to arrive.
+        with contextlib.suppress(Exception):
+            self._reading.close()
         if self._publishing is not None:
             with contextlib.suppress(Stop):
                 self._publishing.deliver(_FLUSH_AFTER_ERROR_S)
@@ -203,112 +207,23 @@ class Client:
         if self._publishing is not None:
             self._publishing.flush(timeout_s)
 
-    def sow(
-        self,
-        topic: str,
-        filter: str | None = None,  # noqa: A002 - AMPS' name
-        order_by: str | None = None,
-        options: str | None = None,
-        *,
-        select: str | None = None,
-        top_n: int | None = None,
-        skip_n: int | None = None,
-    ) -> Subscription:
-        """The state of the world now: `group_begin`, a `sow` message for each record, `group_end`.
-
-        It holds everything up to the ends of the topic at the call.
-
-        Raises:
-            ConfigurationError: no such topic; an option that cannot be used.
-            BrokerUnavailable: no answer in time.
-        """
-        refuse_not_yet(filter=filter, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
-        return self._reading.subscription(topic, options, snapshot=True, live=False, delta=False)
-
-    def get(self, topic: str, key: str) -> Message | None:
-        """One record as it is now, or None. Reads the key's partition only.
-
-        Raises:
-            ConfigurationError: no such topic.
-            BrokerUnavailable: no answer in time.
-        """
-        return self._reading.get(topic, key)
-
-    def subscribe(
-        self,
-        topic: str,
-        filter: str | None = None,  # noqa: A002 - AMPS' name
-        options: str | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> Subscription:
-        """The whole merged record on each update from now on.
-
-        Args:
-            topic: a SOW topic or a conflated one.
-            filter: not supported yet.
-            options: names separated by commas: `oof`, `timestamp`; for deltas also `no_empties`, `no_sowkey`,
-                `send_keys`.
-            timeout_s: the iteration ends when no message came for so long.
-
-        Raises:
-            ConfigurationError: no such topic; an option that cannot be used.
-            BrokerUnavailable: no answer in time.
-        """
-        refuse_not_yet(filter=filter)
-        return self._reading.subscription(topic, options, snapshot=False, live=True, delta=False, timeout_s=timeout_s)
-
-    def sow_and_subscribe(
-        self,
-        topic: str,
-        filter: str | None = None,  # noqa: A002 - AMPS' name
-        options: str | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> Subscription:
-        """The state of the world, then each update, with no gap and no overlap. As `subscribe`."""
-        refuse_not_yet(filter=filter)
-        return self._reading.subscription(topic, options, snapshot=True, live=True, delta=False, timeout_s=timeout_s)
-
-    def delta_subscribe(
-        self,
-        topic: str,
-        filter: str | None = None,  # noqa: A002 - AMPS' name
-        options: str | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> Subscription:
-        """Key fields and changed fields on each update from now on. As `subscribe`."""
-        refuse_not_yet(filter=filter)
-        return self._reading.subscription(topic, options, snapshot=False, live=True, delta=True, timeout_s=timeout_s)
-
-    def sow_and_delta_subscribe(
-        self,
-        topic: str,
-        filter: str | None = None,  # noqa: A002 - AMPS' name
-        options: str | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> Subscription:
-        """The state of the world, then the changes to just that state. As `subscribe`."""
-        refuse_not_yet(filter=filter)
-        return self._reading.subscription(topic, options, snapshot=True, live=True, delta=True, timeout_s=timeout_s)
-
     def close(self) -> None:
         """Send what is still to be sent, wait for acks as `flush`, and end all subscriptions.
 
         Raises:
             AcksMissing: acks have not come; their futures fail with this too.
             Stop: something was not delivered.
+            Exception: what a callback of a subscription raised.
         """
-        self._reading.close()
-        if self._publishing is None:
-            return
         try:
-            self.flush()
+            self._reading.close()
         finally:
-            self._publishing.close()
-            self._publishing = None
+            if self._publishing is not None:
+                try:
+                    self.flush()
+                finally:
+                    self._publishing.close()
+                    self._publishing = None
 
     def _sender(self) -> Publishing:
         """Made with the first publish: a subscriber needs no producer."""

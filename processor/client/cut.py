@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader, Position, Read
-from processor.kafka.message import by_partition, records
+from processor.kafka.message import Message, by_partition, records
 from processor.record import Record
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is heard.
 _ASK_TIMEOUT_S: Final = 15.0
 _STALL_TIMEOUT_S: Final = 60.0
+
+
+class Arrived(NamedTuple):
+    """What one look behind the cut brought."""
+
+    batches: list[tuple[int, list[Record]]]
+    """Partitions with their next committed records, in order."""
+    ends: dict[int, int]
+    """Partitions that have nothing more for now, with the offset the next record will have at least."""
 
 
 class Cut:
@@ -26,7 +35,14 @@ class Cut:
     """
 
     def __init__(
-        self, kafka: Mapping[str, str], admin: Admin, *, topic: str, partitions: Iterable[int], group: str
+        self,
+        kafka: Mapping[str, str],
+        admin: Admin,
+        *,
+        topic: str,
+        partitions: Iterable[int],
+        group: str,
+        make: Callable[[Sequence[Message]], list[Record]] = records,
     ) -> None:
         """Cut here and now.
 
@@ -36,6 +52,7 @@ class Cut:
             topic: the Kafka topic.
             partitions: those to read.
             group: how the reader calls itself to the brokers; the group is never joined.
+            make: makes records of Kafka's messages.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -43,6 +60,7 @@ class Cut:
         self.topic = topic
         self.ends = admin.end_offsets(topic, partitions)
         """The end of each partition, as it was then."""
+        self._make = make
         self._reader = LogReader(kafka, group=group)
 
     def before(self) -> Iterator[list[Record]]:
@@ -57,20 +75,22 @@ class Cut:
         for _, batch in self.between({}, self.ends):
             yield batch
 
-    def between(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[tuple[int, list[Record]]]:
+    def between(
+        self, begins: Mapping[int, int], ends: Mapping[int, int], *, breathes: bool = False
+    ) -> Iterator[tuple[int, list[Record]]]:
         """The committed records of some partitions from one offset up to another, with the number of their partition.
 
         Args:
             begins: the first offset of each partition; without one, the oldest kept.
             ends: the offset after the last one, of each partition to be read; none behind the cut.
+            breathes: come back also when nothing is there yet, with an empty batch of any partition.
 
         Raises:
             Stop: as `before`.
         """
         todo = {partition: end for partition, end in ends.items() if end > begins.get(partition, 0)}
         self._reader.add(
-            Position(self.topic, partition, max(begins.get(partition, 0), self._beginning(partition)))
-            for partition in todo
+            Position(self.topic, partition, max(begins.get(partition, 0), self.oldest(partition))) for partition in todo
         )
         moved_s = time.monotonic()
         while todo:
@@ -79,10 +99,12 @@ class Cut:
                 moved_s = time.monotonic()
             elif time.monotonic() - moved_s > _STALL_TIMEOUT_S:
                 raise Stop(self._stalled(todo))
+            elif breathes:
+                yield next(iter(todo)), []
             # The end of a partition may be markers and aborted records only, which no message tells of.
             reached = {position.partition: position.offset for position in read.ends}
             for partition, messages in by_partition(read.messages).items():
-                batch = records(messages)
+                batch = self._make(messages)
                 reached[partition] = max(reached.get(partition, 0), batch[-1].offset + 1)
                 end = todo.get(partition, 0)
                 if batch[-1].offset >= end:
@@ -93,18 +115,49 @@ class Cut:
                     del todo[partition]
                     self._reader.remove(self.topic, partition)
 
-    def follow(self) -> None:
-        """Begin to read behind the cut; after `before` has come to its end, or instead of it."""
-        self._reader.add(Position(self.topic, partition, end) for partition, end in self.ends.items())
+    def follow(self, begins: Mapping[int, int] | None = None) -> None:
+        """Begin to read behind the cut; after `before` has come to its end, or instead of it.
 
-    def after(self, timeout_s: float = _WAIT_S) -> list[Record]:
-        """The next committed records behind the cut, in order per partition; empty if none came in time.
+        Args:
+            begins: where to begin instead, for each partition.
+        """
+        begins = self.ends if begins is None else begins
+        self._reader.add(Position(self.topic, partition, begin) for partition, begin in begins.items())
+
+    def after(self, timeout_s: float = _WAIT_S) -> Arrived:
+        """The next committed records of those that are followed; nothing if none came in time.
 
         Raises:
+            PositionLost: what was to be read next is not there any more.
             Stop: a partition cannot be read on.
         """
-        batches = by_partition(self._read(min(timeout_s, _WAIT_S)).messages).values()
-        return [record for batch in batches for record in records(batch)]
+        read = self._read(min(timeout_s, _WAIT_S))
+        batches = [(partition, self._make(messages)) for partition, messages in by_partition(read.messages).items()]
+        return Arrived(batches, {position.partition: position.offset for position in read.ends})
+
+    def oldest(self, partition: int) -> int:
+        """The oldest offset kept, asked for: librdkafka's own OFFSET_BEGINNING takes half a second to find it.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+        """
+        try:
+            return self._reader.bounds(self.topic, partition, _ASK_TIMEOUT_S)[0]
+        except TimeoutError:
+            raise self._silent(f"about partition {partition}") from None
+
+    def at_time(self, time_ms: int) -> dict[int, int]:
+        """Where each partition has its first record of this time or later: the cut if it has none before it.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+        """
+        try:
+            found = self._reader.at_time(self.topic, self.ends, time_ms, _ASK_TIMEOUT_S)
+        except TimeoutError:
+            raise self._silent("about the offsets of a time") from None
+        places = {partition: found.get(partition) for partition in self.ends}
+        return {partition: self.ends[partition] if at is None else at for partition, at in places.items()}
 
     def close(self) -> None:
         """Close the connection."""
@@ -116,15 +169,10 @@ class Cut:
         more = self._reader.read(_READ_MAX, 0)
         return Read(first.messages + more.messages, first.ends + more.ends)
 
-    def _beginning(self, partition: int) -> int:
-        """The oldest offset kept, asked for: librdkafka's own OFFSET_BEGINNING takes half a second to find it."""
-        try:
-            return self._reader.bounds(self.topic, partition, _ASK_TIMEOUT_S)[0]
-        except TimeoutError:
-            raise BrokerUnavailable(
-                f"reading {self.topic}: no answer about partition {partition} in {_ASK_TIMEOUT_S:g} s; "
-                "`sowstream doctor` looks closer"
-            ) from None
+    def _silent(self, what: str) -> BrokerUnavailable:
+        return BrokerUnavailable(
+            f"reading {self.topic}: no answer {what} in {_ASK_TIMEOUT_S:g} s; `sowstream doctor` looks closer"
+        )
 
     def _stalled(self, todo: Mapping[int, int]) -> str:
         partitions = ", ".join(str(partition) for partition in sorted(todo))

@@ -2,75 +2,114 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from processor.client import bookmark
 from processor.client.cut import Cut
-from processor.client.envelope import Envelope
-from processor.subscribe.message import Message
-from processor.client.options import Options, parse_options
-from processor.client.subscription import Subscription
+from processor.client.feed import EngineFeed, Feed, Opened
+from processor.client.growing_view import GrowingView
+from processor.client.slim import Slim
+from processor.client.stored_view import StoredView
+from processor.client.subscription import OnMessage, Subscription
 from processor.client.topics import TopicLookup
-from processor.client.updates import ComputedDeltas, Updates, WholeRecords, WrittenDeltas
+from processor.client.views import NothingKept, ReaderView
+from processor.client.written_feed import WrittenFeed
 from processor.codec import codec_of
 from processor.config import Config
+from processor.errors import ConfigurationError
 from processor.kafka.admin import Admin
+from processor.kafka.message import Message as Kafka
+from processor.kafka.message import records
 from processor.kafka.partitioner import partition_for
 from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscribe import Message, Options, Request, Topic, parse_options
+from processor.subscribe.teller import Teller
 from processor.topics import topic_name
+
+log = logging.getLogger("sowstream.client")
+
+_PLAIN: Final = frozenset(("no_empties", "no_sowkey", "send_keys", "timestamp"))
+"""Options that written deltas can keep."""
+
+
+class Form(NamedTuple):
+    """Which of the calls it is."""
+
+    snapshot: bool
+    """Whether it tells the state of the world first."""
+    live: bool
+    """Whether it goes on from there."""
+    delta: bool
+    """Whether updates are told as deltas."""
 
 
 class Reading:
     """The reading half of a client."""
 
-    def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str) -> None:
+    def __init__(
+        self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str, view_dir: Path | None = None
+    ) -> None:
         self._config = config
         self._admin = admin
         self._lookup = lookup
         self._group = f"{config.application_id}.client.{name}"
+        self._view_dir = view_dir
         self._open: set[Subscription] = set()
+        self._kept: set[str] = set()  # Topics whose view's directory is in use.
 
     def subscription(
         self,
-        topic: str,
+        name: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
+        form: Form,
         *,
-        snapshot: bool,
-        live: bool,
-        delta: bool,
         timeout_s: float | None = None,
+        on_message: OnMessage | None = None,
+        sub_id: str | None = None,
+        tells_meanwhile: bool = False,
+        **arguments: Any,
     ) -> Subscription:
         """Open a subscription; the cut between its past and its future is made here.
 
         Args:
-            topic: a SOW topic or a conflated one.
-            options: as `parse_options`.
-            snapshot: whether it tells the state of the world first.
-            live: whether it goes on from there.
-            delta: whether updates are told as deltas.
+            name: a SOW topic or a conflated one.
+            filter: which records.
+            options: as `parse_options`, with `arguments`.
+            form: which of the calls it is.
             timeout_s: it ends when it has told nothing for so long.
+            on_message: told each message, on a thread of its own.
+            sub_id: its name.
+            tells_meanwhile: whether a kept view is told as it was kept, and then what happened since.
+            arguments: options by name.
 
         Raises:
-            ConfigurationError: no such topic; an option that cannot be used.
+            ConfigurationError: no such topic; a filter or an option that cannot be meant.
             BrokerUnavailable: no answer in time.
+            Stop: another process uses the directory of the kept view.
         """
-        asked = parse_options(options, live=live, delta=delta)
-        envelope = self._envelope(topic, asked)
-        updates = self._updates(topic, envelope, asked, snapshot=snapshot, delta=delta)
-        opened = Subscription(
-            self._cut(topic_name(topic, updates.role)),
-            updates,
-            envelope,
-            loads=snapshot or isinstance(updates, ComputedDeltas),
-            tells_snapshot=snapshot,
-            live=live,
+        topic = self._topic(name)
+        understand = partial(_request, topic, form)
+        request = understand(filter, options, **arguments)
+        if request.options.bookmark is not None:
+            _check_replay(request.options.bookmark, form)
+        return self._opened(
+            self._feed(topic, request, form, sub_id, tells_meanwhile=tells_meanwhile),
+            understand,
             timeout_s=timeout_s,
-            on_close=self._open.discard,
+            on_message=on_message,
         )
-        self._open.add(opened)
-        return opened
 
-    def get(self, topic: str, key: str) -> Message | None:
+    def get(self, name: str, key: str) -> Message | None:
         """One record as it is now, or None; only its partition is read."""
-        envelope = self._envelope(topic, Options(timestamp=True))
-        sow, wanted = topic_name(topic, "sow"), key.encode()
+        topic = self._topic(name)
+        sow, wanted = topic_name(name, "sow"), key.encode()
         last = None
         cut = self._cut(sow, only=partition_for(wanted, self._lookup.partitions(sow)))
         try:
@@ -82,25 +121,145 @@ class Reading:
             cut.close()
         if last is None or last.value is None:
             return None
-        return envelope.message("sow", last, envelope.decode(last.value))
+        return Teller(topic, Options(timestamp=True), delta=False).whole("sow", last, topic.value(last))
 
     def close(self) -> None:
-        """End all subscriptions."""
+        """End all subscriptions.
+
+        Raises:
+            Exception: what the first of them to fail raises, when all have ended.
+        """
+        failed: BaseException | None = None
         for subscription in list(self._open):
-            subscription.close()
+            try:
+                subscription.close()
+            except Exception as error:  # noqa: BLE001 - The others are to be ended too.
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
-    def _envelope(self, topic: str, options: Options) -> Envelope:
-        return Envelope(topic, codec_of(self._config, topic), options)
+    def _topic(self, name: str) -> Topic:
+        return Topic(name, codec_of(self._config, name), KeyFields(self._config.topic(name).key_fields))
 
-    def _updates(self, topic: str, envelope: Envelope, options: Options, *, snapshot: bool, delta: bool) -> Updates:
-        if not delta:
-            return WholeRecords(envelope, options)
-        if snapshot or options.oof:
-            # An oof tells the last record, which the delta topic does not.
-            key_fields = KeyFields(self._config.topic(topic).key_fields)
-            return ComputedDeltas(envelope, options, key_fields, tells_snapshot=snapshot)
-        return WrittenDeltas(envelope, options)
+    def _opened(self, feed: Feed, understand: Callable[..., Request], **arguments: Any) -> Subscription:
+        opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
+        self._open.add(opened)
+        return opened
 
-    def _cut(self, kafka_topic: str, *, only: int | None = None) -> Cut:
+    def _feed(self, topic: Topic, request: Request, form: Form, sub_id: str | None, *, tells_meanwhile: bool) -> Feed:
+        """Choose what is read."""
+        is_plain = (
+            request.filter is None
+            and not {
+                option
+                for option, value in request.options._asdict().items()
+                if value != Options._field_defaults[option]
+            }
+            - _PLAIN
+        )
+        if form.delta and not form.snapshot and is_plain and sub_id is None:
+            delta_topic = topic_name(topic.name, "delta")
+            self._lookup.partitions(delta_topic)
+            return WrittenFeed(topic, partial(self._cut, delta_topic), request.options)
+        keeps = request.needs_view or sub_id is not None
+        if request.options.bookmark is not None:
+            open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
+        elif keeps:
+            open_topic = partial(self._open_state, topic, tells_meanwhile=tells_meanwhile)
+        else:
+            open_topic = partial(self._open_updates, topic)
+        return EngineFeed(topic, open_topic, request, sub_id, keeps=keeps)
+
+    def _open_updates(self, topic: Topic, _again: bool) -> Opened:
+        """Only what comes from now on."""
+        sow = topic_name(topic.name, "sow")
+        cut = self._cut(sow, make=Slim().records)
+        return Opened(cut, NothingKept(), cut.ends, tells_past=True, topic_id="")
+
+    def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
+        """The state of the world, and what comes."""
+        sow = topic_name(topic.name, "sow")
+        if again:
+            self._lookup.forget(sow)
+        partitions = self._lookup.partitions(sow)
+        with ExitStack() as undo:
+            view, topic_id = self._view(sow, topic.name, partitions)
+            undo.callback(view.close)
+            cut = self._cut(sow, make=Slim().records)
+            undo.callback(cut.close)
+            if not isinstance(view, _KeptView):
+                undo.pop_all()
+                return Opened(cut, view, {}, tells_past=False, topic_id=topic_id)
+            oldest = {partition: cut.oldest(partition) for partition in cut.ends}
+            for partition, why in view.distrust(cut.ends, oldest, self._admin.delete_retention_ms(sow)).items():
+                log.warning("the kept view of %s partition %d is read anew: %s", sow, partition, why)
+            begins = {partition: max(at, oldest[partition]) for partition, at in view.positions.items()}
+            undo.pop_all()
+        return Opened(cut, view, begins, tells_past=tells_meanwhile and not again, topic_id=topic_id)
+
+    def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> Opened:
+        """What came since a bookmark, as far as compaction left it, and what comes."""
+        sow = topic_name(topic.name, "sow")
+        partitions, topic_id = self._lookup.partitions(sow), self._admin.topic_id(sow)
+        cut = self._cut(sow, make=Slim().records)
+        try:
+            begins = bookmark.begins(where, cut, topic_id)
+        except BaseException:
+            cut.close()
+            raise
+        view = GrowingView(partitions) if keeps else NothingKept()
+        return Opened(cut, view, begins, tells_past=True, topic_id=topic_id)
+
+    def _view(self, sow: str, name: str, partitions: int) -> tuple[ReaderView, str]:
+        """An empty view, or the kept one, if no other subscription of this client has it; and the topic's id."""
+        if self._view_dir is None or name in self._kept:
+            return GrowingView(partitions), ""
+        topic_id = self._admin.topic_id(sow)
+        view = _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=partial(self._kept.discard, name))
+        self._kept.add(name)
+        return view, topic_id
+
+    def _cut(
+        self, kafka_topic: str, *, only: int | None = None, make: Callable[[Sequence[Kafka]], list[Record]] = records
+    ) -> Cut:
         partitions = range(self._lookup.partitions(kafka_topic)) if only is None else [only]
-        return Cut(self._config.kafka, self._admin, topic=kafka_topic, partitions=partitions, group=self._group)
+        return Cut(
+            self._config.kafka, self._admin, topic=kafka_topic, partitions=partitions, group=self._group, make=make
+        )
+
+
+class _KeptView(StoredView):
+    """A view that is there for the next run, and tells when its directory is free again."""
+
+    def __init__(
+        self, directory: Path, topic: str, topic_id: str, partitions: int, *, on_close: Callable[[], None]
+    ) -> None:
+        super().__init__(directory, topic, topic_id, partitions, keeps=True)
+        self._on_close = on_close
+
+    def close(self, *, keeps: bool = True) -> None:
+        """Let go of the directory."""
+        try:
+            super().close(keeps=keeps)
+        finally:
+            self._on_close()
+
+
+def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> Request:  # noqa: A002
+    """What is asked for, understood.
+
+    Raises:
+        ConfigurationError: it cannot be meant.
+    """
+    snapshot, live, delta = form
+    chosen = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
+    return Request(topic, filter, chosen, snapshot=snapshot, live=live, delta=delta)
+
+
+def _check_replay(where: str, form: Form) -> None:
+    """Refuse a bookmark that can be none, or where it has no meaning."""
+    if form.snapshot:
+        raise ConfigurationError(
+            "option 'bookmark' begins with updates of the past, sow_and_subscribe with the state of now; use subscribe"
+        )
+    bookmark.check_bookmark(where)

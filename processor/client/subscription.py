@@ -1,59 +1,174 @@
-"""A running subscription: an iterator of messages."""
+"""A running subscription: iterated over, called back, or awaited."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Final, Literal, Self, TypeAlias
 
-from processor.client.cut import Cut
-from processor.client.envelope import Envelope
-from processor.subscribe.message import Message
-from processor.client.updates import Updates
-from processor.record import Record
+from processor.client.feed import Feed
+from processor.errors import SowstreamError
+from processor.subscribe import Message, Request
+
+OnMessage: TypeAlias = Callable[[Message], object]
+"""Told each message."""
+
+Form: TypeAlias = Literal["iterated", "called", "awaited"]
+"""How a subscription is read; whoever comes first decides."""
+
+_WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are heard.
 
 
 class Subscription:
-    """Iterate over it for messages; close it, or leave its `with`, to end it.
+    """Read it in one of three ways, and close it, or leave its `with` or `async with`, to end it.
 
-    It belongs to one thread. What a slow reader has not taken stays in Kafka, save for what librdkafka fetches ahead
-    (64 MB, `queued.max.messages.kbytes`).
+    ========  ==================================  ===============================================================
+    iterated  ``for message in subscription``     on the caller's thread, one thread at a time
+    called    ``subscribe(..., on_message=f)``    on a thread of its own, which calls `f`, one message after the other
+    awaited   ``async for message in ...``        Kafka is read on a thread of its own; messages come on the event loop
+    ========  ==================================  ===============================================================
+
+    Nothing is read from Kafka before what was read is taken, save with `conflation=auto`: what a slow reader has not
+    taken stays there, but for what librdkafka fetches ahead (64 MB, `queued.max.messages.kbytes`).
+
+    `add`, `remove` and `close` may be called from any thread. They wait for the turn at hand: a tenth of a second, or
+    as long as a part of a snapshot takes.
     """
 
     def __init__(
         self,
-        cut: Cut,
-        updates: Updates,
-        envelope: Envelope,
+        feed: Feed,
+        request: Callable[..., Request],
         *,
-        loads: bool,
-        tells_snapshot: bool,
-        live: bool,
         timeout_s: float | None,
+        on_message: OnMessage | None,
         on_close: Callable[[Subscription], None],
     ) -> None:
         """Made by the client.
 
         Args:
-            cut: where past and future meet.
-            updates: what is told of each record.
-            envelope: makes the marks of the group.
-            loads: whether the past is read.
-            tells_snapshot: whether the past is told.
-            live: whether the future is.
+            feed: where its messages come from.
+            request: understands a subscription that is to be added.
             timeout_s: see the attribute.
+            on_message: told each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
         """
         self.timeout_s = timeout_s
-        """The iteration ends when no message came for so long; None: it goes on until `close`."""
-        self._cut = cut
-        self._updates = updates
-        self._envelope = envelope
-        self._loads, self._tells_snapshot, self._live = loads, tells_snapshot, live
+        """It ends when no message came for so long, once the snapshot is over; None: it goes on until `close`."""
+        self._feed = feed
+        self._request = request
         self._on_close = on_close
-        self._closed = False
-        self._messages = self._run()
+        self._buffer: deque[Message] = deque()
+        self._lock = threading.RLock()
+        self._is_closed = False
+        self._form: Form | None = None
+        self._failure: BaseException | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._fetching: Future[None] | None = None
+        self._thread: threading.Thread | None = None
+        if on_message is not None:
+            self._is("called")
+            # A daemon: a program that ends is not kept by a subscription that nobody closed.
+            self._thread = threading.Thread(
+                target=self._call, args=(on_message,), name="sowstream-subscription", daemon=True
+            )
+            self._thread.start()
+
+    def add(
+        self,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        *,
+        sub_id: str | None = None,
+        **arguments: object,
+    ) -> str:
+        """Add another subscription to the same stream: of the same topic and form, with its own snapshot if it has one.
+
+        Its messages come among the others, and all say in `sub_ids` which subscriptions they are for; a record that
+        several want is sent once, whole if any of them asks for whole records.
+
+        Args:
+            filter: which records.
+            options: as of the first one; `conflation=auto` of this one does not make it read ahead.
+            sub_id: its name; None: a number.
+            arguments: options by name, as of the first one.
+
+        Returns:
+            Its name.
+
+        Raises:
+            ConfigurationError: it cannot be meant, or the first one is read without what it needs.
+        """
+        request = self._request(filter, options, **arguments)
+        with self._lock:
+            self._refuse_closed()
+            return self._feed.add(request, sub_id)
+
+    def remove(self, sub_id: str) -> None:
+        """End one of several subscriptions; what waits for it already is still told.
+
+        Raises:
+            ConfigurationError: there is none of this name.
+        """
+        with self._lock:
+            self._refuse_closed()
+            self._feed.remove(sub_id)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until a subscription that calls back has ended by itself.
+
+        Args:
+            timeout_s: the longest wait; None: without end.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            Exception: what the callback or the reading raised; once.
+        """
+        if self._thread is None:
+            raise RuntimeError("wait() is for subscriptions with on_message; iterate over this one")
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        self._raise_failure()
+        return True
+
+    def next_within(self, timeout_s: float | None) -> Message | None:
+        """The next message of a subscription that is iterated over; None if none came in time, or it has ended.
+
+        Args:
+            timeout_s: how long to wait once the past is read; at 0 what is there is taken. None: without end.
+
+        Raises:
+            SowstreamError: it cannot go on, and has ended.
+        """
+        self._is("iterated")
+        if self._is_closed:
+            return None
+        if not self._buffer:
+            self._guarded(timeout_s)
+        return self._buffer.popleft() if self._buffer else None
+
+    def close(self) -> None:
+        """End it: an iteration ends as well, and a callback that runs is waited for.
+
+        Raises:
+            Exception: what a callback, or reading for it, raised and `wait` has not told yet.
+        """
+        self._end(told=not self._buffer)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._raise_failure()
+
+    async def aclose(self) -> None:
+        """As `close`, from an event loop, which goes on meanwhile."""
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -61,62 +176,135 @@ class Subscription:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        self._failure = None  # What went wrong first is what the caller must hear of.
+        self._end(told=False)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.__exit__, kind, error, trace)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
-        if self._closed:
+        self._is("iterated")
+        return self._next()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._is("awaited")
+        while not self._buffer or self._is_closed:
+            if self._fetching is None:
+                if self._is_closed:
+                    raise StopAsyncIteration
+                if self._executor is None:
+                    self._executor = ThreadPoolExecutor(1, thread_name_prefix="sowstream-subscription")
+                self._fetching = self._executor.submit(self._fill)
+            # Whoever is cancelled here leaves what was read to the next one: `wait` cancels nothing.
+            await asyncio.wait([asyncio.wrap_future(self._fetching)])
+            self._fetching = None
+            self._raise_failure()
+        return self._buffer.popleft()
+
+    def _next(self) -> Message:
+        """The next message, on this thread; the end is StopIteration."""
+        if self._is_closed:
             raise StopIteration
+        if not self._buffer:
+            self._guarded(self.timeout_s)
+            if not self._buffer:
+                self._end(told=True)
+                raise StopIteration
+        return self._buffer.popleft()
+
+    def _guarded(self, timeout_s: float | None) -> None:
+        """Fill the buffer; whatever goes wrong ends the subscription: what has ended needs no connection."""
         try:
-            return next(self._messages)
-        except BaseException:  # StopIteration too: what has ended needs no connection.
-            self.close()
+            self._fetch_some(timeout_s)
+        except BaseException:  # Ctrl-C too.
+            self._end(told=False)
             raise
 
-    def close(self) -> None:
-        """End it; the iteration ends as well."""
-        if not self._closed:
-            self._closed = True
-            self._cut.close()
-            self._on_close(self)
-
-    def _run(self) -> Iterator[Message]:
-        if self._loads:
-            yield from self._snapshot()
-        if self._live:
-            yield from self._follow()
-
-    def _snapshot(self) -> Iterator[Message]:
-        """The last record of every key before the cut, all of one moment."""
-        if self._tells_snapshot:
-            yield self._envelope.mark("group_begin")
-        last: dict[bytes | None, Record] = {}
-        for batch in self._cut.before():
-            for record in batch:
-                if record.value is None:
-                    last.pop(record.key, None)
-                else:
-                    last[record.key] = record
-        for record in last.values():
-            if (message := self._updates.load(record)) is not None:
-                yield message
-        if self._tells_snapshot:
-            yield self._envelope.mark("group_end")
-
-    def _follow(self) -> Iterator[Message]:
-        self._cut.follow()
-        told_s = time.monotonic()
+    def _fetch_some(self, timeout_s: float | None) -> None:
+        """Fill the buffer; it stays empty where nothing came in time, or nothing will come."""
+        until_s: float | None = None
+        wait_s = 0.0  # What is there is to be had at any rate.
         while True:
-            if self.timeout_s is None:
-                records = self._cut.after()
-            else:
-                left_s = told_s + self.timeout_s - time.monotonic()
-                if left_s <= 0:
+            with self._lock:
+                if self._is_closed:
                     return
-                records = self._cut.after(left_s)
-            for record in records:
-                if (message := self._updates.update(record)) is not None:
-                    yield message
-                    told_s = time.monotonic()
+                self._buffer += self._feed.fetch(wait_s)
+                if self._buffer or self._feed.is_over:
+                    return
+                is_live = self._feed.is_live
+            wait_s = _WAIT_S
+            if timeout_s is not None:
+                now_s = time.monotonic()
+                if not is_live or until_s is None:
+                    until_s = now_s + timeout_s  # A past that is still read is no silence.
+                if now_s >= until_s and is_live:
+                    return
+                wait_s = min(wait_s, max(0.0, until_s - now_s))
+
+    def _fill(self) -> None:
+        """Fill the buffer for an event loop; what goes wrong is kept for it."""
+        try:
+            self._fetch_some(self.timeout_s)
+            if not self._buffer:
+                self._end(told=True)
+        except BaseException as error:  # noqa: BLE001 - It is raised where the messages go.
+            self._failure = error
+            self._end(told=False)
+
+    def _call(self, on_message: OnMessage) -> None:
+        """Hand over messages until the end."""
+        try:
+            while True:
+                try:
+                    message = self._next()
+                except StopIteration:
+                    return
+                on_message(message)
+        except BaseException as error:  # noqa: BLE001 - It is raised by whoever waits for the end.
+            self._failure = error
+            self._end(told=False)
+
+    def _end(self, *, told: bool) -> None:
+        """Let go of everything; from any thread, more than once."""
+        if self._is_closed:
+            return
+        self._is_closed = True  # A turn that waits for more hears it.
+        with self._lock:
+            try:
+                self._feed.close(told=told)
+            finally:
+                if self._executor is not None:
+                    self._executor.shutdown(wait=False)
+                self._on_close(self)
+
+    def _is(self, form: Form) -> None:
+        """Hold to one way of reading: two would take each other's messages."""
+        if self._form is None:
+            self._form = form
+        elif self._form != form:
+            raise RuntimeError(f"this subscription is {self._form} already; open another one")
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise SowstreamError("the subscription is closed")
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure

@@ -31,3 +31,8 @@ class TopicLookup:
                     f"the Kafka topic {kafka_topic} does not exist; `sowstream topics apply` creates it"
                 )
             return self._partitions[kafka_topic]
+
+    def forget(self, kafka_topic: str) -> None:
+        """Look again the next time: the topic may have been made anew."""
+        with self._lock:
+            self._partitions.pop(kafka_topic, None)

@@ -1,7 +1,7 @@
 import pytest
 
 from processor.client import Client, Message
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, FilterError
 from tests.client.family import PARTITIONS, Family
 
 pytestmark = pytest.mark.broker
@@ -96,12 +96,24 @@ def test_a_conflated_topic_is_read_like_any_other(client: Client, family: Family
     assert records(list(client.sow(family.conflated))) == {"a": {"id": "a", "slow": 1}}
 
 
-def test_filters_are_refused_not_ignored(client: Client, family: Family):
-    """An argument that is not supported yet is an error at once."""
-    with pytest.raises(ConfigurationError, match="filters are not supported yet"):
-        client.sow(family.name, "/n > 1")
-    for argument in ("order_by", "select"):
-        with pytest.raises(ConfigurationError, match=f"'{argument}' is not supported yet"):
-            client.sow(family.name, **{argument: "/n"})
+def test_what_cannot_be_meant_is_refused_at_once(client: Client, family: Family):
+    """A bad filter, select list, order or option, and an unknown topic, are errors of the call, and show the place."""
+    with pytest.raises(FilterError) as caught:
+        client.sow(family.name, "/n >> 1")
+    assert (caught.value.line, caught.value.column) == (1, 5)
+    for wrong in ({"order_by": "/n UP"}, {"select": "id"}, {"top_n": -1}, {"options": "oof"}, {"options": "sorted"}):
+        with pytest.raises(ConfigurationError):
+            client.sow(family.name, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="did you mean"):
         client.sow(family.name[:-1])
+
+
+def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
+    """A filter says which records, `order_by` their order, `skip_n` and `top_n` which of that, `select` what of them."""
+    for number in range(10):
+        family.sow(f"k{number}", {"id": f"k{number}", "n": number, "x": {"y": number, "z": 0}})
+    chosen = client.sow(family.name, "/n < 8", "/n DESC", select="-/,+/x/y", top_n=3, skip_n=1, options="timestamp")
+    told = [message for message in chosen if message.command == "sow"]
+    assert [message.data for message in told] == [{"id": f"k{number}", "x": {"y": number}} for number in (6, 5, 4)]
+    text = "select=[-/,+/x/y],order_by=[/n DESC],top_n=3,skip_n=1,timestamp"
+    assert [message for message in client.sow(family.name, "/n < 8", options=text) if message.command == "sow"] == told

@@ -1,0 +1,324 @@
+"""What fills a subscription: Kafka's records, read in turns, and the messages they make."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from processor.client.cut import Cut
+from processor.client.replay import Replay
+from processor.client.slim import without_collector
+from processor.client.views import ReaderView
+from processor.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    DiskUnusable,
+    PositionLost,
+    SowstreamError,
+    StateDamaged,
+)
+from processor.kafka import failure
+from processor.record import Record
+from processor.subscribe import Engine, Message, Request, Topic
+from processor.subscribe import Subscription as Subscribed
+from processor.subscribe.connection import QUEUE_MAX
+
+log = logging.getLogger("sowstream.client")
+
+_GIVEN_MAX: Final = 1_000
+"""Records that are told of before what they make is taken."""
+_TAKEN_MAX: Final = 1_000
+_UNBOUNDED: Final = 2**62  # Nothing is folded where nothing is read before all is taken.
+_AHEAD_S: Final = 0.005  # How often a reader that folds looks for more while there is something to take.
+_GONE_PATIENCE_S: Final = 30.0
+_GONE_WAIT_S: Final = 0.1
+
+
+class Feed(Protocol):
+    """Where the messages of a subscription come from. One thread at a time."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it waits for what comes: the past is read, and what was there has been told."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will come any more."""
+
+    def fetch(self, wait_s: float) -> list[Message]:
+        """Do one turn: the next messages, if there are any.
+
+        Args:
+            wait_s: how long to wait for something to come.
+
+        Raises:
+            SowstreamError: it cannot go on.
+        """
+
+    def add(self, request: Request, sub_id: str | None) -> str:
+        """Tell of another subscription too; how it is called in messages.
+
+        Raises:
+            ConfigurationError: it cannot be told of what it reads.
+        """
+
+    def remove(self, sub_id: str) -> None:
+        """Tell no more of one."""
+
+    def close(self, *, told: bool) -> None:
+        """End it.
+
+        Args:
+            told: whether all that `fetch` gave was taken.
+        """
+
+
+class Opened(NamedTuple):
+    """A topic, looked at for one feed."""
+
+    cut: Cut
+    """Its past and its future."""
+    view: ReaderView
+    """What is known of its records."""
+    begins: dict[int, int]
+    """What is read of its past begins at these offsets; where it ends, at the cut, updates begin."""
+    tells_past: bool
+    """Whether its past is told as updates, behind the snapshot of what the view has."""
+    topic_id: str
+    """What tells it from one that had its name before."""
+
+
+class EngineFeed:
+    """Reads a SOW topic into an engine, which says what is told."""
+
+    def __init__(
+        self, topic: Topic, open_topic: Callable[[bool], Opened], request: Request, sub_id: str | None, *, keeps: bool
+    ) -> None:
+        """Open it: the cut is made here.
+
+        Args:
+            topic: what the records are.
+            open_topic: looks at the topic; asked again, with True, when what was to be read is not there any more.
+            request: the first subscription.
+            sub_id: its name, if it has one.
+            keeps: whether the view knows of the past, so that others may be added that need that.
+
+        Raises:
+            Stop: what `open_topic` raises.
+        """
+        self._topic = topic
+        self._open_topic = open_topic
+        self._keeps = keeps
+        self._reads_ahead = request.options.conflation == "auto"
+        self._replays = request.options.bookmark is not None
+        # A bookmark says where to go on after one message: so each record is told of by itself, unless it is folded.
+        self._given_max = 1 if self._replays and request.options.conflation in (None, "none") else _GIVEN_MAX
+        self._numbered = 0
+        self._wanted: dict[str, Request] = {}
+        name = self._named(sub_id)
+        self._unnamed = None if sub_id is not None else name
+        self._wanted[name] = request
+        self._gone_s: float | None = None
+        self._begin(again=False)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it waits for what comes."""
+        return self._past is None and self._gone_s is None and not self._connection.has_waiting
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has been told and nothing follows."""
+        return self.is_live and not any(request.live for request in self._wanted.values())
+
+    def fetch(self, wait_s: float) -> list[Message]:
+        """Do one turn."""
+        try:
+            if self._gone_s is not None:
+                self._try_again(wait_s)
+                return []
+            return self._turn(wait_s)
+        except (PositionLost, StateDamaged) as error:
+            self._give_up(error)
+        except ConfigurationError as error:
+            if not failure.is_unknown(error):
+                raise
+            self._give_up(error)
+        return []
+
+    def add(self, request: Request, sub_id: str | None) -> str:
+        """Tell of another subscription too, beginning with the state of this moment."""
+        if request.needs_view and not self._keeps:
+            raise ConfigurationError(
+                "the first subscription is read without the state that this one needs: give the first one a sub_id, "
+                "or open this one by itself"
+            )
+        if sub_id in self._wanted:
+            raise ConfigurationError(f"there is a subscription {sub_id!r} already")
+        name = self._named(sub_id)
+        self._wanted[name] = request
+        if self._past is None and self._gone_s is None:
+            self._running[name] = self._connection.subscribe(request, name)
+        return name
+
+    def remove(self, sub_id: str) -> None:
+        """Tell no more of one."""
+        if self._wanted.pop(sub_id, None) is None:
+            raise ConfigurationError(f"there is no subscription {sub_id!r}")
+        if (running := self._running.pop(sub_id, None)) is not None:
+            running.close()
+
+    def close(self, *, told: bool) -> None:
+        """End it."""
+        if self._gone_s is not None:
+            return
+        if told and self._has_told_all:
+            self._view.settle()
+        self._let_go()
+
+    def _begin(self, *, again: bool) -> None:
+        """Look at the topic, and begin with its past."""
+        opened = self._open_topic(again)
+        cut, view = opened.cut, opened.view
+        self._cut, self._view = cut, view
+        self._engine = Engine(self._topic, view)
+        self._connection = self._engine.connect(QUEUE_MAX if self._reads_ahead else _UNBOUNDED)
+        self._running: dict[str, Subscribed] = {}
+        self._given: deque[tuple[int, list[Record]]] = deque()  # Read, and not given to the engine yet.
+        self._ends: dict[int, int] = {}
+        self._read_s = 0.0
+        self._replay = Replay(opened.topic_id, opened.begins) if self._replays else None
+        self._past: Iterator[tuple[int, list[Record]]] | None = None
+        try:
+            if opened.tells_past:
+                self._start(opened.begins)
+            else:
+                self._past = cut.between(opened.begins, cut.ends, breathes=True)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _start(self, begins: Mapping[int, int]) -> None:
+        """Begin to tell: the state of now, and what comes from these offsets on."""
+        self._past = None
+        for name, request in list(self._wanted.items()):
+            self._running[name] = self._connection.subscribe(request, None if name == self._unnamed else name)
+        if any(request.live for request in self._wanted.values()):
+            self._cut.follow(begins)
+
+    def _turn(self, wait_s: float) -> list[Message]:
+        if self._past is not None:
+            self._load(self._past)
+            return []
+        if self._reads_ahead and time.monotonic() - self._read_s > _AHEAD_S and not self.is_over:
+            self._read(0)
+        if (messages := self._take()) or self.is_over:
+            return messages
+        self._read(wait_s)
+        return self._take()
+
+    def _load(self, past: Iterator[tuple[int, list[Record]]]) -> None:
+        """Read a part of the past; behind the last of it, begin to tell."""
+        with without_collector():
+            part = next(past, None)
+            if part is not None:
+                self._engine.load(*part)
+                self._view.settle()
+                return
+        for partition, end in self._cut.ends.items():
+            self._view.reached(partition, end)
+        self._view.settle()
+        self._start(self._cut.ends)
+
+    def _take(self) -> list[Message]:
+        """What is to be told next."""
+        messages = self._connection.take(1 if self._reads_ahead else _TAKEN_MAX)
+        if self._replay is None:
+            return messages
+        held = [
+            due_ms - interval_ms
+            for running in self._running.values()
+            if (due_ms := running.due_ms) is not None and (interval_ms := running.interval_ms) is not None
+        ]
+        return self._replay.marked(
+            messages, is_last=not self._connection.has_waiting, held_since_ms=min(held, default=None)
+        )
+
+    def _read(self, wait_s: float) -> None:
+        """Give the engine what comes next, and let it tell what is due."""
+        if not self._given:
+            for partition, end in self._ends.items():
+                self._view.reached(partition, end)
+            if self._has_told_all:
+                self._view.settle()
+            self._look(wait_s)
+        for _ in range(len(self._given) if self._reads_ahead else min(1, len(self._given))):
+            partition, records = self._given.popleft()
+            now_ms = _now_ms()
+            if self._replay is not None:
+                self._replay.give(partition, records, now_ms)
+            self._engine.take(partition, records, now_ms)
+        if self._engine.due_ms is not None:
+            self._engine.punctuate(_now_ms())
+
+    def _look(self, wait_s: float) -> None:
+        """Read what is there, or wait for it, no longer than until something is due."""
+        if (due_ms := self._engine.due_ms) is not None:
+            wait_s = min(wait_s, max(0.0, due_ms / 1000 - time.time()))
+        with without_collector():
+            arrived = self._cut.after(wait_s)
+        self._read_s = time.monotonic()
+        self._ends = arrived.ends
+        for partition, records in arrived.batches:
+            parts = range(0, len(records), self._given_max)
+            self._given.extend((partition, records[begin : begin + self._given_max]) for begin in parts)
+
+    @property
+    def _has_told_all(self) -> bool:
+        """Whether all that the view has was told."""
+        return self._past is None and self._engine.due_ms is None and not self._connection.has_waiting
+
+    def _give_up(self, error: SowstreamError) -> None:
+        """What was to be read is not there, or what was kept cannot be read: begin anew, where that can be told."""
+        if self._replays or not all(request.snapshot for request in self._wanted.values()):
+            raise error
+        with suppress(StateDamaged, DiskUnusable):
+            self._view.wipe()
+        self._let_go()
+        self._gone_s = time.monotonic()
+        log.warning("subscription to %s begins again with a snapshot: %s", self._topic.name, error)
+
+    def _try_again(self, wait_s: float) -> None:
+        """Begin anew; a topic that is being made anew is waited for."""
+        assert self._gone_s is not None
+        try:
+            self._begin(again=True)
+        except (ConfigurationError, BrokerUnavailable):
+            if time.monotonic() - self._gone_s > _GONE_PATIENCE_S:
+                raise
+            time.sleep(min(wait_s, _GONE_WAIT_S))
+        else:
+            self._gone_s = None
+
+    def _let_go(self) -> None:
+        """Close what is open."""
+        try:
+            self._connection.close()
+            self._cut.close()
+        finally:
+            self._view.close()
+
+    def _named(self, sub_id: str | None) -> str:
+        """The name of a subscription: its own, or a number."""
+        while sub_id is None or sub_id in self._wanted:
+            self._numbered += 1
+            sub_id = str(self._numbered)
+        return sub_id
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

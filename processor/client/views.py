@@ -1,0 +1,39 @@
+"""What a reader asks of the view that it fills, besides what the engine asks of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from processor.subscribe.view import NoView, View
+
+
+class ReaderView(View, Protocol):
+    """A view that is closed, and that may be kept for the next run."""
+
+    def settle(self) -> None:
+        """All that was put has been told: a next run need not be told of it again."""
+
+    def reached(self, partition: int, position: int) -> None:
+        """There is nothing of a partition before this offset, now, that was not put."""
+
+    def wipe(self) -> None:
+        """Forget everything."""
+
+    def close(self) -> None:
+        """Let go of whatever it uses."""
+
+
+class NothingKept(NoView):
+    """For readers that tell each update as it comes."""
+
+    def settle(self) -> None:
+        """Nothing is kept."""
+
+    def reached(self, partition: int, position: int) -> None:
+        """Nothing is kept."""
+
+    def wipe(self) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is used."""
