@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation fuzz faults conflated lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation fuzz faults conflated subscriptions lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -79,6 +79,10 @@ faults: $(DEV) ## kill, pause, damage and cut off, and account for every record;
 conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and account for every update; ARGS="--minutes 1"
 	$(BIN)/python -m processor.broker
 	$(BIN)/python -m tests.conflated $(ARGS)
+
+subscriptions: $(DEV) ## let subscribers join while 20,000 updates a second come, and compare what each holds; ARGS="--records 100000"
+	$(BIN)/python -m processor.broker
+	$(BIN)/python -m tests.subscriptions $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
