@@ -1,4 +1,4 @@
-"""`sowstream delete`: take a record out of a SOW topic."""
+"""`sowstream delete`: take records out of a SOW topic."""
 
 from __future__ import annotations
 
@@ -7,19 +7,35 @@ from typing import Annotated
 import typer
 
 from processor.cli.output import tell
+from processor.cli.query import Filter
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 
 def delete(
     topic: TopicArgument,
-    key: Annotated[str, typer.Option(help="The record's SOW key.")],
+    key: Annotated[str | None, typer.Option(help="The record's SOW key.")] = None,
+    matching: Filter = None,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Delete a record. It is gone once the worker has read this; deleting what is not there is no error."""
+    """Delete a record, or with --filter all that match now. It is gone once the worker has read this.
+
+    Deleting what is not there is no error.
+    """
     from processor.client import Client  # noqa: PLC0415
 
+    if (key is None) is (matching is None):
+        raise typer.BadParameter("give --key, or --filter")
     with Client("delete", settings(config, bootstrap)) as client:
-        client.sow_delete(topic, key)
+        if key is not None:
+            client.sow_delete(topic, key)
+            client.flush()
+            tell(f"Deletion of {key!r} sent to {topic}.")
+            return
+        deleted = 0
+        for message in client.sow(topic, matching, select="-/"):
+            if message.sow_key is not None:
+                client.sow_delete(topic, message.sow_key)
+                deleted += 1
         client.flush()
-    tell(f"Deletion of {key!r} sent to {topic}.")
+    tell(f"Deletion of {deleted:,} record{'' if deleted == 1 else 's'} sent to {topic}.")

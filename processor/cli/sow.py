@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from processor.cli.output import data, tell
+from processor.cli.query import Filter, OrderBy, Select, SkipN, TopN
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from processor.client import Message
 
 
 def sow(
     topic: TopicArgument,
+    matching: Filter = None,
+    select: Select = None,
+    order_by: OrderBy = None,
+    top_n: TopN = None,
+    skip_n: SkipN = None,
     timestamp: Annotated[bool, typer.Option("--timestamp", help="Say when each record was emitted.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="On a terminal, a table instead of JSON lines.")] = False,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print every record as it is now: one message a line, between group_begin and group_end."""
+    """Print the records as they are now: one message a line, between group_begin and group_end."""
     from processor.client import Client  # noqa: PLC0415
 
+    options = "timestamp" if timestamp else None
     with Client("sow", settings(config, bootstrap)) as client:
-        for message in client.sow(topic, options="timestamp" if timestamp else None):
+        messages = client.sow(topic, matching, order_by, options, select=select, top_n=top_n, skip_n=skip_n)
+        if table and sys.stdout.isatty():
+            _draw(messages, topic)
+            return
+        for message in messages:
             data(message.to_json())
 
 
@@ -39,3 +57,15 @@ def get(
         tell(f"{topic} has no record {key!r}.")
         raise typer.Exit(1)
     data(message.data_json())
+
+
+def _draw(messages: Iterable[Message], topic: str) -> None:
+    """All records as one table, in the order in which they came."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from processor.cli.table import Sheet, picture  # noqa: PLC0415
+
+    sheet = Sheet()
+    for message in messages:
+        sheet.take(message, 0)
+    Console().print(picture(sheet, topic))

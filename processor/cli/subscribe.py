@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from processor.cli.output import data, tell
+from processor.cli.query import Filter, OrderBy, Select, SkipN, TopN
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
-    from processor.client import Subscription
+    from collections.abc import Callable, Iterable
+
+    from processor.client import Client, Message
 
 
 def subscribe(
     topic: TopicArgument,
-    sow: Annotated[bool, typer.Option("--sow", help="Begin with every record as it is now.")] = False,
+    sow: Annotated[bool, typer.Option("--sow", help="Begin with the records as they are now.")] = False,
     delta: Annotated[bool, typer.Option("--delta", help="Key fields and changed fields instead of records.")] = False,
-    oof: Annotated[bool, typer.Option("--oof", help="Tell of records deleted or expired.")] = False,
+    matching: Filter = None,
+    select: Select = None,
+    oof: Annotated[bool, typer.Option("--oof", help="Tell of records that go out of focus.")] = False,
     no_empties: Annotated[bool, typer.Option("--no-empties", help="Tell no delta in which nothing changed.")] = False,
     no_sowkey: Annotated[bool, typer.Option("--no-sowkey", help="Leave sow_key out of deltas.")] = False,
     timestamp: Annotated[bool, typer.Option("--timestamp", help="Say when each record was emitted.")] = False,
+    conflation: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Tell of a key at most once in this time: 500ms, auto, none.")
+    ] = None,
+    conflation_key: Annotated[
+        str | None, typer.Option(metavar="PATHS", help="Conflate by these paths, such as /a,/b, not by the key.")
+    ] = None,
+    order_by: OrderBy = None,
+    top_n: TopN = None,
+    skip_n: SkipN = None,
+    bookmark: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="Replay from a message's bookmark, a time, epoch or now.")
+    ] = None,
+    table: Annotated[bool, typer.Option("--table", help="On a terminal, a live table of the records.")] = False,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")] = None,
     timeout: Annotated[float | None, typer.Option(min=0, metavar="S", help="End when none came for S seconds.")] = None,
     config: ConfigFile = None,
@@ -30,26 +49,66 @@ def subscribe(
     from processor.client import Client  # noqa: PLC0415
 
     flags = {"oof": oof, "no_empties": no_empties, "no_sowkey": no_sowkey, "timestamp": timestamp}
-    options = ",".join(name for name, is_on in flags.items() if is_on)
+    asked: dict[str, Any] = {
+        "filter": matching,
+        "options": ",".join(name for name, is_on in flags.items() if is_on),
+        "select": select,
+        "conflation": conflation,
+        "conflation_key": conflation_key,
+        "order_by": order_by,
+        "top_n": top_n,
+        "skip_n": skip_n,
+        "bookmark": bookmark,
+        "timeout_s": timeout,
+    }
     with Client("subscribe", settings(config, bootstrap)) as client:
-        form = {
-            (False, False): client.subscribe,
-            (True, False): client.sow_and_subscribe,
-            (False, True): client.delta_subscribe,
-            (True, True): client.sow_and_delta_subscribe,
-        }[sow, delta]
-        told = _print(form(topic, options=options, timeout_s=timeout), count)
+        if table and sys.stdout.isatty():
+            told = _draw(client, topic, asked, count)
+        else:
+            told = _take(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
     if told is not None and count is not None and told < count:
         tell(f"{told} of {count} messages came.")
         raise typer.Exit(1)
 
 
-def _print(subscription: Subscription, count: int | None) -> int | None:
-    """Print messages, as many as asked for; how many it were, None if the user ended it."""
+def _form(client: Client, *, sow: bool, delta: bool) -> Callable[..., Iterable[Message]]:
+    """The call that gives what was asked for."""
+    if sow:
+        return client.sow_and_delta_subscribe if delta else client.sow_and_subscribe
+    return client.delta_subscribe if delta else client.subscribe
+
+
+def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) -> int | None:
+    """Draw the records, as many as there is room for, whatever form was asked for."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from processor.cli.table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
+    from processor.subscribe.order import Order  # noqa: PLC0415
+
+    console = Console()
+    if not draws(console):
+        return _take(client.sow_and_delta_subscribe(topic, **asked), _print, count)
+    if asked["top_n"] is None:
+        asked["top_n"] = rows_of_terminal(console)
+    if "oof" not in asked["options"].split(","):
+        asked["options"] = ",".join(filter(None, (asked["options"], "oof")))
+    messages = client.sow_and_delta_subscribe(topic, **asked)
+    title = topic if asked["filter"] is None else f"{topic} where {asked['filter']}"
+    order = None if asked["order_by"] is None else Order(asked["order_by"])
+    with LiveTable(console, title, order) as live:
+        return _take(messages, live.take, count)
+
+
+def _print(message: Message) -> None:
+    data(message.to_json())
+
+
+def _take(messages: Iterable[Message], take: Callable[[Message], None], count: int | None) -> int | None:
+    """Take messages, as many as asked for; how many it were, None if the user ended it."""
     told = 0
     try:
-        for message in subscription:
-            data(message.to_json())
+        for message in messages:
+            take(message)
             told += 1
             if told == count:
                 break

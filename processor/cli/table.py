@@ -1,0 +1,173 @@
+"""A live table of the records that messages tell of: drawn over itself on a terminal, for people to look at."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from processor.codec.shown import shown
+from processor.filter.facts import NO_FACTS
+from processor.merge import apply_delta
+from processor.subscribe.order import Order
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from processor.client import Message
+    from processor.record import Value
+
+_REDRAWS_PER_S: Final = 4
+_BRIGHT_S: Final = 1.0
+_AROUND_ROWS: Final = 6
+"""Lines of the terminal that are not rows: the title, the head, its rule, what stands below."""
+_ROWS_MIN: Final = 3
+_CELL_CHARACTERS: Final = 40
+_NOTHING: Final = object()
+_WHOLE: Final = "value"
+"""The column of records that are no objects."""
+
+
+def rows_of_terminal(console: Console) -> int:
+    """How many records a terminal shows."""
+    return max(_ROWS_MIN, console.height - _AROUND_ROWS)
+
+
+def draws(console: Console) -> bool:
+    """Whether lines can be drawn over."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+class Sheet:
+    """What the messages of a subscription come to: records by key, and which of their fields moved when."""
+
+    def __init__(self, order: Order | None = None) -> None:
+        """Begin empty.
+
+        Args:
+            order: how the rows are sorted; None: as their records came first.
+        """
+        self._order = order
+        self.records: dict[str, Value] = {}
+        """By SOW key."""
+        self.moved_s: dict[tuple[str, str], float] = {}
+        """When a field of a record last changed."""
+        self.messages = 0
+        """How many were taken."""
+
+    def take(self, message: Message, now_s: float) -> None:
+        """Apply a message."""
+        self.messages += 1
+        key = message.sow_key
+        if message.command == "group_begin":
+            self.records.clear()
+        if key is None:
+            return
+        if message.command == "oof":
+            self.records.pop(key, None)
+            return
+        if message.command != "sow":
+            known = _fields(self.records.get(key, {}))
+            told = _fields(message.data).items()
+            self.moved_s |= {(key, name): now_s for name, value in told if known.get(name, _NOTHING) != value}
+        if message.delta:
+            self.records[key] = apply_delta(self.records.get(key), message.data, message.removed)
+        else:
+            self.records[key] = message.data
+
+    def rows(self) -> list[tuple[str, Value]]:
+        """Keys and records, in order."""
+        order = self._order
+        if order is None:
+            return list(self.records.items())
+        return sorted(self.records.items(), key=lambda row: order.key(row[0].encode(), row[1], NO_FACTS))
+
+    def forget(self, before_s: float) -> None:
+        """Forget what moved before a time."""
+        self.moved_s = {field: when_s for field, when_s in self.moved_s.items() if when_s >= before_s}
+
+
+class LiveTable:
+    """The sheet on a terminal, drawn a few times a second by a thread of its own."""
+
+    def __init__(self, console: Console, title: str, order: Order | None = None) -> None:
+        """Make one; entering it begins to draw.
+
+        Args:
+            console: where.
+            title: what stands above.
+            order: how the rows are sorted; None: by key.
+        """
+        self._sheet = Sheet(Order(None) if order is None else order)
+        self._title = title
+        self._console = console
+        self._lock = threading.Lock()
+        self._live = Live(
+            console=console, get_renderable=self._picture, refresh_per_second=_REDRAWS_PER_S, vertical_overflow="crop"
+        )
+        self._began_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def take(self, message: Message) -> None:
+        """Apply a message."""
+        with self._lock:
+            self._sheet.take(message, time.monotonic())
+
+    def _picture(self) -> RenderableType:
+        now_s = time.monotonic()
+        with self._lock:
+            self._sheet.forget(now_s - _BRIGHT_S)
+            return picture(self._sheet, self._title, rows_of_terminal(self._console), now_s - self._began_s)
+
+
+def picture(sheet: Sheet, title: str, rows_max: int | None = None, elapsed_s: float | None = None) -> RenderableType:
+    """The sheet as it is drawn: what moved within the last second is bright.
+
+    Args:
+        sheet: the records.
+        title: what stands above.
+        rows_max: how many rows there is room for; None: for all.
+        elapsed_s: how long messages have come; None: they are all there are.
+    """
+    rows = sheet.rows()
+    columns = list(dict.fromkeys(name for _, record in rows[:rows_max] for name in _fields(record)))
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for name in columns:
+        table.add_column(Text(name), overflow="ellipsis", max_width=_CELL_CHARACTERS, no_wrap=True)
+    for key, record in rows[:rows_max]:
+        fields = _fields(record)
+        table.add_row(*(_cell(fields, name, is_bright=(key, name) in sheet.moved_s) for name in columns))
+    below = f"{len(rows):,} records"
+    if elapsed_s is not None:
+        below += f", {sheet.messages:,} messages in {elapsed_s:.0f} s"
+    if rows_max is not None and len(rows) > rows_max:
+        below += f"; {len(rows) - rows_max:,} not shown"
+    return Group(table, Text(below, style="dim"))
+
+
+def _cell(fields: dict[str, Value], name: str, *, is_bright: bool) -> Text:
+    if name not in fields:
+        return Text("")
+    value = fields[name]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = value if isinstance(value, str) else shown(value)
+    return Text(text, style="bold yellow" if is_bright else "", justify="right" if is_number else "left")
+
+
+def _fields(record: Value) -> dict[str, Value]:
+    return record if isinstance(record, dict) else {_WHOLE: record}
