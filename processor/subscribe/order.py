@@ -31,6 +31,11 @@ _Ranked: TypeAlias = tuple[int, Any]
 _DIRECTION: Final = re.compile(r"(?:^|\s|(?<=[])'\"]))(asc|desc)\Z", re.IGNORECASE)
 _WHOLE_BEGIN: Final = 2**53
 """From here on every float is an integer."""
+_DIGITS_SMALL: Final = 15
+"""With so many digits before the point a number is below that."""
+
+_TURNED: Final = bytes(max(0, 254 - byte) for byte in range(256))
+"""For each byte of UTF-8 what it is in a falling text."""
 
 _NULL: Final = (0, 0)
 _NAN: Final = (1, 0)
@@ -118,7 +123,7 @@ def _rising(value: Value) -> _Ranked:
         return (_TEXT, value) if found is None else _of_number(found)
     if kind is int:
         return _NUMBER, value
-    plain = value if kind is float else first(value)
+    plain = value if kind is float or kind is Decimal else first(value)
     if plain is None:
         return _NULL
     return _rising(plain) if type(plain) is str else _of_number(plain)
@@ -127,19 +132,19 @@ def _rising(value: Value) -> _Ranked:
 def _falling(value: Value) -> _Ranked:
     """The same, the highest first."""
     rank, place = _rising(value)
-    return -rank, (_Falling(place) if rank == _TEXT else _minus(place))
+    return -rank, (_fallen(place) if rank == _TEXT else _minus(place))
 
 
 def _of_number(value: Scalar) -> _Ranked:
     """The place of a number. Python orders integers and floats rightly among themselves, by their exact values."""
     if isinstance(value, Decimal):
-        return _NUMBER, _written(value)
+        return _NAN if value.is_nan() else (_NUMBER, _written(value))
     return (_NUMBER, value) if value == value else _NAN  # noqa: PLR0124 - it is how NaN is told
 
 
 def _written(value: Decimal) -> float | Decimal | _Exact:
     """A Decimal so that it is placed among floats by what these are written as: 0.1 and 0.1 are one number."""
-    if not -_WHOLE_BEGIN < value < _WHOLE_BEGIN:
+    if value.adjusted() >= _DIGITS_SMALL and not -_WHOLE_BEGIN < value < _WHOLE_BEGIN:
         return value
     near = float(value)
     return near if Decimal(repr(near)) == value else _Exact(value)
@@ -150,21 +155,12 @@ def _minus(place: Any) -> Any:
     return place.copy_negate() if isinstance(place, Decimal | _Exact) else -place
 
 
-class _Falling:
-    """A text that stands below those it is above."""
+def _fallen(text: str) -> bytes:
+    """A text as bytes that are below those of the texts it is above.
 
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Falling) and self._text == other._text
-
-    def __lt__(self, other: _Falling) -> bool:
-        return self._text > other._text
-
-    __hash__ = None  # type: ignore[assignment]
+    UTF-8 sorts as its text does, and never has the byte 255: that may stand for the end, above whatever goes on.
+    """
+    return text.encode(errors="surrogatepass").translate(_TURNED) + b"\xff"
 
 
 class _Exact:

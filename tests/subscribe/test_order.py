@@ -51,10 +51,16 @@ RISING = [
     [date(2026, 1, 2), "2026-01-02"],
     ["Zebra"],
     ["abc", ["abc", "a"]],
+    ["abc\0"],
+    ["abc\0d"],
     ["abcd"],
     ["inf"],
     ["nan"],
     ["٣"],
+    ["\ud800"],
+    ["\uffff"],
+    ["\U0001f600"],
+    ["\U0010ffff"],
 ]
 """Values from the lowest up; those in one list are equal."""
 
