@@ -51,6 +51,17 @@ class Account:
             self.deletes += sum(delivery.is_delete for delivery in deliveries)
         self.lateness_ms.extend(lateness_ms(evidence, self.interval_ms, self.warm_up_s))
 
+    def include(self, other: Account) -> None:
+        """Add what another account has of other partitions."""
+        self.updates += other.updates
+        self.keys += other.keys
+        self.deliveries += other.deliveries
+        self.hidden += other.hidden
+        self.at_once += other.at_once
+        self.deletes += other.deletes
+        self.lateness_ms.extend(other.lateness_ms)
+        self.complaints.include(other.complaints)
+
     def close(self, bounds: Bounds) -> None:
         """Check what can be told of all partitions only."""
         self.lateness_ms = array("d", sorted(self.lateness_ms))

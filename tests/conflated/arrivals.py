@@ -63,10 +63,12 @@ class Arrivals:
         if self._failure is not None and error is None:
             raise self._failure
 
-    def of(self, topic: str, partition: int) -> dict[int, float]:
-        """When each record came, in milliseconds since the epoch, by its offset."""
-        place = (topic, partition)
-        return dict(zip(self._offsets[place], self._at_ms[place], strict=True))
+    def of(self, topics: Sequence[str], partition: int) -> dict[str, dict[int, float]]:
+        """When each record of a partition came, in milliseconds since the epoch, by topic and offset."""
+        return {
+            topic: dict(zip(self._offsets[topic, partition], self._at_ms[topic, partition], strict=True))
+            for topic in topics
+        }
 
     def _run(self) -> None:
         try:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from tests.conflated.arrivals import Arrivals
-
 
 class Update(NamedTuple):
     """One record of the underlying SOW topic."""
@@ -83,10 +81,26 @@ class Evidence(NamedTuple):
     """Whether whatever came by while the run lasted was there to be read when it was over."""
 
 
-def gather(
-    bootstrap: str, underlying: str, copy: str, partition: int, arrivals: Arrivals, *, is_disturbed: bool
-) -> Evidence:
+class Place(NamedTuple):
+    """Where one partition's evidence is to be read."""
+
+    bootstrap: str
+    """The broker."""
+    underlying: str
+    """The topic that was fed."""
+    copy: str
+    """The conflated topic."""
+    partition: int
+    """Of all three Kafka topics."""
+    came: Mapping[str, Mapping[int, float]]
+    """When each record of the copy's Kafka topics came by, by topic and offset; milliseconds since the epoch."""
+    is_disturbed: bool
+    """Whether workers were killed."""
+
+
+def gather(place: Place) -> Evidence:
     """Read one partition of the three topics."""
+    bootstrap, underlying, copy, partition, came_by, is_disturbed = place
     updates: dict[bytes, list[Update]] = defaultdict(list)
     for message in committed(bootstrap, f"{underlying}.sow", partition):
         version = next(int(value) for name, value in message.headers() or () if name == "version")
@@ -95,7 +109,7 @@ def gather(
     outputs: list[dict[bytes, list[Delivery]]] = []
     is_complete = True
     for topic in (f"{copy}.sow", f"{copy}.delta"):
-        came = arrivals.of(topic, partition)
+        came = dict(came_by[topic])
         deliveries: dict[bytes, list[Delivery]] = defaultdict(list)
         for message in committed(bootstrap, topic, partition):
             offset = message.offset() or 0

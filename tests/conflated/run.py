@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 
 from processor.kafka.admin import Admin
-from tests.conflated.account import Account, Bounds
+from tests.conflated.account import Bounds
+from tests.conflated.adding_up import add_up
 from tests.conflated.arrivals import Arrivals
-from tests.conflated.evidence import gather
+from tests.conflated.evidence import Place
 from tests.endtoend.world import World
 from tests.faults.kills import is_ready, kill, stop_all
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.conflated.account import Account
     from tests.endtoend.world import Worker
 
 LATENESS_P99_MS = 150.0
@@ -127,10 +129,13 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
             stop_all(world)
             world.wait(lambda: _all_came(world, arrivals, copies, partitions), "the reader reading everything")
         say(f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate; adding up")
-        account = Account(plan.interval_ms, warm_up_s=0 if plan.is_harmed else min(WARM_UP_S, plan.seconds / 2))
         is_disturbed = kills > 0 or plan.crash is not None
-        for partition in range(partitions):
-            account.add(gather(bootstrap, name, world.conflated, partition, arrivals, is_disturbed=is_disturbed))
+        places = [
+            Place(bootstrap, name, world.conflated, number, arrivals.of(copies, number), is_disturbed)
+            for number in range(partitions)
+        ]
+        warm_up_s = 0 if plan.is_harmed else min(WARM_UP_S, plan.seconds / 2)
+        account = add_up(places, plan.interval_ms, warm_up_s, say)
         account.close(plan.promised)
         was_met = kills > 0 or any("injected" in worker.log() for worker in world.workers)
         assert plan.crash is None or was_met, "the calamity did not happen"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -253,6 +254,22 @@ def test_what_was_settled_of_a_key_that_is_gone_may_be_counted_again_by_a_succes
     of_key, place = _middle(evidence.sow)
     of_key[place] = _headers(conflated=str(of_key[place].folded + 1))(of_key[place])
     assert list(_account(evidence, Bounds()).complaints.counts) == ["miscounted"]
+
+
+def test_accounts_of_partitions_add_up_to_the_account_of_all() -> None:
+    """Every figure, and what is wrong with any of them."""
+    evidences = [_evidence(), faultless.evidence(8, 3_000, 40, _INTERVAL_MS)]
+    for evidence in evidences:
+        _end_early(evidence)
+    together, apart = Account(_INTERVAL_MS), Account(_INTERVAL_MS)
+    for evidence in evidences:
+        together.add(evidence)
+        alone = Account(_INTERVAL_MS)
+        alone.add(evidence)
+        apart.include(pickle.loads(pickle.dumps(alone)))  # As it comes from another process.
+    assert apart == together
+    assert apart.complaints.counts["another end"] == 2
+    assert min(apart.updates, apart.keys, apart.deliveries, apart.hidden, apart.at_once, apart.deletes) > 0
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:

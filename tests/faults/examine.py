@@ -30,6 +30,12 @@ class Complaints:
         if len(self.examples[kind]) < _EXAMPLES_MAX:
             self.examples[kind].append(example)
 
+    def include(self, other: Complaints) -> None:
+        """All that somebody else found."""
+        self.counts.update(other.counts)
+        for kind, examples in other.examples.items():
+            self.examples[kind] = (self.examples[kind] + examples)[:_EXAMPLES_MAX]
+
     def lines(self) -> list[str]:
         """For people: `lost in t.delta: 3, such as key 5 version 7 (t.publish/2/45); ...`."""
         return [f"{kind}: {count}, such as {'; '.join(self.examples[kind])}" for kind, count in self.counts.items()]
