@@ -7,7 +7,7 @@ from typing import Final
 
 SPACING_S: Final = 0.025
 """Least time from a commit to one that the clock asks for. With 6,500 deliveries a second, on two cores that the broker
-has its share of, there are twice as many commits without it, and the broker needs half as much again of a core."""
+has its share of, it halves the number of commits and saves a fifth of what the broker uses."""
 
 
 class CommitPolicy:

@@ -43,6 +43,7 @@ _Done = TypeVar("_Done")
 
 _IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a conflated topic is 100 ms.
 _CAREFUL_RECORDS = 200
+_READ_MIN = 200  # Records, if they are there, that are read between two pieces of what the clock asked for.
 _GAUGES_S = 0.5
 
 
@@ -79,6 +80,7 @@ class StreamThread:
         self._metrics = ThreadMetrics(pipeline.name)
         self._written_s = self._gauged_s = time.monotonic()
         self._has_more = False  # A processor wants to be punctuated again at once.
+        self._read_max = runtime.batch_records_max  # Records taken at the next turn, at most.
         self._failures = 0  # Transactions that failed in a row.
         self._broken = False  # An error is on its way out: what is in hand may be half done.
 
@@ -149,7 +151,7 @@ class StreamThread:
 
     def _poll(self) -> list[Message]:
         """What is there at once; if nothing is, the first record that comes within the idle time."""
-        most = self._runtime.batch_records_max
+        most = self._read_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:
             is_awaited = self._restorer.is_busy or self._has_more
@@ -174,11 +176,12 @@ class StreamThread:
         for task in self._running():
             self._has_more |= self._healing(task, task.punctuate)
             emitted += self._emit(task)
+        self._read_max = self._runtime.batch_records_max
+        if self._has_more:  # Between two pieces no more is read than a piece makes: neither keeps the other waiting.
+            self._read_max = min(self._read_max, max(emitted, _READ_MIN))
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
-            # Of what is done in pieces the last one is waited for.
-            is_urgent = emitted > 0 and not self._has_more
-            self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=is_urgent)
+            self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=emitted > 0)
         if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
             self._commit()
         self._write_back(now_s)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from confluent_kafka import Producer
 from prometheus_client import REGISTRY
 
 from processor.api import Context, Input, Output, Processor, Settings
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from processor.record import Record
 
 _PIECES = 1_000
+_INPUT = 10_000
 _IDLE_S = 0.02
 """What a thread waits for input between two punctuations of a processor that has nothing to do."""
 
@@ -44,9 +46,11 @@ class Piecemeal(Processor):
         """Begin with all of it to do."""
         assert isinstance(settings, Pieces)
         self._context, self._left, self._is_silent = context, settings.pieces, settings.is_silent
+        self.came: list[int] = []
 
     def process(self, records: Sequence[Record]) -> None:
-        """Take nothing."""
+        """Note how many came at once."""
+        self.came.append(len(records))
 
     def punctuate(self, now_ms: int) -> bool | None:
         """Do a piece."""
@@ -70,7 +74,26 @@ def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(kafka: dict[s
     seconds = turned.turn(_PIECES)
     assert turned.task._processor._left == 0  # type: ignore[attr-defined]
     assert seconds < _PIECES * _IDLE_S / 2
-    assert turned.commits < _PIECES / 10
+    assert turned.commits <= seconds / SPACING_S + 1
+    turned.close()
+
+
+def test_while_there_is_more_to_do_little_is_read_between_two_pieces(kafka: dict[str, str]) -> None:
+    """Else what came meanwhile would all be due together later, and what is forwarded would wait for it."""
+    turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=100_000))
+    turned.turn(1)
+    owner = Producer(kafka)
+    for number in range(_INPUT - 1):
+        owner.produce("orders.publish", b"{}", b"%d" % number, 0)
+    assert owner.flush(10) == 0
+    turned.thread._consumer.begin(0, 0)
+    came = turned.task._processor.came  # type: ignore[attr-defined]
+    deadline_s = time.monotonic() + 20
+    while sum(came) < _INPUT:
+        assert time.monotonic() < deadline_s, "the input did not come"
+        turned.turn(1)
+    assert turned.task._processor._left > 0  # type: ignore[attr-defined]
+    assert max(came) == 200
     turned.close()
 
 
