@@ -109,10 +109,10 @@ class LiveTable:
         self._title = title
         self._console = console
         self._lock = threading.Lock()
-        self._live = Live(
+        self._began_s = time.monotonic()
+        self._live = Live(  # Draws at once: it comes last.
             console=console, get_renderable=self._picture, refresh_per_second=_REDRAWS_PER_S, vertical_overflow="crop"
         )
-        self._began_s = time.monotonic()
 
     def __enter__(self) -> Self:
         self._live.start()

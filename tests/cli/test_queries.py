@@ -1,0 +1,180 @@
+"""Filters, select lists, orders, windows and tables on the command line, on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from processor.config import load
+from processor.kafka.publisher import Publisher
+from tests.cli.test_commands import lines, published, write
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.broker
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def shop(cli: Cli, unique: str) -> Cli:
+    """Three orders."""
+    cli("topics", "apply")
+    publisher = Publisher(load(cli.settings).kafka)
+    for number, qty in ((1, 5), (2, 30), (3, 20)):
+        order = {"id": number, "qty": qty, "note": {"by": "a"}}
+        publisher.send(f"{unique}.sow", b"%d" % number, json.dumps(order).encode(), [("version", b"1")])
+    publisher.flush(10)
+    return cli
+
+
+def data_of(printed: str) -> list[Any]:
+    """What the messages carry, group marks left out."""
+    return [message["data"] for message in lines(printed) if "data" in message]
+
+
+def test_a_query_filters_selects_and_orders(shop: Cli, unique: str):
+    """`sow` prints the matching records in their order, with the selected fields and the key."""
+    done = shop("sow", unique, "--filter", "/qty > 10", "--select", "-/,+/qty", "--order-by", "/qty DESC")
+    assert data_of(done.stdout) == [{"id": 2, "qty": 30}, {"id": 3, "qty": 20}]
+    best = shop("sow", unique, "--order-by", "/qty", "--top-n", "1", "--skip-n", "1", "--select", "-/note")
+    assert data_of(best.stdout) == [{"id": 3, "qty": 20}]
+
+
+def test_a_bad_filter_is_shown_with_its_place(shop: Cli, unique: str):
+    """Nothing is printed; the place is under a caret; the exit code is that of wrong usage."""
+    done = shop("subscribe", unique, "--filter", "/qty > > 10")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "line 1, column 8" in done.stderr
+    assert "\n         ^" in done.stderr
+
+
+def test_a_subscription_tells_what_leaves_its_filter(shop: Cli, unique: str):
+    """Snapshot, a delta of the selected fields, and an oof with the new record: as the client does."""
+    running = shop.start(
+        *("subscribe", unique, "--sow", "--delta", "--oof", "--filter", "/qty > 25", "--select", "-/note"),
+        *("--count", "5", "--timeout", "30"),
+    )
+    assert running.stdout is not None
+    snapshot = [json.loads(running.stdout.readline()) for _ in range(3)]
+    assert [message.get("data") for message in snapshot] == [None, {"id": 2, "qty": 30}, None]
+    write(shop, f"{unique}.sow", "2", {"id": 2, "qty": 40, "note": {"by": "b"}}, version="2")
+    write(shop, f"{unique}.sow", "2", {"id": 2, "qty": 4, "note": {"by": "b"}}, version="3")
+    out, err = running.communicate(timeout=40)
+    delta, oof = lines(out)
+    assert (delta["data"], delta["delta"]) == ({"id": 2, "qty": 40}, True)
+    assert (oof["command"], oof["reason"], oof["data"]) == ("oof", "match", {"id": 2, "qty": 4})
+    assert (running.returncode, err) == (0, "")
+
+
+@pytest.mark.long
+def test_the_first_of_an_order_are_followed(shop: Cli, unique: str):
+    """With --top-n, who comes in pushes somebody out."""
+    running = shop.start(
+        *("subscribe", unique, "--sow", "--oof", "--order-by", "/qty DESC", "--top-n", "2", "--select", "-/note"),
+        *("--count", "6", "--timeout", "30"),
+    )
+    assert running.stdout is not None
+    snapshot = [json.loads(running.stdout.readline()) for _ in range(4)]
+    assert [message["data"]["id"] for message in snapshot[1:3]] == [2, 3]
+    write(shop, f"{unique}.sow", "1", {"id": 1, "qty": 50, "note": {}}, version="2")
+    oof, entered = lines(running.communicate(timeout=40)[0])
+    assert (oof["command"], oof["sow_key"], oof["reason"]) == ("oof", "3", "match")
+    assert (entered["command"], entered["data"]) == ("publish", {"id": 1, "qty": 50})
+
+
+@pytest.mark.long
+def test_a_replay_begins_where_it_is_told(shop: Cli, unique: str):
+    """`--bookmark epoch` tells what the topic has; the last message's bookmark tells what comes after it."""
+    all_of_it = lines(shop("subscribe", unique, "--bookmark", "epoch", "--count", "3", "--timeout", "30").stdout)
+    assert sorted(message["data"]["id"] for message in all_of_it) == [1, 2, 3]
+    write(shop, f"{unique}.sow", "4", {"id": 4}, version="1")
+    more = shop("subscribe", unique, "--bookmark", all_of_it[-1]["bookmark"], "--count", "1", "--timeout", "30")
+    assert data_of(more.stdout) == [{"id": 4}]
+
+
+def test_what_matches_a_filter_is_deleted(shop: Cli, unique: str):
+    """`delete --filter` sends a deletion for each; it takes --key or --filter, not both."""
+    done = shop("delete", unique, "--filter", "/qty > 10")
+    assert (done.returncode, done.stderr) == (0, f"Deletion of 2 records sent to {unique}.\n")
+    assert sorted(record.key or b"" for record in published(shop, unique)) == [b"2", b"3"]
+    assert {record.value for record in published(shop, unique)} == {None}
+    assert shop("delete", unique).returncode == shop("delete", unique, "--key", "1", "--filter", "/a=1").returncode == 2
+
+
+@pytest.mark.long
+def test_a_table_in_a_pipe_is_lines(shop: Cli, unique: str):
+    """`--table` is for terminals: elsewhere programs read."""
+    plain = shop("sow", unique, "--order-by", "/id")
+    assert shop("sow", unique, "--order-by", "/id", "--table").stdout == plain.stdout
+    live = shop("subscribe", unique, "--sow", "--table", "--count", "5", "--timeout", "30")
+    assert [message["command"] for message in lines(live.stdout)] == ["group_begin", "sow", "sow", "sow", "group_end"]
+
+
+class Terminal:
+    """A command on a terminal of 24 lines."""
+
+    def __init__(self, cli: Cli, *arguments: str) -> None:
+        mine, theirs = pty.openpty()
+        env = os.environ | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+        self.process = subprocess.Popen(
+            cli.command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, cwd=cli.directory, env=env
+        )
+        os.close(theirs)
+        self._terminal = mine
+        self.screen = ""
+
+    def until(self, text: str) -> None:
+        """Read until something is drawn."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while text not in self.screen:
+            left_s = deadline_s - time.monotonic()
+            assert left_s > 0, f"{text!r} was never drawn: {self.screen!r}"
+            if select.select([self._terminal], [], [], left_s)[0]:
+                assert self._read(), f"it ended: {self.screen!r}"
+
+    def end(self) -> int:
+        """Press Ctrl-C; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < deadline_s:
+            # What it still draws must have somewhere to go.
+            if select.select([self._terminal], [], [], 0.1)[0] and not self._read():
+                break
+        code = self.process.wait(PATIENCE_S)
+        os.close(self._terminal)
+        return code
+
+    def _read(self) -> bool:
+        """Take what was drawn; False where its side of the terminal is closed."""
+        try:
+            self.screen += os.read(self._terminal, 65_536).decode(errors="replace")
+        except OSError:
+            return False
+        return True
+
+
+def test_a_live_table_on_a_terminal(shop: Cli, unique: str):
+    """Rows in the order asked for, drawn anew as they change; Ctrl-C ends it with exit code 0."""
+    terminal = Terminal(shop, "subscribe", unique, "--table", "--filter", "/qty > 10", "--order-by", "/qty")
+    try:
+        terminal.until("2 records")
+        assert f"{unique} where /qty > 10" in terminal.screen
+        assert terminal.screen.rindex(" 20 ") < terminal.screen.rindex(" 30 ")
+        write(shop, f"{unique}.sow", "1", {"id": 1, "qty": 1234, "note": {}}, version="2")
+        terminal.until("1234")
+        terminal.until("3 records")
+        assert terminal.end() == 0
+        assert "Traceback" not in terminal.screen
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
