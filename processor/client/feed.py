@@ -34,6 +34,7 @@ _GIVEN_MAX: Final = 1_000
 _TAKEN_MAX: Final = 1_000
 _UNBOUNDED: Final = 2**62  # Nothing is folded where nothing is read before all is taken.
 _AHEAD_S: Final = 0.005  # How often a reader that folds looks for more while there is something to take.
+_LOAD_S: Final = 0.25  # How long a part of the past is read before somebody else may have a turn.
 _GONE_PATIENCE_S: Final = 30.0
 _GONE_WAIT_S: Final = 0.1
 
@@ -223,12 +224,13 @@ class EngineFeed:
 
     def _load(self, past: Iterator[tuple[int, list[Record]]]) -> None:
         """Read a part of the past; behind the last of it, begin to tell."""
+        until_s = time.monotonic() + _LOAD_S
         with without_collector():
-            part = next(past, None)
-            if part is not None:
-                self._engine.load(*part)
+            for partition, records in past:
+                self._engine.load(partition, records)
                 self._view.settle()
-                return
+                if not records or time.monotonic() > until_s:
+                    return
         for partition, end in self._cut.ends.items():
             self._view.reached(partition, end)
         self._view.settle()

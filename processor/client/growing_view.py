@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from processor.record import Record
 
-MEMORY_BYTES: Final = 256 * 1024 * 1024
-"""What a view may take of memory."""
-_RECORD_BYTES: Final = 600
-"""What a record takes besides its key and value: the tuple, its numbers, its headers; measured with tracemalloc."""
+MEMORY_BYTES: Final = 512 * 1024 * 1024
+"""What a view may take of memory: a million records of a hundred bytes."""
+_RECORD_BYTES: Final = 360
+"""What a record takes besides its key and value: the tuple, its numbers, the objects' heads, its place; measured."""
 _MOVED_AT_ONCE: Final = 10_000
 _FULL: Final = 0.75
 """Share of the bound from which on it moves when it is counted: else it would be counted at every batch near it."""

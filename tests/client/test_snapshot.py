@@ -109,7 +109,7 @@ def test_what_cannot_be_meant_is_refused_at_once(client: Client, family: Family)
 
 
 def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
-    """A filter says which records, `order_by` their order, `skip_n` and `top_n` which of that, `select` what of them."""
+    """A filter says which records, `order_by` their order, `skip_n` and `top_n` which of those, `select` what of it."""
     for number in range(10):
         family.sow(f"k{number}", {"id": f"k{number}", "n": number, "x": {"y": number, "z": 0}})
     chosen = client.sow(family.name, "/n < 8", "/n DESC", select="-/,+/x/y", top_n=3, skip_n=1, options="timestamp")
