@@ -170,6 +170,7 @@ def test_a_number_of_records_that_is_none(name, value):
     assert said in refusal(f"{name}={value}")
     assert said in refusal(**{name: value})
     assert "not a number of records" in refusal(**{name: True})
+    assert "not a number of records" in refusal(**{name: False})
     assert "not a number of records" in refusal(**{name: 1.0})
 
 
