@@ -27,7 +27,14 @@ class _Snapshot(NamedTuple):
     messages: Iterator[Message]
 
 
-_Queued: TypeAlias = "Message | _Snapshot | SowstreamError"
+class _End(NamedTuple):
+    """What ended a subscription, behind all that it was told before."""
+
+    subscription: Subscription
+    error: SowstreamError
+
+
+_Queued: TypeAlias = "Message | _Snapshot | _End"
 
 
 class Connection:
@@ -43,7 +50,7 @@ class Connection:
         self._unnamed: Subscription | None = None  # The one that messages without `sub_ids` are for.
         self._queue: deque[_Queued] = deque()
         self._round: list[tuple[Subscription, bytes, Message]] = []  # What the update in hand tells, by subscription.
-        self._ended: list[SowstreamError] = []  # What it ended.
+        self._ended: list[_End] = []  # What it ended.
         self._folding: dict[Subscription, None] = {}  # Those that hold updates back until there is room.
 
     @property
@@ -106,11 +113,11 @@ class Connection:
             if isinstance(first, Message):
                 taken.append(first)
                 self._queue.popleft()
-            elif isinstance(first, SowstreamError):
+            elif isinstance(first, _End):
                 if taken:
                     break  # They were told before.
                 self._queue.popleft()
-                raise first
+                raise first.error
             else:
                 self._pull(first, room, taken)
         return taken
@@ -150,22 +157,21 @@ class Connection:
 
     def end(self, subscription: Subscription) -> None:
         """End a subscription whose subscriber wants nothing more of it, not even what waits."""
-        if self.remove(subscription):
+        self.remove(subscription)
+        if subscription.sub_id not in self._subscriptions:  # Else it ended before, and the name is another's.
             self._forget(subscription)
 
-    def remove(self, subscription: Subscription) -> bool:
-        """End a subscription: nothing is added to what waits for it; False if it has ended already."""
-        if self._subscriptions.get(subscription.sub_id) is not subscription:
-            return False
-        del self._subscriptions[subscription.sub_id]
-        self._folding.pop(subscription, None)
-        self._engine.remove(subscription)
-        return True
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription: nothing is added to what waits for it."""
+        if self._subscriptions.get(subscription.sub_id) is subscription:
+            del self._subscriptions[subscription.sub_id]
+            self._folding.pop(subscription, None)
+            self._engine.remove(subscription)
 
     def fail(self, subscription: Subscription, error: SowstreamError) -> None:
         """End a subscription with an error, which `take` raises when it comes to it."""
         self.remove(subscription)
-        (self._ended if self._round else self._queue).append(error)
+        (self._ended if self._round else self._queue).append(_End(subscription, error))
 
     def _pull(self, waiting: _Snapshot, room: int, taken: list[Message]) -> None:
         """Add what comes next in a snapshot, the first that waits, and put what ends it in its place."""
@@ -177,7 +183,7 @@ class Connection:
         except SowstreamError as error:
             self.remove(subscription)
             self._forget(subscription)  # Updates of records it was never told of.
-            self._queue.appendleft(error)
+            self._queue.appendleft(_End(subscription, error))
             return
         if len(taken) - before < room:
             self._queue.popleft()
@@ -226,10 +232,8 @@ def _shared(told: Iterable[tuple[Subscription, bytes, Message]]) -> Iterator[Mes
 
 def _without(waiting: _Queued, subscription: Subscription, unnamed: Subscription | None) -> _Queued | None:
     """What is left of something that waits when a subscription wants nothing more; None if that is nothing."""
-    if isinstance(waiting, _Snapshot):
+    if not isinstance(waiting, Message):
         return None if waiting.subscription is subscription else waiting
-    if isinstance(waiting, SowstreamError):
-        return waiting
     if not waiting.sub_ids:
         return None if subscription is unnamed else waiting
     if subscription.sub_id not in waiting.sub_ids:

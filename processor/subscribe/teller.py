@@ -140,9 +140,10 @@ class Teller:
             delta, removed = change.delta, change.removed
         else:
             delta, removed = conflated_delta(old, new, touched)
-        if self.no_empties and not delta and not removed:
-            return None
         data = self._topic.key.with_delta(value, delta)
+        # Of what went and came back key fields were touched, too.
+        if self.no_empties and not removed and (not delta or (touched and data == self._topic.key.only(value))):
+            return None
         return self._message("publish", record, data, None, delta=True, removed=tuple(removed))
 
     def written_delta(self, record: Record, data: Value, *, delta: bool, removed: tuple[str, ...]) -> Message:

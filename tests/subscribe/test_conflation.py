@@ -87,6 +87,16 @@ def test_a_key_that_returned_between_is_told_what_it_is_now(desk):
     assert desk.heard() == ["delta {id:1,qty:20} -/note"]
 
 
+def test_a_key_that_returned_with_nothing_selected_is_not_told(desk):
+    """Under `no_empties`: its key fields are no change."""
+    desk.subscribe("sow_and_delta_subscribe", "/qty > 10", "conflation=100ms,no_empties,select=[-/,+/more]")
+    desk.heard()
+    desk.put(1, qty=3)
+    desk.put(1, qty=20)
+    desk.pass_ms(100)
+    assert desk.heard() == []
+
+
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
