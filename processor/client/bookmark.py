@@ -17,10 +17,12 @@ from processor.errors import ConfigurationError, PositionLost
 
 _TOKEN: Final = re.compile(r"([A-Za-z0-9_-]{22}):([0-9]{1,19}(?:\.[0-9]{1,19})*)")
 
+_URL_SAFE: Final = str.maketrans("+/", "-_")  # librdkafka writes topic ids in plain base64, which is no good in a URL.
+
 
 def token(topic_id: str, positions: Mapping[int, int]) -> str:
     """The bookmark that stands for these positions."""
-    return f"{topic_id}:{'.'.join(str(positions[partition]) for partition in sorted(positions))}"
+    return f"{topic_id.translate(_URL_SAFE)}:{'.'.join(str(positions[partition]) for partition in sorted(positions))}"
 
 
 def check_bookmark(bookmark: str) -> None:
@@ -52,7 +54,7 @@ def begins(bookmark: str, cut: Cut, topic_id: str) -> dict[int, int]:
         return {partition: cut.oldest(partition) for partition in cut.ends}
     if (parts := _TOKEN.fullmatch(bookmark)) is None:
         return cut.at_time(_time_ms(bookmark))
-    if parts[1] != topic_id:
+    if parts[1] != topic_id.translate(_URL_SAFE):
         raise ConfigurationError(
             f"the bookmark {bookmark!r} is of another topic than {cut.topic} is now: it was made anew, or the bookmark "
             "belongs elsewhere; begin with bookmark=epoch, or with a snapshot"

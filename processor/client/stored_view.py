@@ -173,6 +173,6 @@ class StoredView:
                 return RocksStore(directory, identity=identity, memory=self._memory)
         except StateLocked:
             raise Stop(
-                f"the view in {self._directory} is in use by another process; give each client a view_dir of its own, "
-                "or close the other"
+                f"the view in {self._directory} is in use by another client; give each a view_dir of its own, or close "
+                "the other"
             ) from None

@@ -1,0 +1,165 @@
+import time
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+
+from processor.client import Client, Message, Subscription
+from processor.client.bookmark import token
+from processor.client.replay import Replay
+from processor.errors import ConfigurationError, PositionLost
+from processor.record import Record
+from processor.subscribe import Message as Told
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
+
+FILTER = "/n > 0 OR /id = 'end'"
+
+
+def numbers(messages: list[Message]) -> list[tuple[str | None, int]]:
+    """Which updates of which records."""
+    return [(message.sow_key, message.data["n"]) for message in messages]
+
+
+def replayed(family: Family, subscription: Subscription) -> list[Message]:
+    """All that a replay tells of what was written so far: behind marks of this call's own."""
+    mark = uuid.uuid4().hex
+    with family.transaction():
+        for partition in range(PARTITIONS):
+            value = f'{{"id":"end","mark":"{mark}"}}'.encode()
+            family._producer.produce(f"{family.name}.sow", value, b"end%d" % partition, partition)
+    subscription.timeout_s = PATIENCE_S
+    told, ends = [], 0
+    for message in subscription:
+        if message.data["id"] != "end":
+            told.append(message)
+        ends += message.data.get("mark") == mark
+        if ends == PARTITIONS:
+            break
+    assert ends == PARTITIONS
+    subscription.close()
+    return told
+
+
+def write(family: Family, numbers: range) -> list[tuple[str, int]]:
+    """Updates of three keys by turns, one after the other."""
+    written = []
+    for number in numbers:
+        key = "abc"[number % 3]
+        family.sow(key, {"id": key, "n": number}, number)
+        written.append((key, number))
+    return written
+
+
+@pytest.mark.broker
+def test_epoch_and_now(client: Client, family: Family):
+    """`epoch` begins with the oldest record that is kept, `now` with the next one; as text and as an argument."""
+    before = write(family, range(1, 7))
+    now = client.subscribe(family.name, options="bookmark=now")
+    epoch = client.subscribe(family.name, bookmark="epoch")
+    after = write(family, range(7, 10))
+    assert sorted(numbers(replayed(family, now))) == sorted(after)
+    got = numbers(replayed(family, epoch))[: len(before + after)]
+    assert {key: [n for k, n in got if k == key] for key in "abc"} == {
+        key: [n for k, n in before + after if k == key] for key in "abc"
+    }
+
+
+@pytest.mark.broker
+def test_a_time(client: Client, family: Family):
+    """An ISO time begins with the first records of that time or later, in whichever zone it is written."""
+    write(family, range(1, 4))
+    time.sleep(0.05)
+    between = datetime.now(UTC).isoformat()
+    time.sleep(0.05)
+    after = write(family, range(4, 8))
+    assert sorted(numbers(replayed(family, client.subscribe(family.name, bookmark=between)))) == sorted(after)
+    future = client.subscribe(family.name, bookmark="2999-01-01T00:00:00Z")
+    later = write(family, range(8, 9))
+    assert numbers(replayed(family, future)) == later
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("options", [None, "oof", "conflation=100ms"])
+def test_whoever_goes_on_after_a_message_misses_nothing(client: Client, family: Family, options: str | None):
+    """From the bookmark of any message on, what was told after it comes, and without conflation nothing else does."""
+    written = write(family, range(1, 13))
+    told = replayed(family, client.subscribe(family.name, FILTER, options, bookmark="epoch"))
+    assert dict(numbers(told)) == dict(written)
+    for place in range(0, len(told), 3):
+        again = replayed(family, client.subscribe(family.name, FILTER, options, bookmark=told[place].bookmark))
+        got = numbers(again)
+        rest = numbers(told[place + 1 :])
+        if options == "conflation=100ms":
+            assert dict(rest).items() <= dict(got).items()
+        else:
+            assert sorted(got) == sorted(rest)
+
+
+@pytest.mark.broker
+def test_only_a_replay_has_bookmarks(client: Client, family: Family):
+    """A subscription that was not asked for a replay says nothing of places."""
+    subscription = client.subscribe(family.name)
+    write(family, range(1, 2))
+    assert [message.bookmark for message in replayed(family, subscription)] == [None]
+
+
+@pytest.mark.broker
+def test_oof_is_of_what_the_replay_told(client: Client, family: Family):
+    """A replay begins with nothing known: what goes out of focus is told if the replay has told it before."""
+    family.sow("a", {"id": "a", "n": 1})
+    family.sow("b", {"id": "b", "n": 1})
+    first, *_ = (m for m in client.subscribe(family.name, bookmark="epoch", timeout_s=5) if m.sow_key == "a")
+    family.sow("a", {"id": "a", "n": -1}, 2)
+    family.sow("b", None, 2, kind="delete")
+    whole = replayed(family, client.subscribe(family.name, FILTER, "oof", bookmark="epoch"))
+    assert sorted((m.command, m.sow_key, m.reason) for m in whole) == [
+        ("oof", "a", "match"),
+        ("oof", "b", "deleted"),
+        ("publish", "a", None),
+        ("publish", "b", None),
+    ]
+    part = replayed(family, client.subscribe(family.name, FILTER, "oof", bookmark=first.bookmark))
+    assert ("oof", "a") not in {(m.command, m.sow_key) for m in part}
+
+
+@pytest.mark.broker
+def test_what_is_no_bookmark_here_is_refused(client: Client, family: Family):
+    """Nonsense, one of a topic made anew, one of other partitions or offsets, deltas and snapshots: said at once."""
+    family.sow("a", {"id": "a"})
+    topic_id = family.admin.topic_id(f"{family.name}.sow")
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    for wrong, said in (
+        ("yesterday", "epoch, now, a time such as"),
+        (token("A" * 22, ends), "of another topic"),
+        (token(topic_id, {0: 0}), f"has 1 partitions, .* has {PARTITIONS}"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            client.subscribe(family.name, bookmark=wrong)
+    with pytest.raises(PositionLost, match="the topic ends at"):
+        client.subscribe(family.name, bookmark=token(topic_id, ends | {1: 1000}))
+    for form in (client.delta_subscribe, client.sow_and_delta_subscribe, client.sow_and_subscribe):
+        with pytest.raises(ConfigurationError, match="bookmark"):
+            form(family.name, bookmark="epoch")
+
+
+def message(number: int) -> Told:
+    """A message as the engine gives it."""
+    return Told("publish", "orders", str(number))
+
+
+def test_a_bookmark_never_passes_what_is_not_told():
+    """What is held back, and what stands behind in the same turn, is before the bookmark's place until it is told."""
+    replay = Replay("I" * 22, {0: 5, 1: 0})
+    replay.give(0, [Record(b"k", b"", None, 5, 0)], 1000)
+    replay.give(0, [Record(b"k", b"", None, 6, 0)], 1100)
+    replay.give(1, [Record(b"k", b"", None, 0, 0)], 1200)
+
+    def marks(count: int, *, is_last: bool, held_since_ms: int | None) -> list[str]:
+        marked = replay.marked([message(n) for n in range(count)], is_last=is_last, held_since_ms=held_since_ms)
+        return [(each.bookmark or "").partition(":")[2] for each in marked]
+
+    assert marks(1, is_last=False, held_since_ms=None) == ["5.0"]
+    assert marks(1, is_last=True, held_since_ms=1000) == ["5.0"]
+    assert marks(2, is_last=True, held_since_ms=1100) == ["5.0", "6.0"]
+    assert marks(1, is_last=True, held_since_ms=1200) == ["7.0"]
+    assert marks(2, is_last=True, held_since_ms=None) == ["7.0", "7.1"]

@@ -1,0 +1,305 @@
+import asyncio
+import threading
+import time
+
+import pytest
+
+from processor.client import Client, Message
+from processor.errors import ConfigurationError, FilterError
+from tests.client.family import PATIENCE_S, Family
+
+pytestmark = pytest.mark.broker
+
+
+def brief(message: Message) -> tuple[object, ...]:
+    """What a message says of a record."""
+    return (message.command, message.sow_key, message.data)
+
+
+SNAPSHOT = [("group_begin", None, None), ("sow", "a", {"id": "a", "n": 1}), ("group_end", None, None)]
+LATER = [("publish", "a", {"id": "a", "n": 2}), ("publish", "b", {"id": "b", "n": 1})]
+
+
+def write_later(family: Family) -> None:
+    """Two updates, one after the other."""
+    family.sow("a", {"id": "a", "n": 2}, 2)
+    family.sow("b", {"id": "b", "n": 1})
+
+
+def test_a_callback_gets_each_message(client: Client, family: Family):
+    """With `on_message` a thread reads and calls; `timeout_s` ends it, and `wait` hears of that."""
+    family.sow("a", {"id": "a", "n": 1})
+    told: list[Message] = []
+    threads: set[str] = set()
+
+    def take(message: Message) -> None:
+        told.append(message)
+        threads.add(threading.current_thread().name)
+        if message.command == "group_end":
+            write_later(family)
+
+    subscription = client.sow_and_subscribe(family.name, on_message=take, timeout_s=2)
+    assert subscription.wait(PATIENCE_S)
+    assert sorted(map(brief, told), key=str) == sorted(SNAPSHOT + LATER, key=str)
+    assert threads == {"sowstream-subscription"}
+    with pytest.raises(RuntimeError, match="called already"):
+        next(subscription)
+
+
+def test_what_a_callback_raises_ends_it(client: Client, family: Family):
+    """The first error ends the subscription, nothing is told after it, and `wait` or `close` raises it, once."""
+    for name in ("a", "b"):
+        family.sow(name, {"id": name})
+    told: list[Message] = []
+
+    def fail(message: Message) -> None:
+        told.append(message)
+        if message.command == "sow":
+            raise ValueError("no")
+
+    subscription = client.sow_and_subscribe(family.name, on_message=fail)
+    with pytest.raises(ValueError, match="no"):
+        subscription.wait(PATIENCE_S)
+    subscription.close()
+    assert [message.command for message in told] == ["group_begin", "sow"]
+    other = client.sow(family.name, on_message=fail)
+    while not other._is_closed:
+        time.sleep(0.01)
+    with pytest.raises(ValueError, match="no"):
+        other.close()
+
+
+def test_a_callback_may_close_its_own_subscription(client: Client, family: Family):
+    """A close within the callback ends it without waiting for itself; one from outside waits for the callback."""
+    family.sow("a", {"id": "a"})
+    told = []
+    ready = threading.Event()
+
+    def take(message: Message) -> None:
+        told.append(message.command)
+        ready.wait(PATIENCE_S)
+        subscription.close()
+
+    subscription = client.sow(family.name, on_message=take)
+    ready.set()
+    assert subscription.wait(PATIENCE_S)
+    assert told == ["group_begin"]
+    entered, done = threading.Event(), []
+
+    def linger(_message: Message) -> None:
+        entered.set()
+        time.sleep(0.2)
+        done.append(True)
+
+    other = client.sow(family.name, on_message=linger)
+    assert entered.wait(PATIENCE_S)
+    other.close()
+    assert done == [True]
+
+
+def test_messages_are_awaited(client: Client, family: Family):
+    """`async for` gives each message on the event loop, which runs on meanwhile; leaving `async with` ends it."""
+    family.sow("a", {"id": "a", "n": 1})
+
+    async def read() -> tuple[list[Message], int]:
+        told, beats = [], 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                await asyncio.sleep(0.01)
+                beats += 1
+
+        beating = asyncio.create_task(beat())
+        async with client.sow_and_subscribe(family.name) as subscription:
+            async for message in subscription:
+                told.append(message)
+                if message.command == "group_end":
+                    await asyncio.sleep(0.2)
+                    await asyncio.to_thread(write_later, family)
+                if len(told) == 5:
+                    break
+        beating.cancel()
+        assert [message async for message in subscription] == []
+        return told, beats
+
+    told, beats = asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
+    assert sorted(map(brief, told), key=str) == sorted(SNAPSHOT + LATER, key=str)
+    assert beats > 5
+
+
+def test_whoever_is_cancelled_loses_nothing(client: Client, family: Family):
+    """A wait that is given up leaves what comes to the next one, and cancelling the reader ends cleanly."""
+
+    async def read() -> list[object]:
+        async with client.subscribe(family.name) as subscription:
+            told = []
+            for number in range(5):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(subscription), 0.05)
+                await asyncio.to_thread(family.sow, "a", {"id": "a", "n": number})
+                told.append((await anext(subscription)).data["n"])
+            task = asyncio.ensure_future(anext(subscription))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return told
+
+    assert asyncio.run(asyncio.wait_for(read(), PATIENCE_S)) == [0, 1, 2, 3, 4]
+    assert not [thread for thread in threading.enumerate() if "sowstream-subscription" in thread.name]
+
+
+def test_an_error_reaches_whoever_awaits(client: Client, family: Family):
+    """What goes wrong while reading is raised by the `async for`, and the subscription has ended."""
+    client.sow_and_subscribe(family.name).close()
+    subscription = client.sow_and_subscribe(family.name)
+    with family.transaction():
+        family._producer.produce(f"{family.name}.sow", b"no json", b"k", 0, headers=[("version", "1")])
+
+    async def read() -> None:
+        async for _ in subscription:
+            pass
+
+    with pytest.raises(Exception, match="not JSON"):
+        asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
+    assert subscription not in client._reading._open
+
+
+def test_the_end_of_a_client_ends_its_subscriptions(family: Family):
+    """Closing the client ends an iteration in another thread, a callback and an `async for`."""
+    client = Client("test", family.config)
+    ends: list[str] = []
+
+    def iterate() -> None:
+        for _ in client.subscribe(family.name):
+            pass
+        ends.append("iterated")
+
+    async def wait_for_it() -> None:
+        async for _ in client.subscribe(family.name):
+            pass
+        ends.append("awaited")
+
+    threads = [threading.Thread(target=iterate), threading.Thread(target=lambda: asyncio.run(wait_for_it()))]
+    for thread in threads:
+        thread.start()
+    called = client.subscribe(family.name, on_message=print)
+    while len(client._reading._open) < 3:
+        time.sleep(0.01)
+    client.close()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(ends) == ["awaited", "iterated"]
+    assert called.wait(PATIENCE_S)
+
+
+def test_several_subscriptions_share_a_stream(client: Client, family: Family):
+    """One update that two want is sent once, says for whom, and is whole where either wants it whole."""
+    family.sow("a", {"id": "a", "n": 1, "same": 0})
+    first = client.sow_and_delta_subscribe(
+        family.name, "/n > 0 OR /id = 'end'", "oof", sub_id="some", timeout_s=PATIENCE_S
+    )
+    opened = [next(first) for _ in range(3)]
+    assert {message.sub_ids for message in opened} == {("some",)}
+    assert first.add("/n > 1", "oof") == "1"
+    assert [next(first).sub_ids for _ in range(2)] == [("1",)] * 2  # Its own snapshot, which is empty.
+    family.sow("a", {"id": "a", "n": 2, "same": 0}, 2)
+    both = next(first)
+    assert (both.sub_ids, both.delta, both.data) == (("some", "1"), False, {"id": "a", "n": 2, "same": 0})
+    family.sow("a", {"id": "a", "n": 1, "same": 0}, 3)
+    told = [next(first), next(first)]
+    assert sorted((message.command, message.sub_ids, message.delta) for message in told) == [
+        ("oof", ("1",), False),
+        ("publish", ("some",), True),
+    ]
+    first.remove("1")
+    family.sow("a", {"id": "a", "n": 5, "same": 0}, 4)
+    assert [(message.sub_ids, message.data) for message in family.rest(first)] == [(("some",), {"id": "a", "n": 5})]
+    first.close()
+
+
+def test_what_cannot_be_added_is_refused(client: Client, family: Family):
+    """A bad filter, a name that is taken, and a subscription that needs more than is read, are errors at once."""
+    first = client.sow_and_subscribe(family.name, sub_id="x")
+    with pytest.raises(FilterError):
+        first.add("/n >")
+    with pytest.raises(ConfigurationError, match="'x' already"):
+        first.add(sub_id="x")
+    with pytest.raises(ConfigurationError, match="no subscription 'y'"):
+        first.remove("y")
+    plain = client.subscribe(family.name)
+    plain.add("/n > 1")
+    with pytest.raises(ConfigurationError, match="give the first one a sub_id"):
+        plain.add("/n > 1", "oof")
+    with pytest.raises(ConfigurationError, match="sub_id when"):
+        client.delta_subscribe(family.name).add("/n > 1")
+
+
+def test_a_slow_reader_gets_the_newest_state(client: Client, family: Family):
+    """With `conflation=auto`, what came while the reader was busy is one update of each key, the last one."""
+    subscription = client.sow_and_subscribe(family.name, options="conflation=auto", timeout_s=PATIENCE_S)
+    assert [next(subscription).command for _ in range(2)] == ["group_begin", "group_end"]
+    for number in range(30):
+        with family.transaction():
+            for key in "ab":
+                family.write(f"{family.name}.sow", key, {"id": key, "n": number}, version=str(number + 1))
+    told: dict[str, list[int]] = {"a": [], "b": []}
+    while not told["a"] or told["a"][-1] < 29 or not told["b"] or told["b"][-1] < 29:
+        message = next(subscription)
+        told[message.data["id"]].append(message.data["n"])
+        time.sleep(0.2)  # A reader that is slower than what comes.
+    assert all(len(numbers) < 10 for numbers in told.values())
+
+
+def test_without_conflation_nothing_is_folded(client: Client, family: Family):
+    """A slow reader of everything gets every update: what it has not taken stays in Kafka."""
+    subscription = client.sow_and_delta_subscribe(family.name, options="oof,conflation=none", timeout_s=PATIENCE_S)
+    assert [next(subscription).command for _ in range(2)] == ["group_begin", "group_end"]
+    with family.transaction():
+        for number in range(12_000):
+            family.write(f"{family.name}.sow", "a", {"id": "a", "n": number}, version=str(number + 1))
+    assert [message.data["n"] for message in family.rest(subscription)] == list(range(12_000))
+
+
+def test_an_interval_folds_and_then_tells_by_the_clock(client: Client, family: Family):
+    """With `conflation=300ms` a burst is told once, as one delta, when its interval is over, with nothing behind it."""
+    family.sow("a", {"id": "a", "n": 0, "m": 0})
+    subscription = client.sow_and_delta_subscribe(family.name, conflation=0.3, timeout_s=PATIENCE_S)
+    assert [next(subscription).command for _ in range(3)][-1] == "group_end"
+    with family.transaction():
+        family.write(f"{family.name}.sow", "a", {"id": "a", "n": 1, "m": 0}, version="2")
+        family.write(f"{family.name}.sow", "a", {"id": "a", "n": 1, "m": 1}, version="3")
+    began = time.monotonic()
+    message = next(subscription)
+    assert (message.data, message.delta, message.version) == ({"id": "a", "n": 1, "m": 1}, True, 3)
+    assert time.monotonic() - began < 5
+
+
+def test_a_filter_and_its_oof(client: Client, family: Family):
+    """A record that stops matching is told with its new state; one that matches again comes whole."""
+    family.sow("a", {"id": "a", "n": 1, "same": 0})
+    subscription = client.sow_and_delta_subscribe(family.name, "/n < 5 OR /id = 'end'", "oof")
+    family.sow("a", {"id": "a", "n": 9, "same": 0}, 2)
+    family.sow("a", {"id": "a", "n": 2, "same": 0}, 3)
+    told = [message for message in family.rest(subscription) if message.sow_key == "a"]
+    assert [(message.command, message.reason, message.data, message.delta) for message in told] == [
+        ("sow", None, {"id": "a", "n": 1, "same": 0}, False),
+        ("oof", "match", {"id": "a", "n": 9, "same": 0}, False),
+        ("publish", None, {"id": "a", "n": 2, "same": 0}, False),
+    ]
+
+
+def test_a_window_moves(client: Client, family: Family):
+    """With `top_n` a record that comes in is whole and pushes another one out, which is told with `oof`."""
+    for key, n in (("a", 1), ("b", 2), ("c", 3)):
+        family.sow(key, {"id": key, "n": n})
+    subscription = client.sow_and_delta_subscribe(
+        family.name, options="oof", order_by="/n DESC", top_n=2, timeout_s=PATIENCE_S
+    )
+    assert [next(subscription).sow_key for _ in range(4)] == [None, "c", "b", None]
+    family.sow("a", {"id": "a", "n": 9}, 2)
+    assert [(message.command, message.sow_key) for message in (next(subscription), next(subscription))] == [
+        ("oof", "b"),
+        ("publish", "a"),
+    ]

@@ -1,0 +1,256 @@
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from processor.client.growing_view import GrowingView
+from processor.client.stored_view import StoredView
+from processor.errors import Stop
+from processor.kafka.partitioner import partition_for
+from processor.record import Headers, Record, header_text
+
+PARTITIONS = 3
+DAY_MS = 86_400_000
+MakeView = Callable[..., StoredView]
+
+
+def record(key: str, value: str | None, offset: int = 0, **headers: str) -> Record:
+    """A SOW record, as Kafka has it."""
+    kept: Headers = [(name, text.encode()) for name, text in ({"version": "1"} | headers).items()]
+    return Record(key.encode(), None if value is None else value.encode(), kept, offset, 1_700_000_000_000 + offset)
+
+
+def said(found: Record | None) -> tuple[object, ...] | None:
+    """What a view must give back of a record."""
+    if found is None:
+        return None
+    version, correlation_id = (header_text(found.headers, name) for name in ("version", "correlation_id"))
+    return found.key, found.value, found.offset, found.timestamp_ms, version, correlation_id
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[MakeView]:
+    """Makes stored views in one directory, and closes them."""
+    made: list[StoredView] = []
+
+    def make(topic_id: str = "id", *, keeps: bool = True, write_back_bytes: int = 2_000) -> StoredView:
+        view = StoredView(
+            tmp_path / "orders",
+            "orders.sow",
+            topic_id,
+            PARTITIONS,
+            keeps=keeps,
+            cache_bytes=1024 * 1024,
+            write_back_bytes=write_back_bytes,
+        )
+        made.append(view)
+        return view
+
+    yield make
+    for view in made:
+        view.close()
+
+
+@pytest.fixture(params=["memory", "moved", "moves", "stored", "kept"])
+def view(request: pytest.FixtureRequest, stored: MakeView) -> Iterator[GrowingView | StoredView]:
+    """Each kind of view, at each stage of its life."""
+    if request.param in ("stored", "kept"):
+        yield stored(keeps=request.param == "kept")
+        return
+    view = GrowingView(PARTITIONS, memory_bytes={"memory": 10**9, "moves": 20_000, "moved": 0}[request.param])
+    yield view
+    view.close()
+
+
+def test_it_has_the_last_record_of_every_key(view: GrowingView | StoredView):
+    """Against a dict, whatever is put, deleted and asked for; wherever a key is."""
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    choice = random.Random(seed)
+    expected: dict[bytes, Record] = {}
+    keys = [f"k{number}" for number in range(60)]
+    home = {key: choice.randrange(PARTITIONS) for key in keys}  # Third parties partition as they like.
+    offset = 0
+    for _ in range(60):
+        partition = choice.randrange(PARTITIONS)
+        batch = []
+        for key in choice.choices([key for key in keys if home[key] == partition], k=choice.randrange(1, 12)):
+            offset += 1
+            value = None if choice.random() < 0.2 else f'{{"n":{offset}}}'
+            batch.append(record(key, value, offset, version=str(offset), correlation_id="abc="))
+        view.put(partition, batch)
+        for put in batch:
+            assert put.key is not None
+            expected.pop(put.key, None)
+            if put.value is not None:
+                expected[put.key] = put
+        if choice.random() < 0.5:
+            view.settle()
+        asked = [key.encode() for key in choice.choices(keys, k=9)]
+        assert {key: said(found) for key, found in view.get_many(asked).items()} == {
+            key: said(expected.get(key)) for key in asked
+        }
+        here = [key for key in asked if home[key.decode()] == partition]
+        assert {key: said(found) for key, found in view.get_many(here, partition).items()} == {
+            key: said(expected.get(key)) for key in here
+        }
+        assert {found.key: said(found) for found in view.scan()} == {
+            key: said(found) for key, found in expected.items()
+        }
+
+
+def test_a_scan_is_of_one_moment(view: GrowingView | StoredView):
+    """What is put, deleted, written or moved to disk while a scan lives is not in it."""
+    view.put(0, [record(f"k{number}", "{}", number) for number in range(50)])
+    scan = view.scan()
+    first = [next(scan) for _ in range(10)]
+    for number in range(50):
+        view.put(0, [record(f"k{number}", None, 100 + number), record(f"new{number}", "x" * 1000, 200 + number)])
+        view.settle()
+    assert sorted(found.key or b"" for found in [*first, *scan]) == sorted(
+        f"k{number}".encode() for number in range(50)
+    )
+    assert {found.value for found in view.scan()} == {b"x" * 1000}
+
+
+def test_what_has_no_key_is_nobodys(view: GrowingView | StoredView):
+    """A record without a key, as a stranger might write it, harms nothing."""
+    view.put(0, [Record(None, b"{}", None, 0, 0), record("k", "{}", 1)])
+    assert [found.key for found in view.scan()] == [b"k"]
+
+
+def test_odd_headers_harm_nothing(stored: MakeView):
+    """What does not fit its field on disk is left out, as if the stranger who wrote it had said nothing."""
+    view = stored(write_back_bytes=0)
+    view.put(0, [record("k", "{}", version="9" * 30, correlation_id="a" * 70_000)])
+    view.put(0, [record("l", "{}", version="one")])
+    view.settle()
+    assert {header_text(found.headers, "version") for found in view.scan()} == {None}
+
+
+def test_a_large_view_moves_to_disk_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Beyond its bound it is on disk, in a temporary directory that its end removes, also after an error."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    view = GrowingView(PARTITIONS, memory_bytes=100_000)
+    view.put(0, [record(f"k{number}", "x" * 100, number) for number in range(100)])
+    assert not view.is_on_disk
+    view.put(1, [record(f"l{number}", "x" * 100, number) for number in range(200)])
+    assert view.is_on_disk
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(view.scan())) == 300
+    with pytest.raises(KeyError):
+        view.put(PARTITIONS, [record("k", "{}")])
+    view.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_updates_of_few_keys_do_not_move_it(tmp_path: Path):
+    """What counts is what it has, not what came."""
+    view = GrowingView(PARTITIONS, memory_bytes=100_000)
+    for offset in range(100):
+        view.put(0, [record(f"k{number}", "x" * 100, offset) for number in range(50)])
+    assert not view.is_on_disk
+    view.close()
+
+
+def test_what_waits_is_bounded(stored: MakeView):
+    """A view on disk keeps little in memory, also where nothing is ever said to be told."""
+    view = stored(write_back_bytes=10_000)
+    for offset in range(500):
+        view.put(offset % PARTITIONS, [record(f"k{offset}", "x" * 500, offset)])
+        assert view._waiting_bytes() <= 4 * 10_000 + 1_000
+
+
+def test_a_kept_view_goes_on_where_it_was_told(stored: MakeView):
+    """The next run has what was settled, with positions; what was not told is not there, so that it is told then."""
+    view = stored()
+    view.put(0, [record("a", '{"n":1}', 10)])
+    view.put(1, [record("b", '{"n":1}', 20)])
+    view.settle()
+    view.put(0, [record("a", '{"n":2}', 11), record("c", "{}", 12)])
+    view.close()
+    again = stored()
+    assert again.positions == {0: 11, 1: 21, 2: 0}
+    assert {found.key: found.value for found in again.scan()} == {b"a": b'{"n":1}', b"b": b'{"n":1}'}
+
+
+def test_another_topic_of_the_same_name_has_another_view(stored: MakeView):
+    """A view of a topic that was made anew is empty."""
+    view = stored()
+    view.put(0, [record("a", "{}", 10)])
+    view.settle()
+    view.close()
+    again = stored(topic_id="other")
+    assert again.positions == dict.fromkeys(range(PARTITIONS), 0)
+    assert list(again.scan()) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "oldest", "horizon_ms", "wiped"),
+    [
+        ({0: 11, 1: 50, 2: 50}, {0: 0, 1: 0, 2: 0}, DAY_MS, set()),
+        ({0: 10, 1: 50, 2: 50}, {0: 0, 1: 0, 2: 0}, DAY_MS, {0}),
+        ({0: 50, 1: 50, 2: 50}, {0: 12, 1: 12, 2: 12}, DAY_MS, {0}),
+        ({0: 50, 1: 50, 2: 50}, {0: 0, 1: 0, 2: 0}, -1, {0, 1}),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_wiped(
+    stored: MakeView, ends: dict[int, int], oldest: dict[int, int], horizon_ms: float, wiped: set[int]
+):
+    """Ahead of the topic, behind its oldest record, older than its deletes: such a partition begins anew, only that."""
+    view = stored()
+    now_ms = int(time.time() * 1000)
+    for partition, offset in ((0, 10), (1, 20)):
+        view.put(partition, [record(f"k{partition}", "{}", offset)._replace(timestamp_ms=now_ms)])
+    view.settle()
+    view.close()
+    again = stored()
+    assert set(again.distrust(ends, oldest, horizon_ms)) == wiped
+    assert {partition for partition, at in again.positions.items() if at} == {0, 1} - wiped
+    assert len(list(again.scan())) == len({0, 1} - wiped)
+
+
+def test_a_quiet_partition_is_not_old(stored: MakeView):
+    """Old records at the end of a partition are fresh where somebody looked behind them and found nothing."""
+    view = stored()
+    view.put(0, [record("k", "{}", 10)])  # Of 2023.
+    view.reached(0, 12)
+    view.settle()
+    view.close()
+    again = stored()
+    assert again.distrust({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS) == {}
+    assert again.positions[0] == 12
+
+
+def test_a_damaged_view_is_replaced(stored: MakeView, tmp_path: Path):
+    """A directory that RocksDB cannot open is emptied, and the other partitions stay."""
+    view = stored()
+    for partition in range(PARTITIONS):
+        view.put(partition, [record(f"k{partition}", "{}", 10)])
+    view.settle()
+    view.close()
+    (tmp_path / "orders" / "0" / "rocksdb" / "CURRENT").write_bytes(b"rubbish")
+    assert stored().positions == {0: 0, 1: 11, 2: 11}
+
+
+def test_two_users_of_a_directory(stored: MakeView, tmp_path: Path):
+    """The second one hears which directory it is and what to do; the first one goes on, and lets go at its end."""
+    view = stored()
+    with pytest.raises(Stop, match=f"{tmp_path / 'orders'} is in use.*view_dir of its own"):
+        stored()
+    view.put(0, [record("k", "{}", 10)])
+    view.close()
+    stored()
+
+
+def test_keys_are_looked_for_at_home_first(stored: MakeView):
+    """A key that is in two partitions, as after a change of partitioner, is the one where Java's puts it."""
+    view = stored()
+    home = partition_for(b"k", PARTITIONS)
+    view.put((home + 1) % PARTITIONS, [record("k", '"away"')])
+    view.put(home, [record("k", '"home"')])
+    found = view.get_many([b"k"])[b"k"]
+    assert found is not None
+    assert found.value == b'"home"'
