@@ -11,7 +11,7 @@ from processor.subscribe.message import Message
 from processor.subscribe.subscription import Subscription, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from processor.subscribe.engine import Engine
     from processor.subscribe.subscription import Request
@@ -130,6 +130,9 @@ class Connection:
 
     def tell(self, subscription: Subscription, key: bytes, message: Message) -> None:
         """Take what the update in hand tells a subscription of a key."""
+        if not self._says_ids:
+            self._queue.append(message)
+            return
         if not self._round:
             self._engine.telling(self)
         self._round.append((subscription, key, message))
@@ -137,10 +140,7 @@ class Connection:
     def told(self) -> None:
         """The update in hand has told all: send what says the same once."""
         told, self._round = self._round, []
-        if self._says_ids:
-            self._queue.extend(_shared(told))
-        else:
-            self._queue.extend([message for _, _, message in told])
+        self._queue.extend(_shared(told))
         if self._ended:
             self._queue.extend(self._ended)
             self._ended.clear()
@@ -218,8 +218,12 @@ class Connection:
         return True
 
 
-def _shared(told: Iterable[tuple[Subscription, bytes, Message]]) -> Iterator[Message]:
+def _shared(told: Sequence[tuple[Subscription, bytes, Message]]) -> Iterator[Message]:
     """What an update tells the subscriptions of a connection, where it is the same in one message."""
+    if len(told) == 1:
+        [(subscription, _, message)] = told
+        yield message._replace(sub_ids=(subscription.sub_id,))
+        return
     groups: dict[object, list[tuple[Subscription, Message]]] = {}
     for subscription, key, message in told:
         same = (key, message.command, message.reason, subscription.style)

@@ -35,6 +35,7 @@ class _Group:
 
     def __init__(self, selection: Filter | None) -> None:
         self.filter = selection
+        self.moves_by_itself = selection is not None and selection.moves_by_itself
         self.subscriptions: dict[Subscription, None] = {}
 
 
@@ -185,32 +186,35 @@ class Engine:
                 for subscription in list(group.subscriptions):
                     subscription.fail(error)
                 continue
+            if not was and not now and not group.moves_by_itself:
+                continue
             for subscription in list(group.subscriptions):
-                self._tell_one(subscription, change, was=was, now=now)
-        for connection in self._telling:
-            connection.told()
-        self._telling.clear()
-
-    def _tell_one(self, subscription: Subscription, change: Change, *, was: bool, now: bool) -> None:
-        try:
-            subscription.changed(change, self._now_ms, was=was, now=now)
-        except SowstreamError as error:
-            subscription.fail(error)
-            return
-        if subscription.interval_ms is not None and subscription.waiting:
-            self._timed[subscription] = None
+                try:
+                    subscription.changed(change, self._now_ms, was=was, now=now)
+                except SowstreamError as error:
+                    subscription.fail(error)
+                    continue
+                if subscription.interval_ms is not None and subscription.waiting:
+                    self._timed[subscription] = None
+        if self._telling:
+            for connection in self._telling:
+                connection.told()
+            self._telling.clear()
 
     def _subscriptions(self) -> Iterator[Subscription]:
         return (subscription for group in self._groups.values() for subscription in group.subscriptions)
 
     def _concerned(self, change: Change) -> Iterable[_Group]:
         """The groups whose filter may match the record, before or after."""
+        new_value = change.new_value  # Also where nobody asks it: one that cannot be parsed is to be told to all.
+        if not self._index.asks_records:
+            return list(self._groups.values())
         candidates = self._index.candidates
+        after = list(candidates(new_value))
         if change.old is None:
-            return list(candidates(change.new_value))
-        if change.new.value is None:
-            return list(candidates(change.old_value))
-        return list(dict.fromkeys(chain(candidates(change.old_value), candidates(change.new_value))))
+            return after
+        before = list(candidates(change.old_value))
+        return after if before == after else list(dict.fromkeys(chain(before, after)))
 
     def _matching(self, selection: Filter | None, records: Iterable[Record]) -> Iterator[Found]:
         topic = self.topic

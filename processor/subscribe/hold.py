@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from processor.merge import touch
 from processor.record import Value
@@ -65,17 +65,18 @@ class Hold:
         self._tells_oof = tells_oof
         self._key = key
         self._silent = silent
-        self._held: OrderedDict[Hashable, Held] = OrderedDict()
+        self.held: Final[OrderedDict[Hashable, Held]] = OrderedDict()
+        """What waits; to be looked at only."""
         self._groups: dict[bytes, Hashable] = {}  # Of a record that waits under another key than its own: which.
 
     def __len__(self) -> int:
         """How many keys wait."""
-        return len(self._held)
+        return len(self.held)
 
     @property
     def began_ms(self) -> int | None:
         """When the first update of the key came that has waited longest; None if nothing waits."""
-        oldest = next(iter(self._held.values()), None)
+        oldest = next(iter(self.held.values()), None)
         return None if oldest is None else oldest.began_ms
 
     def add(self, step: Step, now_ms: int) -> None:
@@ -90,21 +91,21 @@ class Hold:
         before = self._groups.get(change.key)
         if before is not None and before != group:
             # It has gone, or waits under other values now: it is not to be told as it was.
-            del self._groups[change.key], self._held[before]
+            del self._groups[change.key], self.held[before]
         if group is None:
             return
         # It takes the place of whichever waits there, at the same time.
-        if (waiting := self._held.get(group)) is not None and waiting.last.key is not None:
+        if (waiting := self.held.get(group)) is not None and waiting.last.key is not None:
             self._groups.pop(waiting.last.key, None)
         self._groups[change.key] = group
         self._fold(group, step, now_ms)
 
     def _fold(self, key: Hashable, step: Step, now_ms: int) -> None:
         change, was, now, received = step
-        held = self._held.get(key)
+        held = self.held.get(key)
         if held is None:
             base = change.old if was else None
-            held = self._held[key] = Held(base, was_received=received, began_ms=now_ms)
+            held = self.held[key] = Held(base, was_received=received, began_ms=now_ms)
         held.last, held.matches = change.new, now
         if held.base is not None and self._teller.tells_deltas:
             before = change.old_value if held.base is change.old else self._topic.value(held.base)
@@ -113,7 +114,7 @@ class Hold:
 
     def release(self) -> Message | None:
         """What to tell of the key that has waited longest, which waits no more; None if that is nothing."""
-        _, held = self._held.popitem(last=False)
+        _, held = self.held.popitem(last=False)
         last, base = held.last, held.base
         if self._key is not None and last.key is not None:
             self._groups.pop(last.key, None)

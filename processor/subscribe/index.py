@@ -64,6 +64,11 @@ class FilterIndex(Generic[Item]):
         """How many items there are, each counted once for each of its filters."""
         return len(self._entries)
 
+    @property
+    def asks_records(self) -> bool:
+        """Whether candidates depend on the record; if not, it need not even be parsed."""
+        return bool(self._places)
+
     def add(self, filter: Filter | None, item: Item) -> None:  # noqa: A002 - it is the word
         """Add an item; without a filter it is always a candidate. An item may have several filters, each of them once.
 

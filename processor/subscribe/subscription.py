@@ -87,7 +87,8 @@ class Subscription:
         conflation = request.options.conflation
         self.interval_ms: Final = None if conflation in (None, "auto", "none") else round(float(conflation) * 1000)
         """How long updates of a key are folded; None: as the subscriber's pace has it."""
-        self._is_auto = conflation == "auto"
+        self._always_folds = conflation == "auto" or self.interval_ms is not None
+        self._ever_folds = conflation != "none"
         paths = request.options.conflation_key
         key = _values_at(paths) if paths else None
         self._hold = Hold(topic, self._teller, tells_oof=request.options.oof, key=key, silent=focus.silent)
@@ -140,17 +141,20 @@ class Subscription:
             SubscriberTooSlow: it would have to wait, and must not.
             SowstreamError: a third party's function raised, or a record is not what a worker wrote.
         """
+        hold, connection = self._hold, self._connection
         for step in self._focus.steps(change, was=was, now=now):
             if not step.was and not step.now:
                 continue
-            if self._folds:
-                self._hold.add(step, now_ms)
+            is_full = connection.is_full
+            # What is folded is told first: while anything is, all of it is.
+            if self._always_folds or hold.held or (is_full and self._ever_folds):
+                hold.add(step, now_ms)
                 if self.interval_ms is None:
-                    self._connection.folds(self)
+                    connection.folds(self)
             elif (message := self._message(step)) is not None:
-                if self._connection.is_full:  # Else it would fold.
+                if is_full:
                     raise self._too_slow()
-                self._connection.tell(self, step.change.key, message)
+                connection.tell(self, step.change.key, message)
             elif step.now and self._options.oof and not step.received:
                 self._focus.silent(step.change.key)
 
@@ -161,13 +165,6 @@ class Subscription:
     def fail(self, error: SowstreamError) -> None:
         """End it with an error, which the subscriber hears of after all that was told before."""
         self._connection.fail(self, error)
-
-    @property
-    def _folds(self) -> bool:
-        """Whether an update is to wait."""
-        if self._is_auto or self.interval_ms is not None or len(self._hold):
-            return True
-        return self._connection.is_full and self._options.conflation != "none"
 
     def _too_slow(self) -> SubscriberTooSlow:
         return SubscriberTooSlow(

@@ -96,6 +96,7 @@ class Teller:
         self.tells_deltas = delta and topic.codec.can_delta
         self.no_empties = options.no_empties
         self._topic = topic
+        self._name = topic.name
         self._select = None if options.select is None else Select(options.select, topic.key)
 
     def mark(self, command: MessageCommand, sub_ids: tuple[str, ...]) -> Message:
@@ -165,7 +166,7 @@ class Teller:
         version, correlation_id = _told(record.headers)
         return Message(
             command,
-            self._topic.name,
+            self._name,
             None if no_sowkey else key_text(record),
             data,
             delta,
