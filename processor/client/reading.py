@@ -195,7 +195,9 @@ class Reading:
                 log.warning("the kept view of %s partition %d is read anew: %s", sow, partition, why)
             begins = {partition: max(at, oldest[partition]) for partition, at in view.positions.items()}
             undo.pop_all()
-        return Opened(cut, view, begins, tells_past=tells_meanwhile and not again, topic_id=topic_id)
+        # Where nothing was kept, there is nothing that something could have changed since.
+        goes_on = any(view.positions.values()) and not again
+        return Opened(cut, view, begins, tells_past=tells_meanwhile and goes_on, topic_id=topic_id)
 
     def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> Opened:
         """What came since a bookmark, as far as compaction left it, and what comes."""
@@ -234,8 +236,8 @@ class _KeptView(StoredView):
     def __init__(
         self, directory: Path, topic: str, topic_id: str, partitions: int, *, on_close: Callable[[], None]
     ) -> None:
-        super().__init__(directory, topic, topic_id, partitions, keeps=True)
         self._on_close = on_close
+        super().__init__(directory, topic, topic_id, partitions, keeps=True)
 
     def close(self, *, keeps: bool = True) -> None:
         """Let go of the directory."""

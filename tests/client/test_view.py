@@ -1,0 +1,184 @@
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from processor.client import Client, View, ViewChange
+from processor.errors import ConfigurationError, FilterError
+from processor.kafka.admin import Admin
+from processor.topics import family_specs
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
+
+pytestmark = pytest.mark.broker
+
+
+def taken(view: View, count: int) -> list[ViewChange]:
+    """The next changes, by key."""
+    changes: list[ViewChange] = []
+    for change in view.changes(PATIENCE_S):
+        changes.append(change._replace(record=None if change.record is None else dict(change.record)))
+        if len(changes) == count:
+            break
+    return sorted(changes, key=lambda change: change.key)
+
+
+def test_it_is_a_mapping_of_whole_records(client: Client, family: Family):
+    """The state of the world is there when the call returns, and stays as it is until the view is asked to move."""
+    for key, n in (("a", 1), ("b", 2), ("c", -1)):
+        family.sow(key, {"id": key, "n": n})
+    with client.view(family.name, "/n > 0") as view:
+        assert dict(view) == {"a": {"id": "a", "n": 1}, "b": {"id": "b", "n": 2}}
+        assert (len(view), "a" in view, "c" in view, sorted(view)) == (2, True, False, ["a", "b"])
+        family.sow("c", {"id": "c", "n": 3}, 2)
+        assert "c" not in view
+        assert view.refresh(PATIENCE_S) == [ViewChange("c", {"id": "c", "n": 3}, ("/id", "/n"))]
+        assert view["c"] == {"id": "c", "n": 3}
+        assert view.refresh() == []
+    assert list(view.changes()) == []
+
+
+def test_changes_say_what_moved(client: Client, family: Family):
+    """Changed and removed paths are JSON Pointers, a record that leaves is None, an empty update is not told."""
+    family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 2}, "gone": 0, "v": [1]})
+    with client.view(family.name, "/hide IS NULL") as view:
+        family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 3}, "v": [1]}, 2)
+        family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 3}, "v": [1]}, 3)
+        family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 3}, "v": [1, 2], "new": {"p": None}}, 4)
+        family.sow("a", {"id": "a", "hide": True}, 5)
+        family.sow("a", {"id": "a", "back": 1}, 6)
+        family.sow("a", None, 7, kind="delete")
+        assert taken(view, 5) == [
+            ViewChange("a", {"id": "a", "o": {"x": 1, "y/z": 3}, "v": [1]}, ("/o/y~1z",), ("/gone",)),
+            ViewChange("a", {"id": "a", "o": {"x": 1, "y/z": 3}, "v": [1, 2], "new": {"p": None}}, ("/v", "/new/p")),
+            ViewChange("a", None),
+            ViewChange("a", {"id": "a", "back": 1}, ("/id", "/back")),
+            ViewChange("a", None),
+        ]
+        assert len(view) == 0
+
+
+def test_it_keeps_up_whatever_is_written(client: Client, family: Family):
+    """Written to at random all the while, with rollbacks and deletes, it is the topic's state at the end."""
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    choice = random.Random(seed)
+    truth: dict[str, object] = {}
+
+    def write() -> None:
+        for version in range(150):
+            changes: dict[str, object] = {}
+            is_kept = choice.random() > 0.2
+            with family.transaction(commit=is_kept):
+                for key in choice.sample("abcdefghij", 3):
+                    value = (
+                        None
+                        if choice.random() < 0.2
+                        else {"id": key, "n": choice.randrange(4), "o": {str(version % 3): 1}}
+                    )
+                    changes[key] = value
+                    family.write(
+                        f"{family.name}.sow",
+                        key,
+                        value,
+                        version=str(version + 1),
+                        kind="delete" if value is None else "update",
+                    )
+            if is_kept:
+                truth.update(changes)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with client.view(family.name, "/n > 0 OR /id = 'end'") as view:
+        writer.join()
+        family.finish()
+        ends = 0
+        for change in view.changes(PATIENCE_S):
+            ends += change.record == {"id": "end"}
+            if ends == PARTITIONS:
+                break
+        got = {key: record for key, record in view.items() if not key.startswith("end")}
+    assert got == {key: record for key, record in truth.items() if record is not None and record["n"] > 0}  # type: ignore[index]
+
+
+def test_a_kept_view_is_told_just_what_changed_meanwhile(family: Family, tmp_path: Path):
+    """A later run begins with what the first one was told of, and hears of the rest, deletes too; of nothing else."""
+    for key in "abcd":
+        family.sow(key, {"id": key, "n": 1})
+    with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
+        assert len(view) == 4
+        family.sow("a", {"id": "a", "n": 2}, 2)
+        assert [change.key for change in taken(view, 1)] == ["a"]
+        family.sow("b", {"id": "b", "n": 2}, 2)  # Nobody takes this.
+    family.sow("c", None, 2, kind="delete")
+    family.sow("e", {"id": "e", "n": 1})
+    with Client("two", family.config, view_dir=str(tmp_path)) as client, client.view(family.name, "/n > 0") as view:
+        assert {key: record["n"] for key, record in view.items()} == {"a": 2, "b": 1, "c": 1, "d": 1}
+        assert taken(view, 3) == [
+            ViewChange("b", {"id": "b", "n": 2}, ("/n",)),
+            ViewChange("c", None),
+            ViewChange("e", {"id": "e", "n": 1}, ("/id", "/n")),
+        ]
+    with Client("three", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
+        assert sorted(view) == ["a", "b", "d", "e"]
+        assert view.refresh(1) == []
+
+
+def fail_at_the_first_change(client: Client, family: Family) -> None:
+    """Raise while a change is in hand."""
+    with client.view(family.name) as view:
+        for _ in view.changes(PATIENCE_S):
+            raise ValueError("no")
+
+
+def test_an_error_of_the_reader_keeps_what_it_was_at(family: Family, tmp_path: Path):
+    """A change whose handling failed is told again by the next run."""
+    family.sow("a", {"id": "a", "n": 1})
+    with Client("one", family.config, view_dir=tmp_path) as client:
+        with client.view(family.name) as view:
+            pass
+        family.sow("a", {"id": "a", "n": 2}, 2)
+        with pytest.raises(ValueError, match="no"):
+            fail_at_the_first_change(client, family)
+        with client.view(family.name) as view:
+            assert view["a"]["n"] == 1
+            assert [change.changed for change in taken(view, 1)] == [("/n",)]
+
+
+def test_a_kept_view_spares_every_subscription_the_past(family: Family, tmp_path: Path):
+    """Any subscription that needs the state begins with the kept one, a second one at the same time with its own."""
+    family.sow("a", {"id": "a", "n": 1})
+    with Client("one", family.config, view_dir=tmp_path) as client:
+        list(client.sow(family.name))
+        assert (tmp_path / family.name / "0" / "rocksdb").is_dir()
+        first, second = client.sow_and_subscribe(family.name), client.sow_and_delta_subscribe(family.name)
+        for subscription in (first, second):
+            assert [next(subscription).sow_key for _ in range(3)] == [None, "a", None]
+        with pytest.raises(Exception, match=f"{tmp_path / family.name} is in use"):
+            Client("two", family.config, view_dir=tmp_path).sow(family.name)
+
+
+def test_a_topic_made_anew_has_a_new_view(family: Family, tmp_path: Path):
+    """Where the topic is another one under the same name, what was kept is worthless, and nothing of it is told."""
+    family.sow("a", {"id": "a", "n": 1})
+    with Client("one", family.config, view_dir=tmp_path) as client:
+        list(client.sow(family.name))
+    admin = Admin(family.config.kafka)
+    admin.delete([f"{family.name}.sow"])
+    specs = family_specs(family.name, ("sow",), partitions=PARTITIONS)
+    while not admin.create(specs):
+        pass
+    family.sow("b", {"id": "b", "n": 1})
+    with Client("two", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
+        assert dict(view) == {"b": {"id": "b", "n": 1}}
+        assert view.refresh(0.5) == []
+
+
+def test_what_makes_no_view_is_refused(client: Client, family: Family):
+    """A view needs keys, and says what is wrong with a filter as any call does."""
+    with pytest.raises(ConfigurationError, match="no_sowkey"):
+        client.view(family.name, options="no_sowkey")
+    with pytest.raises(FilterError):
+        client.view(family.name, "/n >")
+    with client.view(family.name, options="oof,timestamp") as view:
+        assert len(view) == 0
