@@ -50,7 +50,6 @@ class Connection:
         self._unnamed: Subscription | None = None  # The one that messages without `sub_ids` are for.
         self._queue: deque[_Queued] = deque()
         self._round: list[tuple[Subscription, bytes, Message]] = []  # What the update in hand tells, by subscription.
-        self._ended: list[_End] = []  # What it ended.
         self._folding: dict[Subscription, None] = {}  # Those that hold updates back until there is room.
 
     @property
@@ -141,9 +140,6 @@ class Connection:
         """The update in hand has told all: send what says the same once."""
         told, self._round = self._round, []
         self._queue.extend(_shared(told))
-        if self._ended:
-            self._queue.extend(self._ended)
-            self._ended.clear()
 
     def folds(self, subscription: Subscription) -> None:
         """Hear that a subscription holds updates back until there is room."""
@@ -171,7 +167,7 @@ class Connection:
     def fail(self, subscription: Subscription, error: SowstreamError) -> None:
         """End a subscription with an error, which `take` raises when it comes to it."""
         self.remove(subscription)
-        (self._ended if self._round else self._queue).append(_End(subscription, error))
+        self._queue.append(_End(subscription, error))
 
     def _pull(self, waiting: _Snapshot, room: int, taken: list[Message]) -> None:
         """Add what comes next in a snapshot, the first that waits, and put what ends it in its place."""
@@ -226,7 +222,7 @@ def _shared(told: Sequence[tuple[Subscription, bytes, Message]]) -> Iterator[Mes
         return
     groups: dict[object, list[tuple[Subscription, Message]]] = {}
     for subscription, key, message in told:
-        same = (key, message.command, message.reason, subscription.style)
+        same = (key, message.command, subscription.style)
         groups.setdefault(same, []).append((subscription, message))
     for group in groups.values():
         # A whole record serves those too that asked for deltas.

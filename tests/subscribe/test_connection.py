@@ -230,6 +230,18 @@ def test_a_record_that_cannot_be_decoded_ends_the_subscriptions(desk):
     assert desk.heard() == ["publish {id:1,qty:23}"]
 
 
+@pytest.mark.parametrize("options", ["", "conflation=100ms", "conflation=auto"])
+def test_it_ends_those_that_would_not_have_looked_at_it(desk, options):
+    """Where it would have been folded, and nobody asks for a value."""
+    desk.subscribe("subscribe", None, options)
+    break_record(desk, 3)
+    desk.put(3)
+    desk.pass_ms(100)
+    with pytest.raises(Stop, match=f"partition 1, offset {desk.offsets[1] - 1} of"):
+        desk.heard()
+    assert not desk.subscriber.has_waiting
+
+
 def test_so_does_one_that_could_not_be_decoded_before(desk):
     """Its update cannot be told; the place is that of the record that is broken."""
     break_record(desk, 3)
@@ -265,24 +277,7 @@ def test_what_must_be_known_at_once_is_refused_at_once(desk, options):
     assert desk.heard() == []
 
 
-@pytest.fixture
-def picky(monkeypatch, tmp_path):
-    """A third party's function in filters, which raises for some records."""
-    import sys
-
-    info = tmp_path / "picky-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: picky\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[sowstream.functions]\npicky = picky_functions:picky\n")
-    (tmp_path / "picky_functions.py").write_text(
-        "def picky(value):\n    if value == 13:\n        raise OSError('unlucky')\n    return value\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield
-    sys.modules.pop("picky_functions", None)
-
-
-def test_a_third_partys_error_ends_only_that_subscription(desk, picky):
+def test_a_third_partys_error_ends_only_that_subscription(desk, functions):
     """Its subscriber hears of it after what came before; the others are told of that update, too."""
     desk.subscribe("subscribe", "PICKY(/qty) > 10", sub_id="a")
     desk.subscribe("subscribe", "/qty > 10", sub_id="b")
@@ -294,7 +289,7 @@ def test_a_third_partys_error_ends_only_that_subscription(desk, picky):
     assert desk.heard() == ["publish {id:1,qty:13} @b", "publish {id:1,qty:14} @b"]
 
 
-def test_a_third_partys_error_in_an_order_ends_only_that_subscription(desk, picky):
+def test_a_third_partys_error_in_an_order_ends_only_that_subscription(desk, functions):
     """Windows are ordered at every update."""
     desk.subscribe("subscribe", None, "top_n=3,order_by=PICKY(/qty)", sub_id="a")
     desk.subscribe("subscribe", None, sub_id="b")
@@ -305,7 +300,7 @@ def test_a_third_partys_error_in_an_order_ends_only_that_subscription(desk, pick
     assert desk.heard() == ["publish {id:1,qty:13} @b", "publish {id:1,qty:14} @b"]
 
 
-def test_a_third_partys_error_in_a_snapshot_ends_only_that_subscription(desk, picky):
+def test_a_third_partys_error_in_a_snapshot_ends_only_that_subscription(desk, functions):
     """The one it was for."""
     desk.put(2, qty=13)
     desk.subscribe("sow_and_subscribe", "PICKY(/qty) > 1", sub_id="a")

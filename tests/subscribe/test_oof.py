@@ -124,29 +124,33 @@ def test_a_filter_that_moves_with_the_clock_has_no_oof():
         Desk().subscribe("subscribe", "/at > UNIX_TIMESTAMP()", "oof")
 
 
-def test_a_filter_that_moves_with_the_clock_remembers_what_was_told():
-    """A record that matched then, and does now, but did not in between, is told as a delta: its subscriber has it."""
-    from processor.subscribe import Request, parse_options
-
+def test_a_filter_that_moves_with_the_clock_remembers_what_was_told(functions):
+    """What it says today of the record before is not what was told then."""
     desk = Desk()
-    desk.put(1, at=0, n=0)
-    how = {"snapshot": True, "live": True, "delta": True}
-    request = Request(desk.topic, "/at + UNIX_TIMESTAMP() * 0 < 5", parse_options("", **how), **how)
-    assert request.filter.moves_by_itself
-    desk.subscriber.subscribe(request)
-    desk.put(1, at=1, n=0)
-    desk.put(1, at=7, n=0)
-    desk.put(1, at=1, n=0)
-    desk.put(2, at=1)
-    desk.delete(2)
-    desk.put(2, at=1)
-    assert desk.heard()[2:] == [
-        "group_end",
-        "delta {at:1,id:1}",
-        "publish {at:1,id:1,n:0}",
-        "publish {at:1,id:2}",
-        "publish {at:1,id:2}",
-    ]
+    desk.put(1, at=1)
+    desk.subscribe("sow_and_delta_subscribe", "/at >= TICK()", "no_empties")
+    desk.heard()
+    functions.Clock.now = 5
+    desk.put(1, at=5)  # Did not match today, and was told.
+    assert desk.heard() == ["delta {at:5,id:1}"]
+    functions.Clock.now = 9
+    desk.put(1, at=6)  # Neither matches today: it is told no more.
+    desk.put(1, at=9)
+    assert desk.heard() == ["publish {at:9,id:1}"]
+    desk.delete(1)
+    desk.put(1, at=9)
+    assert desk.heard() == ["publish {at:9,id:1}"]
+
+
+def test_what_the_clock_let_in_is_unknown(functions):
+    """A record that matches today, but did not when it was looked at, comes whole."""
+    desk = Desk()
+    desk.put(1, until=3)
+    desk.subscribe("sow_and_delta_subscribe", "/until <= TICK()")
+    desk.heard()
+    functions.Clock.now = 5
+    desk.put(1, until=4)
+    assert desk.heard() == ["publish {id:1,until:4}"]
 
 
 def test_a_worker_hands_an_order_on():

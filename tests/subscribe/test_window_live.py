@@ -128,21 +128,16 @@ def test_a_window_is_conflated_by_key(desk):
     assert desk.heard() == ["oof match {id:3,px:30}", "publish {id:1,px:50}"]
 
 
-def test_a_moving_filter_leaves_the_window_as_it_left():
-    """What was let in is let go, though its filter would say of the old record today that it never matched."""
-    from processor.subscribe import Options, Request
-
+def test_a_record_leaves_the_window_it_was_in(functions):
+    """Though its filter says today that neither the record before nor the one now matches."""
     desk = Desk()
     desk.put(1, at=1)
-    filters = Request(
-        desk.topic, "/at < 5 + 0 * UNIX_TIMESTAMP()", Options(top_n=9), snapshot=True, live=True, delta=True
-    )
-    assert filters.filter.moves_by_itself
-    desk.subscriber.subscribe(filters)
+    desk.subscribe("sow_and_delta_subscribe", "/at >= TICK()", "top_n=9")
     desk.heard()
-    desk.put(1, at=9)
-    desk.put(1, at=1)
-    assert desk.heard() == ["publish {at:1,id:1}"]
+    functions.Clock.now = 5
+    desk.put(1, at=2)
+    desk.put(1, at=5)
+    assert desk.heard() == ["publish {at:5,id:1}"]
 
 
 def test_windows_that_leave_the_key_out_are_told_apart(desk):
@@ -153,3 +148,17 @@ def test_windows_that_leave_the_key_out_are_told_apart(desk):
     desk.heard()
     desk.put(5, px=99)
     assert desk.heard() == ["publish {id:5,px:99} @a", "publish {id:4,px:40} @b"]
+
+
+def test_what_is_gone_is_forgotten():
+    """Of keys that came and went a window remembers nothing."""
+    desk = Desk()
+    subscription = desk.subscribe("sow_and_subscribe", None, TOP_TWO)
+    for key in range(50):
+        desk.put(key, px=key)
+    for key in range(50):
+        desk.delete(key)
+    desk.heard()
+    focus = subscription._focus
+    assert not focus._told
+    assert not focus._window._sort_keys
