@@ -1,0 +1,64 @@
+"""The front page's example of a subscription does what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from processor.subscribe import Options
+from tests.cli.conftest import Cli
+from tests.endtoend.test_conflated_readme import README, shop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["shop"]
+
+SECTION = README.split("\n## Subscriptions\n")[1].split("\n## ")[0]
+BLOCKS = re.findall(r"^```\n(.*?)```$", SECTION, re.DOTALL | re.MULTILINE)
+
+
+def test_the_page_has_every_option() -> None:
+    """Those that there are, and no others; `send_keys` is always on, and `filter` comes first."""
+    rows = "\n".join(line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", rows)) == {"filter", *Options._fields} - {"send_keys"}
+
+
+@pytest.mark.broker
+@pytest.mark.long
+def test_the_example_says_what_the_page_says(shop: Cli, unique: str) -> None:
+    """Publishing in a shell, and what a subscriber prints, line by line."""
+    program = " ".join(Cli.command())
+    commands, said = (block.replace("orders", unique).replace("sowstream ", f"{program} ") for block in BLOCKS)
+    subscribe, publish = commands.splitlines()
+    lines = said.splitlines()
+    assert shop("topics", "apply").returncode == 0
+    worker = shop.start("worker")
+    subscriber = subprocess.Popen(
+        f"exec {subscribe.removesuffix('&').strip()} --count {len(lines)} --timeout 60",
+        shell=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=shop.directory,
+    )
+    try:
+        assert subscriber.stdout is not None
+        heard = _lines(subscriber.stdout)
+        assert [next(heard), next(heard)] == lines[:2]
+        subprocess.run(publish, shell=True, check=True, cwd=shop.directory, timeout=60)
+        assert list(heard) == lines[2:]
+        assert subscriber.wait(60) == 0
+    finally:
+        for process in (subscriber, worker):
+            process.terminate()
+            process.wait(60)
+        for pipe in (subscriber.stdout, worker.stdout, worker.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _lines(pipe: Iterator[str]) -> Iterator[str]:
+    return (line.rstrip("\n") for line in pipe)
