@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation fuzz faults conflated subscriptions lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions fuzz faults conflated subscriptions lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -68,6 +68,9 @@ bench-memory: $(DEV) ## measure what the states of ten million keys take; ARGS="
 
 bench-conflation: $(DEV) ## measure one conflate worker beside Kafka Streams' suppress; ARGS="--rounds 5"
 	$(BIN)/python -m tests.benchmarks.conflation $(ARGS)
+
+bench-subscriptions: $(DEV) ## measure what subscriptions cost an engine, and how fast snapshots are; ARGS="--only many"
+	$(BIN)/python -m tests.benchmarks.subscriptions $(ARGS)
 
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
