@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from processor.client.topic_watch import TopicWatch
 from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader, Position, Read
@@ -42,6 +43,7 @@ class Cut:
         topic: str,
         partitions: Iterable[int],
         group: str,
+        topic_id: str | None = None,
         make: Callable[[Sequence[Message]], list[Record]] = records,
     ) -> None:
         """Cut here and now.
@@ -52,6 +54,8 @@ class Cut:
             topic: the Kafka topic.
             partitions: those to read.
             group: how the reader calls itself to the brokers; the group is never joined.
+            topic_id: what the topic is: one that is made anew while it is followed is not gone on with. None: nobody
+                looks.
             make: makes records of Kafka's messages.
 
         Raises:
@@ -61,6 +65,7 @@ class Cut:
         self.ends = admin.end_offsets(topic, partitions)
         """The end of each partition, as it was then."""
         self._make = make
+        self._watch = None if topic_id is None else TopicWatch(admin, topic, topic_id, len(self.ends))
         self._reader = LogReader(kafka, group=group)
 
     def before(self) -> Iterator[list[Record]]:
@@ -128,9 +133,11 @@ class Cut:
         """The next committed records of those that are followed; nothing if none came in time.
 
         Raises:
-            PositionLost: what was to be read next is not there any more.
+            PositionLost: what was to be read next is not there any more, or the topic is another one.
             Stop: a partition cannot be read on.
         """
+        if self._watch is not None:
+            self._watch.look()
         read = self._read(min(timeout_s, _WAIT_S))
         batches = [(partition, self._make(messages)) for partition, messages in by_partition(read.messages).items()]
         return Arrived(batches, {position.partition: position.offset for position in read.ends})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from processor.client import bookmark
 from processor.client.cut import Cut
@@ -33,6 +33,8 @@ from processor.subscribe.teller import Teller
 from processor.topics import topic_name
 
 log = logging.getLogger("sowstream.client")
+
+_Make: TypeAlias = Callable[[Sequence[Kafka]], list[Record]]
 
 _PLAIN: Final = frozenset(("no_empties", "no_sowkey", "send_keys", "timestamp"))
 """Options that written deltas can keep."""
@@ -111,7 +113,8 @@ class Reading:
         topic = self._topic(name)
         sow, wanted = topic_name(name, "sow"), key.encode()
         last = None
-        cut = self._cut(sow, only=partition_for(wanted, self._lookup.partitions(sow)))
+        partition = partition_for(wanted, self._lookup.partitions(sow))
+        cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=[partition], group=self._group)
         try:
             for batch in cut.before():
                 for record in batch:
@@ -158,9 +161,9 @@ class Reading:
             - _PLAIN
         )
         if form.delta and not form.snapshot and is_plain and sub_id is None:
-            delta_topic = topic_name(topic.name, "delta")
-            self._lookup.partitions(delta_topic)
-            return WrittenFeed(topic, partial(self._cut, delta_topic), request.options)
+            # With all headers: they say what a delta is.
+            cut, _ = self._followed(topic_name(topic.name, "delta"), records)
+            return WrittenFeed(topic, cut, request.options)
         keeps = request.needs_view or sub_id is not None
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
@@ -172,9 +175,8 @@ class Reading:
 
     def _open_updates(self, topic: Topic, _again: bool) -> Opened:
         """Only what comes from now on."""
-        sow = topic_name(topic.name, "sow")
-        cut = self._cut(sow, make=Slim().records)
-        return Opened(cut, NothingKept(), cut.ends, tells_past=True, topic_id="")
+        cut, topic_id = self._followed(topic_name(topic.name, "sow"))
+        return Opened(cut, NothingKept(), cut.ends, tells_past=True, topic_id=topic_id)
 
     def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
         """The state of the world, and what comes."""
@@ -183,10 +185,10 @@ class Reading:
             self._lookup.forget(sow)
         partitions = self._lookup.partitions(sow)
         with ExitStack() as undo:
-            view, topic_id = self._view(sow, topic.name, partitions)
-            undo.callback(view.close)
-            cut = self._cut(sow, make=Slim().records)
+            cut, topic_id = self._followed(sow)
             undo.callback(cut.close)
+            view = self._view(sow, topic_id, topic.name, partitions)
+            undo.callback(view.close)
             if not isinstance(view, _KeptView):
                 undo.pop_all()
                 return Opened(cut, view, {}, tells_past=False, topic_id=topic_id)
@@ -202,8 +204,8 @@ class Reading:
     def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> Opened:
         """What came since a bookmark, as far as compaction left it, and what comes."""
         sow = topic_name(topic.name, "sow")
-        partitions, topic_id = self._lookup.partitions(sow), self._admin.topic_id(sow)
-        cut = self._cut(sow, make=Slim().records)
+        partitions = self._lookup.partitions(sow)
+        cut, topic_id = self._followed(sow)
         try:
             begins = bookmark.begins(where, cut, topic_id)
         except BaseException:
@@ -212,22 +214,28 @@ class Reading:
         view = GrowingView(partitions) if keeps else NothingKept()
         return Opened(cut, view, begins, tells_past=True, topic_id=topic_id)
 
-    def _view(self, sow: str, name: str, partitions: int) -> tuple[ReaderView, str]:
-        """An empty view, or the kept one, if no other subscription of this client has it; and the topic's id."""
+    def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> ReaderView:
+        """An empty view, or the kept one, if no other subscription of this client has it."""
         if self._view_dir is None or name in self._kept:
-            return GrowingView(partitions), ""
-        topic_id = self._admin.topic_id(sow)
+            return GrowingView(partitions)
         view = _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=partial(self._kept.discard, name))
         self._kept.add(name)
-        return view, topic_id
+        return view
 
-    def _cut(
-        self, kafka_topic: str, *, only: int | None = None, make: Callable[[Sequence[Kafka]], list[Record]] = records
-    ) -> Cut:
-        partitions = range(self._lookup.partitions(kafka_topic)) if only is None else [only]
-        return Cut(
-            self._config.kafka, self._admin, topic=kafka_topic, partitions=partitions, group=self._group, make=make
+    def _followed(self, kafka_topic: str, make: _Make | None = None) -> tuple[Cut, str]:
+        """A cut of a topic that is watched; and what the topic is."""
+        partitions = self._lookup.partitions(kafka_topic)
+        topic_id = self._admin.topic_id(kafka_topic)  # Before the cut: one that is made anew in between is noticed.
+        cut = Cut(
+            self._config.kafka,
+            self._admin,
+            topic=kafka_topic,
+            partitions=range(partitions),
+            group=self._group,
+            topic_id=topic_id,
+            make=make or Slim().records,
         )
+        return cut, topic_id
 
 
 class _KeptView(StoredView):

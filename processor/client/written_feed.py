@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from processor.client.cut import Cut
 from processor.errors import ConfigurationError
@@ -15,11 +14,11 @@ from processor.subscribe.teller import Teller
 class WrittenFeed:
     """Tells each record of a delta topic; deletions are told with `oof` only, and so by another feed."""
 
-    def __init__(self, topic: Topic, open_cut: Callable[[], Cut], options: Options) -> None:
-        """Make the cut."""
+    def __init__(self, topic: Topic, cut: Cut, options: Options) -> None:
+        """Begin behind a cut, which belongs to it from then on."""
         self._deltas = WrittenDeltas(topic, options)
-        self._cut = open_cut()
-        self._cut.follow()
+        self._cut = cut
+        cut.follow()
 
     @property
     def is_live(self) -> bool:

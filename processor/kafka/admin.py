@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import failure, properties
 from processor.kafka.group_description import GroupQuestion
+from processor.kafka.topic_question import TopicQuestion
 from processor.topic_problems import FoundTopic
 from processor.topics import DAY_MS
 
@@ -186,6 +187,10 @@ class Admin:
             return str(asked[name].result().topic_id)
         except KafkaException as error:
             raise failure.stop(error, f"looking at the topic {name}") from error
+
+    def ask_topic(self, name: str, timeout_s: float) -> TopicQuestion:
+        """Ask what a topic is; the answer is to be looked for."""
+        return TopicQuestion(self._client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[name])
 
     def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
         """Ask who is in a consumer group and which partitions of a topic they have; the answer is to be looked for."""

@@ -1,0 +1,160 @@
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from processor.broker import EmbeddedBroker
+from processor.client import Client, Subscription
+from processor.errors import ConfigurationError, PositionLost
+from processor.topics import family_specs
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics are looked at every half second, so that tests need not wait."""
+    monkeypatch.setattr("processor.client.topic_watch.INTERVAL_S", 0.5)
+
+
+def make_anew(family: Family) -> None:
+    """Delete the SOW topic, and make an empty one of its name."""
+    family.admin.delete([f"{family.name}.sow"])
+    specs = family_specs(family.name, ("sow",), partitions=PARTITIONS)
+    while not family.admin.create(specs):
+        time.sleep(0.05)
+
+
+def drop_records(family: Family) -> None:
+    """Delete all records of the SOW topic, as an operator may; their offsets are gone."""
+    client = AdminClient(dict(family.config.kafka))
+    topic = f"{family.name}.sow"
+    # A topic that is compacted only lets nobody delete.
+    entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in client.incremental_alter_configs([changed]).values():
+        future.result(PATIENCE_S)
+    wanted = [TopicPartition(topic, partition, -1) for partition in range(PARTITIONS)]
+    for future in client.delete_records(wanted).values():
+        future.result(PATIENCE_S)
+
+
+def group(subscription: Subscription) -> dict[str, object]:
+    """The next snapshot, whatever was told before it."""
+    for message in subscription:
+        if message.command == "group_begin":
+            break
+    records: dict[str, object] = {}
+    for message in subscription:
+        if message.command == "group_end":
+            return records
+        records[message.sow_key or ""] = message.data
+    raise AssertionError("it ended")
+
+
+@pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
+@pytest.mark.parametrize("records_before", [1, 9])
+def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Family, form: str, records_before: int):
+    """However many records either of them has: the state of the new topic comes whole, and then what follows."""
+    for number in range(records_before):
+        family.sow(f"old{number}", {"id": "old"})
+    subscription = getattr(client, form)(family.name, timeout_s=PATIENCE_S)
+    assert len(group(subscription)) == records_before
+    make_anew(family)
+    for number in range(4):
+        family.sow(f"new{number}", {"id": "new", "n": 1})
+    told = group(subscription)
+    for _ in range(4 - len(told)):
+        message = next(subscription)
+        told[message.sow_key or ""] = message.data
+    assert told == {f"new{number}": {"id": "new", "n": 1} for number in range(4)}
+    family.sow("new0", {"id": "new", "n": 2}, 2)
+    assert next(subscription).data == {"id": "new", "n": 2}
+
+
+def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
+    """A view whose topic was made anew tells of each record that is gone, and of each that is new or other."""
+    for key in "ab":
+        family.sow(key, {"id": key, "n": 1})
+    with client.view(family.name) as view:
+        make_anew(family)
+        with family.transaction():
+            for key in "bc":
+                family.write(f"{family.name}.sow", key, {"id": key, "n": 2}, version="1")
+        last = {}
+        for change in view.changes(PATIENCE_S):
+            last[change.key] = change.record
+            if len(last) == 3 and dict(view) == {"b": {"id": "b", "n": 2}, "c": {"id": "c", "n": 2}}:
+                break
+    assert last["a"] is None
+
+
+@pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
+def test_without_a_snapshot_it_is_an_error(client: Client, family: Family, form: str):
+    """Who has no snapshot cannot be told what was missed: the subscription ends, and says why."""
+    subscription = getattr(client, form)(family.name, "/n > 0", timeout_s=PATIENCE_S)
+    family.sow("a", {"id": "a", "n": 1})
+    assert next(subscription).data == {"id": "a", "n": 1}
+    make_anew(family)
+    for number in range(9):
+        family.sow(f"new{number}", {"id": "new", "n": 1})
+    with pytest.raises((PositionLost, ConfigurationError), match=r"made anew|does not exist"):
+        list(subscription)
+    assert list(subscription) == []
+
+
+def test_records_that_were_deleted_unread(client: Client, family: Family):
+    """Deleted before a slow reader came to them: with a snapshot it begins again, without one it hears of it."""
+    with_snapshot = client.sow_and_subscribe(family.name, timeout_s=PATIENCE_S)
+    without = client.delta_subscribe(family.name, options="oof", timeout_s=PATIENCE_S)
+    for number in range(6):
+        family.sow(f"k{number}", {"id": "k"})
+    drop_records(family)
+    family.sow("after", {"id": "after"})
+    with pytest.raises(PositionLost, match="deleted before they were read"):
+        list(without)
+    told = group(with_snapshot) or group(with_snapshot)
+    assert told == {"after": {"id": "after"}}
+
+
+@pytest.mark.long
+def test_a_broker_that_restarts_costs_nothing(tmp_path: Path):
+    """Over two restarts in the middle of a subscription every update comes once, and a written delta too."""
+    broker = EmbeddedBroker(tmp_path / "kafka")
+    broker.start()
+    port = int(broker.bootstrap.rpartition(":")[2])
+    updates = 600
+    try:
+        family = Family(broker.bootstrap, "restarts")
+        with Client("test", family.config) as client:
+            view = client.sow_and_delta_subscribe("restarts", options="oof", timeout_s=60)
+            plain = client.delta_subscribe("restarts", timeout_s=60)
+            assert group(view) == {}
+            told: dict[str, list[int]] = {"view": [], "plain": []}
+
+            def read(name: str, subscription: Subscription) -> None:
+                for message in subscription:
+                    told[name].append(message.data["n"])
+                    if len(told[name]) == updates:
+                        return
+
+            readers = [threading.Thread(target=read, args=each) for each in (("view", view), ("plain", plain))]
+            for reader in readers:
+                reader.start()
+            for number in range(updates):
+                if number in (200, 400):
+                    broker.stop()
+                    broker = EmbeddedBroker(tmp_path / "kafka", port)
+                    broker.start()
+                with family.transaction():
+                    for role in ("sow", "delta"):
+                        family.write(f"restarts.{role}", "a", {"id": "a", "n": number}, version=str(number + 1))
+            for reader in readers:
+                reader.join(60)
+            assert told == {"view": list(range(updates)), "plain": list(range(updates))}
+    finally:
+        broker.stop()
