@@ -51,6 +51,7 @@ class Connection:
         self._queue: deque[_Queued] = deque()
         self._round: list[tuple[Subscription, bytes, Message]] = []  # What the update in hand tells, by subscription.
         self._folding: dict[Subscription, None] = {}  # Those that hold updates back until there is room.
+        self._late: dict[Subscription, None] = {}  # Those that do so until a time, for which there is no room.
 
     @property
     def is_full(self) -> bool:
@@ -116,9 +117,11 @@ class Connection:
                 if taken:
                     break  # They were told before.
                 self._queue.popleft()
+                self._wake()
                 raise first.error
             else:
                 self._pull(first, room, taken)
+        self._wake()
         return taken
 
     def close(self) -> None:
@@ -142,14 +145,20 @@ class Connection:
         self._queue.extend(_shared(told))
 
     def folds(self, subscription: Subscription) -> None:
-        """Hear that a subscription holds updates back until there is room."""
-        self._folding[subscription] = None
+        """Hear that a subscription holds updates back: until a time, or until there is room."""
+        if subscription.interval_ms is None:
+            self._folding[subscription] = None
+        elif (due_ms := subscription.due_ms) is not None:
+            self._engine.wake(subscription, due_ms)
+        elif subscription.waiting:
+            self._late[subscription] = None
 
     def release_due(self, subscription: Subscription, now_ms: int) -> None:
         """Tell what a subscription holds back and is due, as far as there is room."""
         while (due_ms := subscription.due_ms) is not None and due_ms <= now_ms:
             if not self._send(subscription):
-                break
+                return
+        self.folds(subscription)
 
     def end(self, subscription: Subscription) -> None:
         """End a subscription whose subscriber wants nothing more of it, not even what waits."""
@@ -162,6 +171,7 @@ class Connection:
         if self._subscriptions.get(subscription.sub_id) is subscription:
             del self._subscriptions[subscription.sub_id]
             self._folding.pop(subscription, None)
+            self._late.pop(subscription, None)
             self._engine.remove(subscription)
 
     def fail(self, subscription: Subscription, error: SowstreamError) -> None:
@@ -186,10 +196,18 @@ class Connection:
             if not subscription.is_live:
                 self.remove(subscription)
 
+    def _wake(self) -> None:
+        """If there is room again, let those go on that wait for a time."""
+        if self._late and not self.is_full:
+            late, self._late = self._late, {}
+            for subscription in late:
+                self.folds(subscription)
+
     def _forget(self, subscription: Subscription) -> None:
         """Drop what waits for a subscription alone, and its name from what waits for others too."""
         left = [_without(waiting, subscription, self._unnamed) for waiting in self._queue]
         self._queue = deque(waiting for waiting in left if waiting is not None)
+        self._wake()
 
     def _release(self) -> bool:
         """Tell of one key that was held back until there is room; whether there was one."""

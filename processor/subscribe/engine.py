@@ -12,6 +12,7 @@ from processor.errors import RecordRejected, SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.subscribe.change import Change
 from processor.subscribe.connection import QUEUE_MAX, Connection
+from processor.subscribe.due import Due
 from processor.subscribe.focus import Matching, Remembered, Windowed
 from processor.subscribe.index import FilterIndex
 from processor.subscribe.window import Window
@@ -55,7 +56,7 @@ class Engine:
         self._positions: dict[int, int] = {}
         self._groups: dict[str | None, _Group] = {}
         self._index: FilterIndex[_Group] = FilterIndex()
-        self._timed: dict[Subscription, None] = {}  # Those that hold updates back until a time.
+        self._due: Due[Subscription] = Due()  # Those that hold updates back until a time.
         self._latest: dict[bytes, Record | None] = {}  # Of the keys of the batch in hand: the state of this moment.
         self._telling: list[Connection] = []
         self._now_ms = 0
@@ -105,17 +106,13 @@ class Engine:
 
     def punctuate(self, now_ms: int) -> None:
         """Tell what was held back and is due by the wall clock."""
-        for subscription in list(self._timed):
+        for subscription in self._due.pop(now_ms):
             subscription.release_due(now_ms)
-            if not subscription.waiting:
-                self._timed.pop(subscription, None)  # One that failed is gone already.
 
     @property
     def due_ms(self) -> int | None:
         """When `punctuate` has something to do next; None: not before an update comes."""
-        return min(
-            (subscription.due_ms for subscription in self._timed if subscription.due_ms is not None), default=None
-        )
+        return self._due.first_ms
 
     def focus(self, request: Request) -> Focus:
         """How to know what the subscriber has of a request."""
@@ -156,7 +153,7 @@ class Engine:
         group = self._groups.get(text)
         if group is None or group.subscriptions.pop(subscription, _ABSENT) is _ABSENT:
             return  # It ended with its snapshot.
-        self._timed.pop(subscription, None)
+        self._due.discard(subscription)
         if not group.subscriptions:
             del self._groups[text]
             self._index.remove(group.filter, group)
@@ -164,6 +161,11 @@ class Engine:
     def telling(self, connection: Connection) -> None:
         """Hear that the update in hand tells a connection something."""
         self._telling.append(connection)
+
+    def wake(self, subscription: Subscription, due_ms: int) -> None:
+        """Let `punctuate` come to a subscription when its time has come."""
+        if subscription not in self._due:
+            self._due.put(subscription, due_ms)
 
     def _open(self, partition: int, offset: int) -> None:
         """Begin to tell of a partition at an offset."""
@@ -193,9 +195,6 @@ class Engine:
                     subscription.changed(change, self._now_ms, was=was, now=now)
                 except SowstreamError as error:
                     subscription.fail(error)
-                    continue
-                if subscription.interval_ms is not None and subscription.waiting:
-                    self._timed[subscription] = None
         if self._telling:
             for connection in self._telling:
                 connection.told()

@@ -149,8 +149,7 @@ class Subscription:
             # What is folded is told first: while anything is, all of it is.
             if self._always_folds or hold.held or (is_full and self._ever_folds):
                 hold.add(step, now_ms)
-                if self.interval_ms is None:
-                    connection.folds(self)
+                connection.folds(self)
             elif (message := self._message(step)) is not None:
                 if is_full:
                     raise self._too_slow()

@@ -339,3 +339,39 @@ def test_slow_subscriptions_have_their_turn():
     for key in (1, 2):
         desk.put(key)
     assert desk.heard() == ["publish {id:1} @a", "publish {id:1} @b", "publish {id:2} @a", "publish {id:2} @b"]
+
+
+def test_an_end_that_was_heard_makes_room():
+    """What is due goes on when nothing else waits any more, also when the last of it was an error."""
+    desk = Desk(queue_max=1)
+    desk.subscribe("subscribe", None, "conflation=100ms", sub_id="late")
+    desk.subscribe("subscribe", None, "conflation=none", sub_id="none")
+    desk.put(1, n=1)
+    desk.put(1, n=2)
+    desk.pass_ms(100)
+    assert desk.heard() == ["publish {id:1,n:1} @none"]
+    assert desk.engine.due_ms is None
+    with pytest.raises(SubscriberTooSlow):
+        desk.heard()
+    assert desk.engine.due_ms == 100
+    desk.pass_ms(0)
+    assert desk.heard() == ["publish {id:1,n:2} @late"]
+
+
+def test_who_is_closed_while_it_is_late_is_forgotten():
+    """And what it leaves makes room for others."""
+    desk = Desk(queue_max=1)
+    first = desk.subscribe("subscribe", "/id = 1", "conflation=100ms", sub_id="a")
+    desk.subscribe("subscribe", "/id = 2", "conflation=100ms", sub_id="b")
+    desk.put(1)
+    desk.put(2)
+    desk.pass_ms(100)
+    desk.put(1)
+    desk.pass_ms(100)
+    assert desk.engine.due_ms is None
+    first.close()
+    assert desk.engine.due_ms == 100
+    desk.pass_ms(0)
+    assert desk.heard() == ["publish {id:2} @b"]
+    assert desk.engine.due_ms is None
+    assert not desk.subscriber._late

@@ -148,7 +148,7 @@ class Model(RuleBasedStateMachine):
         for connection in self.connections:
             connection.close()
         assert not self.desk.engine._groups
-        assert not self.desk.engine._timed
+        assert not len(self.desk.engine._due)
         assert not len(self.desk.engine._index)
 
 
