@@ -1,0 +1,108 @@
+"""What each form of subscription gives for message types that carry whole records only."""
+
+from typing import Any
+
+import pytest
+
+from processor.client import Client, Message, Subscription
+from processor.codec import codec_of
+from processor.config import Config
+from processor.kafka.partitioner import partition_for
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.codec.specimens import PROTO_FILE
+
+pytestmark = pytest.mark.broker
+
+TYPES: dict[str, dict[str, Any]] = {
+    "binary": {"message_type": "binary", "key": "explicit"},
+    "protobuf": {"message_type": "protobuf", "schema": {"file": str(PROTO_FILE), "message": "test.Order"}},
+    "composite-global": {"message_type": "composite-global", "parts": ["json", "binary"], "key": ["/0/id"]},
+}
+RECORDS: dict[str, list[Any]] = {
+    "binary": [b"\x00\xff", b"{", b""],
+    "protobuf": [{"id": 7, "big": 1}, {"id": 7, "big": 2}, {"id": 7, "big": 3}],
+    "composite-global": [{"0": {"id": "7"}, "1": b"a"}, {"0": {"id": "7", "n": 2}, "1": b"a"}, {"0": {"id": "7"}}],
+}
+"""One key's records, one after the other, parsed."""
+
+CHANGED = {"binary": ("",), "protobuf": ("/big",), "composite-global": ("/0/n",)}
+"""Where the second one differs."""
+
+
+class Typed(Family):
+    """A family of topics of another message type."""
+
+    def __init__(self, bootstrap: str, name: str, message_type: str) -> None:
+        super().__init__(bootstrap, name)
+        topic = {"key": ["/id"], "partitions": PARTITIONS, **TYPES[message_type]}
+        self.config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {name: topic}})
+        self._codec = codec_of(self.config, name)
+        self.version = 0
+
+    def put(self, value: Any) -> None:
+        """A record, on both topics as a worker writes it; None deletes."""
+        self.version += 1
+        data = None if value is None else self._codec.encode(value)
+        kind = "delete" if value is None else "update"
+        headers = [("version", str(self.version)), ("kind", kind)]
+        with self.transaction():
+            for role in ("sow", "delta"):
+                sent = b"" if data is None and role == "delta" else data
+                self._producer.produce(
+                    f"{self.name}.{role}", sent, b"7", partition_for(b"7", PARTITIONS), headers=headers
+                )
+
+
+@pytest.fixture(params=TYPES)
+def typed(request: pytest.FixtureRequest, bootstrap: str, unique: str) -> Typed:
+    """Topics of each of these types."""
+    return Typed(bootstrap, unique, request.param)
+
+
+def told(subscription: Subscription, count: int) -> list[tuple[str, Any, bool]]:
+    """The next messages."""
+    subscription.timeout_s = PATIENCE_S
+    messages: list[Message] = [next(subscription) for _ in range(count)]
+    subscription.close()
+    return [(message.command, message.data, message.delta) for message in messages]
+
+
+def records(typed: Typed, client: Client) -> list[Any]:
+    """The records as they are read back, with what their type adds."""
+    codec = codec_of(client.config, typed.name)
+    return [codec.decode_own(codec.encode(value)) for value in RECORDS[client.config.topics[typed.name].message_type]]
+
+
+def test_delta_subscriptions_give_full_messages(typed: Typed):
+    """Each form that is to tell deltas tells whole records instead, says so, and is no error; `oof` tells the last."""
+    with Client("test", typed.config) as client:
+        first, second, third = records(typed, client)
+        typed.put(first)
+        written = client.delta_subscribe(typed.name)
+        computed = client.delta_subscribe(typed.name, options="oof,no_empties")
+        both = client.sow_and_delta_subscribe(typed.name, options="oof,send_keys")
+        conflated = client.sow_and_delta_subscribe(typed.name, conflation="200ms")
+        for value in (second, third, None):
+            typed.put(value)
+        updates = [("publish", second, False), ("publish", third, False)]
+        snapshot = [("group_begin", None, False), ("sow", first, False), ("group_end", None, False)]
+        assert told(written, 2) == updates
+        assert told(computed, 3) == [*updates, ("oof", third, False)]
+        assert told(both, 6) == [*snapshot, *updates, ("oof", third, False)]
+        assert told(conflated, 3) == snapshot
+
+
+def test_a_view_replaces_what_it_has(typed: Typed):
+    """A view of such a topic has the last record whole, and tells where it differs, as far as it has places."""
+    with Client("test", typed.config) as client:
+        first, second, _ = records(typed, client)
+        typed.put(first)
+        with client.view(typed.name) as view:
+            assert dict(view) == {"7": first}
+            typed.put(second)
+            (change,) = view.refresh(PATIENCE_S)
+            assert (change.key, change.record, change.removed) == ("7", second, ())
+            assert change.changed == CHANGED[typed.config.topics[typed.name].message_type]
+            assert dict(view) == {"7": second}
+            typed.put(None)
+            assert [(each.key, each.record) for each in view.refresh(PATIENCE_S)] == [("7", None)]
