@@ -16,6 +16,7 @@ from processor.record import Record
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is heard.
 _ASK_TIMEOUT_S: Final = 15.0
+_LOOK_TIMEOUT_S: Final = 2.0
 _STALL_TIMEOUT_S: Final = 60.0
 
 
@@ -64,6 +65,7 @@ class Cut:
         self.topic = topic
         self.ends = admin.end_offsets(topic, partitions)
         """The end of each partition, as it was then."""
+        self._admin = admin
         self._make = make
         self._watch = None if topic_id is None else TopicWatch(admin, topic, topic_id, len(self.ends))
         self._reader = LogReader(kafka, group=group)
@@ -152,6 +154,14 @@ class Cut:
             return self._reader.bounds(self.topic, partition, _ASK_TIMEOUT_S)[0]
         except TimeoutError:
             raise self._silent(f"about partition {partition}") from None
+
+    def quiet_ends(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """The ends of now of those partitions that have nothing behind these positions; none if Kafka does not say."""
+        try:
+            ends = self._admin.end_offsets(self.topic, positions, _LOOK_TIMEOUT_S) if positions else {}
+        except Stop:
+            return {}
+        return {partition: end for partition, end in ends.items() if end <= positions[partition]}
 
     def at_time(self, time_ms: int) -> dict[int, int]:
         """Where each partition has its first record of this time or later: the cut if it has none before it.

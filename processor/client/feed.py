@@ -35,6 +35,7 @@ _TAKEN_MAX: Final = 1_000
 _UNBOUNDED: Final = 2**62  # Nothing is folded where nothing is read before all is taken.
 _AHEAD_S: Final = 0.005  # How often a reader that folds looks for more while there is something to take.
 _LOAD_S: Final = 0.25  # How long a part of the past is read before somebody else may have a turn.
+_REFRESH_S: Final = 600.0
 _GONE_PATIENCE_S: Final = 30.0
 _GONE_WAIT_S: Final = 0.1
 
@@ -192,6 +193,7 @@ class EngineFeed:
         self._given: deque[tuple[int, list[Record]]] = deque()  # Read, and not given to the engine yet.
         self._ends: dict[int, int] = {}
         self._read_s = 0.0
+        self._refresh_s = time.monotonic() + _REFRESH_S
         self._replay = Replay(opened.topic_id, opened.begins) if self._replays else None
         self._past: Iterator[tuple[int, list[Record]]] | None = None
         try:
@@ -258,6 +260,8 @@ class EngineFeed:
             if self._has_told_all:
                 self._view.settle()
             self._look(wait_s)
+            if not self._given:
+                self._refresh()
         for _ in range(len(self._given) if self._reads_ahead else min(1, len(self._given))):
             partition, records = self._given.popleft()
             now_ms = _now_ms()
@@ -278,6 +282,15 @@ class EngineFeed:
         for partition, records in arrived.batches:
             parts = range(0, len(records), self._given_max)
             self._given.extend((partition, records[begin : begin + self._given_max]) for begin in parts)
+
+    def _refresh(self) -> None:
+        """Let a view that is kept know that it is not old where nothing comes: it might lack deletes if it were."""
+        now_s = time.monotonic()
+        if now_s < self._refresh_s:
+            return
+        self._refresh_s = now_s + _REFRESH_S
+        for partition, end in self._cut.quiet_ends(self._view.positions).items():
+            self._view.reached(partition, end)
 
     @property
     def _has_told_all(self) -> bool:

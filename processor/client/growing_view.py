@@ -46,6 +46,11 @@ class GrowingView:
         """Whether it has outgrown memory."""
         return self._stored is not None
 
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """None: it is not kept."""
+        return {}
+
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:
         """The records of these keys, None where there is none."""
         if self._stored is not None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,8 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 """RocksDB's block cache and write buffers, of one view."""
 WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
 """Records of a view that may wait in memory before they are written."""
+WRITE_BACK_INTERVAL_S: Final = 10.0
+"""Longest time that they wait where they are to be kept: what a client that is killed has to be told again."""
 _UNTOLD_TIMES_MAX: Final = 4
 
 
@@ -62,6 +65,7 @@ class StoredView:
         self._keeps = keeps
         self._write_back_max = write_back_bytes
         self._memory = RocksMemory(cache_bytes)
+        self._written_s = time.monotonic()
         self._partitions: dict[int, StoredPartition] = {}
         try:
             for partition in range(partitions):
@@ -135,7 +139,11 @@ class StoredView:
         """All that was put has been told: it may be written, and is not told again by the next run."""
         for part in self._partitions.values():
             part.settle()
-        if self._waiting_bytes() > self._write_back_max:
+        now_s = time.monotonic()
+        if self._waiting_bytes() > self._write_back_max or (
+            self._keeps and now_s - self._written_s > WRITE_BACK_INTERVAL_S
+        ):
+            self._written_s = now_s
             for part in self._partitions.values():
                 part.write()
 

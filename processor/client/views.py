@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from processor.subscribe.view import NoView, View
@@ -9,6 +10,10 @@ from processor.subscribe.view import NoView, View
 
 class ReaderView(View, Protocol):
     """A view that is closed, and that may be kept for the next run."""
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The next offset of each partition, of a view that is kept; else nothing."""
 
     def settle(self) -> None:
         """All that was put has been told: a next run need not be told of it again."""
@@ -25,6 +30,11 @@ class ReaderView(View, Protocol):
 
 class NothingKept(NoView):
     """For readers that tell each update as it comes."""
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """None."""
+        return {}
 
     def settle(self) -> None:
         """Nothing is kept."""

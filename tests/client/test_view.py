@@ -182,3 +182,17 @@ def test_what_makes_no_view_is_refused(client: Client, family: Family):
         client.view(family.name, "/n >")
     with client.view(family.name, options="oof,timestamp") as view:
         assert len(view) == 0
+
+
+def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
+    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where nothing comes for long, the view asks Kafka, and is as of that time: what was kept is not read anew."""
+    monkeypatch.setattr("processor.client.feed._REFRESH_S", 0.0)
+    family.sow("a", {"id": "a", "n": 1})
+    with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
+        view.refresh(0.2)
+        before = {number: part._as_of_ms for number, part in view._subscription._feed._view._partitions.items()}  # type: ignore[attr-defined]
+        view.refresh(0.2)
+        after = {number: part._as_of_ms for number, part in view._subscription._feed._view._partitions.items()}  # type: ignore[attr-defined]
+    assert all(after[number] > before[number] for number in before)

@@ -254,3 +254,14 @@ def test_keys_are_looked_for_at_home_first(stored: MakeView):
     found = view.get_many([b"k"])[b"k"]
     assert found is not None
     assert found.value == b'"home"'
+
+
+def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
+    """Little that waits reaches the disk after some seconds, so that a client that is killed is told little again."""
+    view = stored(write_back_bytes=1_000_000)
+    view.put(0, [record("k", "{}", 10)])
+    view.settle()
+    assert view._waiting_bytes() > 0
+    monkeypatch.setattr("processor.client.stored_view.WRITE_BACK_INTERVAL_S", 0.0)
+    view.settle()
+    assert view._waiting_bytes() == 0
