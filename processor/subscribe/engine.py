@@ -6,6 +6,7 @@ An update is parsed once, its delta computed once, and a filter evaluated once, 
 from __future__ import annotations
 
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import RecordRejected, SowstreamError
@@ -121,7 +122,7 @@ class Engine:
             window = Window(request.options.top_n, request.options.skip_n)
             return Windowed(self.topic, request.order, window, self._find)
         if request.filter is not None and request.filter.moves_by_itself:
-            return Remembered()
+            return Remembered(self.topic)
         if request.snapshot:
             return Matching(None)
         return Matching(self._positions)
@@ -135,7 +136,9 @@ class Engine:
         if order is None or request.options.is_window:  # A window orders them itself.
             return found
         facts_of = self.topic.facts if order.uses_facts else _no_facts
-        return sorted(found, key=lambda pair: order.key(pair[0].key or b"", pair[1], facts_of(pair[0])))
+        places = [(order.key(record.key or b"", value, facts_of(record)), record) for record, value in found]
+        places.sort(key=itemgetter(0))
+        return self.topic.parsed([record for _, record in places])
 
     def add(self, subscription: Subscription) -> None:
         """Tell a subscription from now on."""

@@ -95,15 +95,17 @@ class Matching:
 class Remembered:
     """What was told is remembered: for a filter whose answer changes by itself, so that nobody can ask it later."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: Topic) -> None:
+        """Begin with nothing told; the topic says how to parse its records."""
+        self._topic = topic
         self._keys: set[bytes] = set()
 
     def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
         """All of them, found now: later the filter would answer otherwise."""
-        matching = list(found)
+        matching = [record for record, _ in found]
         if told:
-            self._keys.update(record.key for record, _ in matching if record.key is not None)
-        return matching
+            self._keys.update(record.key for record in matching if record.key is not None)
+        return self._topic.parsed(matching)
 
     def opened(self, partition: int, offset: int) -> None:
         """It is all the same."""
@@ -147,8 +149,7 @@ class Windowed:
         keys = self._window.keys()
         if told:
             self._told.update(keys)
-        chosen = [record for record in map(self._find, keys) if record is not None]
-        return [(record, self._topic.value(record)) for record in chosen]
+        return self._topic.parsed([record for record in map(self._find, keys) if record is not None])
 
     def opened(self, partition: int, offset: int) -> None:
         """It is all the same."""

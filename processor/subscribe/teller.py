@@ -13,6 +13,8 @@ from processor.subscribe.message import Message
 from processor.subscribe.select import Select
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from processor.codec import Codec
     from processor.merge import KeyFields, Touched
     from processor.record import Headers, Record, Value
@@ -49,6 +51,10 @@ class Topic(NamedTuple):
             return self.codec.decode_own(record.value)
         except RecordRejected as error:
             raise self.unreadable(record, error, partition) from error
+
+    def parsed(self, records: Iterable[Record]) -> Iterator[tuple[Record, Value]]:
+        """Each of some records with what it says, parsed when its turn comes: many would fill the memory."""
+        return ((record, self.value(record)) for record in records)
 
     def unreadable(self, record: Record, error: RecordRejected, partition: int | None = None) -> Stop:
         """What a subscriber is told of a record that cannot be parsed."""
