@@ -151,16 +151,7 @@ class Reading:
 
     def _feed(self, topic: Topic, request: Request, form: Form, sub_id: str | None, *, tells_meanwhile: bool) -> Feed:
         """Choose what is read."""
-        is_plain = (
-            request.filter is None
-            and not {
-                option
-                for option, value in request.options._asdict().items()
-                if value != Options._field_defaults[option]
-            }
-            - _PLAIN
-        )
-        if form.delta and not form.snapshot and is_plain and sub_id is None:
+        if form.delta and not form.snapshot and _is_plain(request) and sub_id is None:
             # With all headers: they say what a delta is.
             cut, _ = self._followed(topic_name(topic.name, "delta"), records)
             return WrittenFeed(topic, cut, request.options)
@@ -264,6 +255,15 @@ def _request(topic: Topic, form: Form, filter: str | None, options: str | None, 
     snapshot, live, delta = form
     chosen = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
     return Request(topic, filter, chosen, snapshot=snapshot, live=live, delta=delta)
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether the deltas that the worker wrote are what is asked for."""
+    options = request.options._asdict()
+    if options["conflation"] == "none":
+        del options["conflation"]  # Nothing of them is ever folded.
+    asked = {name for name, value in options.items() if value != Options._field_defaults[name]}
+    return request.filter is None and asked <= _PLAIN
 
 
 def _check_replay(where: str, form: Form) -> None:

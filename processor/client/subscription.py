@@ -66,6 +66,7 @@ class Subscription:
         self._buffer: deque[Message] = deque()
         self._lock = threading.RLock()
         self._is_closed = False
+        self._has_let_go = False
         self._form: Form | None = None
         self._failure: BaseException | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -162,8 +163,8 @@ class Subscription:
             Exception: what a callback, or reading for it, raised and `wait` has not told yet.
         """
         self._end(told=not self._buffer)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._join()
             self._raise_failure()
 
     async def aclose(self) -> None:
@@ -181,8 +182,8 @@ class Subscription:
             return
         self._failure = None  # What went wrong first is what the caller must hear of.
         self._end(told=False)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._join()
 
     async def __aenter__(self) -> Self:
         return self
@@ -206,11 +207,7 @@ class Subscription:
         self._is("awaited")
         while not self._buffer or self._is_closed:
             if self._fetching is None:
-                if self._is_closed:
-                    raise StopAsyncIteration
-                if self._executor is None:
-                    self._executor = ThreadPoolExecutor(1, thread_name_prefix="sowstream-subscription")
-                self._fetching = self._executor.submit(self._fill)
+                self._fetching = self._submitted()
             # Whoever is cancelled here leaves what was read to the next one: `wait` cancels nothing.
             await asyncio.wait([asyncio.wrap_future(self._fetching)])
             self._fetching = None
@@ -257,6 +254,19 @@ class Subscription:
                     return
                 wait_s = min(wait_s, max(0.0, until_s - now_s))
 
+    def _submitted(self) -> Future[None]:
+        """Let the other thread fill the buffer.
+
+        Raises:
+            StopAsyncIteration: it has ended.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise StopAsyncIteration
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix="sowstream-subscription")
+            return self._executor.submit(self._fill)
+
     def _fill(self) -> None:
         """Fill the buffer for an event loop; what goes wrong is kept for it."""
         try:
@@ -282,16 +292,24 @@ class Subscription:
 
     def _end(self, *, told: bool) -> None:
         """Let go of everything; from any thread, more than once."""
-        if self._is_closed:
-            return
         self._is_closed = True  # A turn that waits for more hears it.
         with self._lock:
+            if self._has_let_go:
+                return
+            self._has_let_go = True
             try:
                 self._feed.close(told=told)
             finally:
                 if self._executor is not None:
                     self._executor.shutdown(wait=False)
                 self._on_close(self)
+
+    def _join(self) -> None:
+        """Wait for the thread that reads, if there is one."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
 
     def _is(self, form: Form) -> None:
         """Hold to one way of reading: two would take each other's messages."""

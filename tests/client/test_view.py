@@ -191,7 +191,7 @@ def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
     monkeypatch.setattr("processor.client.feed._REFRESH_S", 0.0)
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
-        view.refresh(0.2)
+        view.refresh(1.0)
         before = {number: part._as_of_ms for number, part in view._subscription._feed._view._partitions.items()}  # type: ignore[attr-defined]
         view.refresh(0.2)
         after = {number: part._as_of_ms for number, part in view._subscription._feed._view._partitions.items()}  # type: ignore[attr-defined]
