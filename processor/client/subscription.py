@@ -111,7 +111,7 @@ class Subscription:
             return self._feed.add(request, sub_id)
 
     def remove(self, sub_id: str) -> None:
-        """End one of several subscriptions; what waits for it already is still told.
+        """End one of several subscriptions; of what was read before, some messages for it may still come.
 
         Raises:
             ConfigurationError: there is none of this name.
