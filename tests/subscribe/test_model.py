@@ -14,6 +14,7 @@ from tests.subscribe.replica import Replica, World, ended
 
 FILTERS = [
     None,
+    None,
     "/a > 1",
     "/a = 1",
     "/s = 'x'",
@@ -41,7 +42,7 @@ WRITES = st.tuples(KEYS, st.one_of(BODIES, BODIES, BODIES, st.sampled_from([b"de
 @st.composite
 def wishes(draw):
     """A call, a filter and options that go together."""
-    call = draw(st.sampled_from(list(CALLS)))
+    call = draw(st.sampled_from([*CALLS, *list(CALLS)[2:], "sow_and_delta_subscribe"]))
     snapshot, live, delta = CALLS[call].values()
     flags = ["timestamp", *(["oof"] * live), *(["no_empties", "no_sowkey"] * delta)]
     options = draw(st.lists(st.sampled_from(flags), unique=True))
@@ -62,15 +63,38 @@ def wishes(draw):
 class Model(RuleBasedStateMachine):
     """Two connections, one with little room, to an engine of two partitions."""
 
-    @initialize(queue_max=st.integers(1, 4))
-    def begin(self, queue_max):
-        """Nothing is there."""
+    @initialize(
+        queue_max=st.integers(1, 4),
+        writes=st.lists(WRITES, min_size=3, max_size=8),
+        wanted=st.lists(st.tuples(st.integers(0, 1), wishes()), min_size=3, max_size=6),
+    )
+    def begin(self, queue_max, writes, wanted):
+        """Some records are there, and some subscribers come."""
         self.desk = Desk()
         self.connections = [self.desk.subscriber, self.desk.engine.connect(queue_max)]
         self.world = World(ORDERS)
         self.subscriptions = {}
+        self.write(writes)
+        for at, wish in wanted:
+            self.subscribe(at, wish)
 
-    @rule(writes=st.lists(WRITES, min_size=1, max_size=4))
+    @rule(
+        turns=st.lists(
+            st.tuples(
+                st.lists(WRITES, min_size=1, max_size=4), st.sampled_from([0, 0, 10, 100, 300]), st.integers(0, 5)
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def go_on(self, turns):
+        """Workers write, time passes, subscribers take some of what waits."""
+        for writes, interval_ms, count in turns:
+            self.write(writes)
+            self.desk.pass_ms(interval_ms)
+            for at in (0, 1):
+                self.take(at, count)
+
     def write(self, writes):
         """Workers write a batch."""
         batch = []
@@ -117,10 +141,10 @@ class Model(RuleBasedStateMachine):
         """Time passes."""
         self.desk.pass_ms(interval_ms)
 
-    @rule(which=st.integers(0, 20))
+    @rule(which=st.integers(0, 60))
     def close(self, which):
-        """Somebody wants nothing more."""
-        if self.world.replicas:
+        """Now and then somebody wants nothing more."""
+        if which < 20 and self.world.replicas:
             sub_id = sorted(self.world.replicas)[which % len(self.world.replicas)]
             self.subscriptions[sub_id].close()
             del self.world.replicas[sub_id]
@@ -166,5 +190,5 @@ def test_subscribers_hold_what_the_model_says():
 def test_subscribers_hold_what_the_model_says_for_long():
     """Other examples each time; one that fails is printed with what repeats it."""
     run_state_machine_as_test(
-        Model, settings=settings(SETTINGS, max_examples=5000, stateful_step_count=50, print_blob=True)
+        Model, settings=settings(SETTINGS, max_examples=3000, stateful_step_count=50, print_blob=True)
     )
