@@ -39,8 +39,11 @@ def drop_records(family: Family) -> None:
     for future in client.incremental_alter_configs([changed]).values():
         future.result(PATIENCE_S)
     wanted = [TopicPartition(topic, partition, -1) for partition in range(PARTITIONS)]
-    for future in client.delete_records(wanted).values():
-        future.result(PATIENCE_S)
+    until_s = time.monotonic() + PATIENCE_S
+    # It takes a moment until the broker goes by the new setting.
+    while any(each.exception(PATIENCE_S) for each in client.delete_records(wanted).values()):
+        assert time.monotonic() < until_s, "the broker does not take the new cleanup.policy"
+        time.sleep(0.05)
 
 
 def group(subscription: Subscription) -> dict[str, object]:
