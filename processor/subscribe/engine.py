@@ -9,7 +9,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import RecordRejected, SowstreamError
+from processor.errors import SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.subscribe.change import Change
 from processor.subscribe.connection import QUEUE_MAX, Connection
@@ -220,12 +220,9 @@ class Engine:
 
     def _matching(self, selection: Filter | None, records: Iterable[Record]) -> Iterator[Found]:
         topic = self.topic
-        decode = topic.codec.decode_own
+        parsed = topic.value
         for record in records:
-            try:
-                value = decode(record.value)  # type: ignore[arg-type]
-            except RecordRejected as error:
-                raise topic.unreadable(record, error) from error
+            value = parsed(record)
             if selection is None or selection.matches(value, topic.facts(record) if selection.uses_facts else NO_FACTS):
                 yield record, value
 

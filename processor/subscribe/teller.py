@@ -47,10 +47,14 @@ class Topic(NamedTuple):
             Stop: it is not what a worker wrote.
         """
         assert record.value is not None
+        codec = self.codec
         try:
-            return self.codec.decode_own(record.value)
+            value = codec.decode_own(record.value)
+            if type(value) is not dict and codec.can_delta:
+                raise RecordRejected("not_an_object", "a SOW record is an object")
         except RecordRejected as error:
             raise self.unreadable(record, error, partition) from error
+        return value
 
     def parsed(self, records: Iterable[Record]) -> Iterator[tuple[Record, Value]]:
         """Each of some records with what it says, parsed when its turn comes: many would fill the memory."""

@@ -203,9 +203,9 @@ def test_messages_are_taken_in_pieces(desk):
     assert not small.has_waiting
 
 
-def break_record(desk, key):
+def break_record(desk, key, value=b"{"):
     """A record that no worker wrote."""
-    desk.take(desk.record(key, b"{"))
+    desk.take(desk.record(key, value))
 
 
 def test_a_record_that_cannot_be_decoded_ends_the_subscriptions(desk):
@@ -249,6 +249,22 @@ def test_so_does_one_that_could_not_be_decoded_before(desk):
     desk.subscribe("delta_subscribe")
     desk.put(3)
     with pytest.raises(Stop, match=f"partition 1, offset {offset} of"):
+        desk.heard()
+
+
+@pytest.mark.parametrize("value", [b"[1]", b"5", b'"x"', b"null"])
+@pytest.mark.parametrize("call", ["sow_and_subscribe", "sow_and_delta_subscribe", "delta_subscribe"])
+def test_what_is_no_object_is_no_record(desk, value, call):
+    """It can be parsed, but has no fields that could be compared, selected or told."""
+    desk.subscribe(call, options="select=[-/,+/qty]")
+    desk.heard()
+    break_record(desk, 1, value)
+    place = f"partition 1, offset {desk.offsets[1]} of its SOW topic, key '1', is not what a worker writes: not_an_obj"
+    with pytest.raises(Stop, match=place):
+        desk.heard()
+    desk.subscribe("sow")
+    assert desk.heard()[0] == "group_begin"
+    with pytest.raises(Stop, match="key '1', is not what a worker writes: not_an_object: a SOW record is an object"):
         desk.heard()
 
 
