@@ -1,7 +1,9 @@
 import pytest
 
-from processor.client.written_feed import WrittenDeltas
+from processor.client.cut import Arrived
+from processor.client.written_feed import WrittenDeltas, WrittenFeed
 from processor.codec.json import JsonCodec
+from processor.errors import Stop
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscribe import Options, Topic
@@ -20,14 +22,14 @@ def record(value: bytes | None, **headers: str) -> Record:
 
 def test_a_delta_is_read_with_its_headers():
     """Where the message type says part of a delta in headers, as Avro does, the subscriber's codec gets them."""
-    message = deltas(Framed()).message(record(b"[1,2]", fields='["id","n"]', version="2"))
+    message = deltas(Framed()).message(record(b"[1,2]", fields='["id","n"]', version="2"), 0)
     assert message is not None
     assert (message.data, message.delta, message.version) == ({"id": 1, "n": 2}, True, 2)
 
 
 def test_whole_records_are_told_as_such():
     """A delta subscription to a message type without deltas gets full messages, and says that they are full."""
-    message = deltas(Whole()).message(record(b'{"id":1,"n":2}', version="2"))
+    message = deltas(Whole()).message(record(b'{"id":1,"n":2}', version="2"), 0)
     assert message is not None
     assert (message.data, message.delta, message.removed) == ({"id": 1, "n": 2}, False, ())
 
@@ -35,13 +37,52 @@ def test_whole_records_are_told_as_such():
 @pytest.mark.parametrize("kind", ["expire", "delete"])
 def test_who_is_gone_is_no_delta(kind: str):
     """The delta topic's record of a delete or an expiry tells a plain delta subscriber nothing: only `oof` would."""
-    assert deltas(JsonCodec()).message(record(b'{"id":1}', kind=kind)) is None
+    assert deltas(JsonCodec()).message(record(b'{"id":1}', kind=kind), 0) is None
 
 
 def test_an_empty_delta_is_left_out_if_asked():
     """`no_empties` goes by what the worker says of its delta; without it the key fields are told."""
     empty = record(b'{"id":1}', empty="true", version="3")
-    assert deltas(JsonCodec(), no_empties=True).message(empty) is None
-    told = deltas(JsonCodec(), no_sowkey=True).message(empty)
+    assert deltas(JsonCodec(), no_empties=True).message(empty, 0) is None
+    told = deltas(JsonCodec(), no_sowkey=True).message(empty, 0)
     assert told is not None
     assert (told.data, told.sow_key, told.version) == ({"id": 1}, None, 3)
+
+
+class Written:
+    """A cut behind which some records are, in one partition."""
+
+    def __init__(self, *records: Record) -> None:
+        self._arrived = Arrived([(2, list(records))], {})
+
+    def follow(self) -> None:
+        """There they are."""
+
+    def after(self, _wait_s: float) -> Arrived:
+        """They come once."""
+        arrived, self._arrived = self._arrived, Arrived([], {})
+        return arrived
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "why"),
+    [
+        (b"{", {}, "undecodable: not JSON"),
+        (b"[1]", {}, "not_an_object: a delta is an object"),
+        (b"{}", {"removed": b"{}"}, "bad_header: removed is '{}', not a JSON array of JSON Pointers"),
+        (b"{}", {"removed": b"[1]"}, "bad_header: removed"),
+        (b"{}", {"removed": b"["}, "bad_header: removed"),
+        (b"{}", {"removed": b"[" * 100_000}, "bad_header: removed"),
+        (b"{}", {"kind": b"\xff"}, "'utf-8' codec can't decode"),
+    ],
+)
+def test_what_no_worker_wrote_ends_it(value: bytes, headers: dict[str, bytes], why: str):
+    """Behind what came before it, with the place; a record without a key is nobody's."""
+    good = Record(b"1", b'{"id":1}', [], 6, 0)
+    bad = Record(b"1", value, list(headers.items()), 7, 0)
+    topic = Topic("orders", JsonCodec(), KeyFields(("/id",)))
+    feed = WrittenFeed(topic, Written(good._replace(key=None), good, bad, good), Options())  # type: ignore[arg-type]
+    assert [message.data for message in feed.fetch(0)] == [{"id": 1}]
+    place = "orders: partition 2, offset 7 of its delta topic, key '1', is not what a worker writes: "
+    with pytest.raises(Stop, match=place + why):
+        feed.fetch(0)
