@@ -7,10 +7,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
+from processor.client.daemon import Daemon
 from processor.client.feed import Feed
 from processor.errors import SowstreamError
 from processor.subscribe import Message, Request
@@ -65,11 +66,14 @@ class Subscription:
         self._on_close = on_close
         self._buffer: deque[Message] = deque()
         self._lock = threading.RLock()
+        # Whoever lets go of a lock and takes it again does so before those who wait have woken up. So they wait in the
+        # door, and the next turn waits behind them.
+        self._door = threading.RLock()
         self._is_closed = False
         self._has_let_go = False
         self._form: Form | None = None
         self._failure: BaseException | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._daemon: Daemon | None = None
         self._fetching: Future[None] | None = None
         self._thread: threading.Thread | None = None
         if on_message is not None:
@@ -106,7 +110,7 @@ class Subscription:
             ConfigurationError: it cannot be meant, or the first one is read without what it needs.
         """
         request = self._request(filter, options, **arguments)
-        with self._lock:
+        with self._door, self._lock:
             self._refuse_closed()
             return self._feed.add(request, sub_id)
 
@@ -116,7 +120,7 @@ class Subscription:
         Raises:
             ConfigurationError: there is none of this name.
         """
-        with self._lock:
+        with self._door, self._lock:
             self._refuse_closed()
             self._feed.remove(sub_id)
 
@@ -162,7 +166,7 @@ class Subscription:
         Raises:
             Exception: what a callback, or reading for it, raised and `wait` has not told yet.
         """
-        self._end(told=not self._buffer)
+        self._end(told=True)
         if self._thread is not threading.current_thread():
             self._join()
             self._raise_failure()
@@ -238,6 +242,8 @@ class Subscription:
         until_s: float | None = None
         wait_s = 0.0  # What is there is to be had at any rate.
         while True:
+            with self._door:
+                pass
             with self._lock:
                 if self._is_closed:
                     return
@@ -263,9 +269,9 @@ class Subscription:
         with self._lock:
             if self._is_closed:
                 raise StopAsyncIteration
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(1, thread_name_prefix="sowstream-subscription")
-            return self._executor.submit(self._fill)
+            if self._daemon is None:
+                self._daemon = Daemon("sowstream-subscription")
+            return self._daemon.submit(self._fill)
 
     def _fill(self) -> None:
         """Fill the buffer for an event loop; what goes wrong is kept for it."""
@@ -291,25 +297,30 @@ class Subscription:
             self._end(told=False)
 
     def _end(self, *, told: bool) -> None:
-        """Let go of everything; from any thread, more than once."""
+        """Let go of everything; from any thread, more than once.
+
+        Args:
+            told: whether all that was read was taken, but for what is still in the buffer.
+        """
         self._is_closed = True  # A turn that waits for more hears it.
         with self._lock:
             if self._has_let_go:
                 return
             self._has_let_go = True
             try:
-                self._feed.close(told=told)
+                # The turn that was at hand may have filled the buffer.
+                self._feed.close(told=told and not self._buffer)
             finally:
-                if self._executor is not None:
-                    self._executor.shutdown(wait=False)
+                if self._daemon is not None:
+                    self._daemon.end()
                 self._on_close(self)
 
     def _join(self) -> None:
         """Wait for the thread that reads, if there is one."""
         if self._thread is not None:
             self._thread.join()
-        if self._executor is not None:
-            self._executor.shutdown(wait=True)
+        if self._daemon is not None:
+            self._daemon.join()
 
     def _is(self, form: Form) -> None:
         """Hold to one way of reading: two would take each other's messages."""

@@ -1,0 +1,128 @@
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+from processor.client.subscription import Subscription
+from processor.subscribe import Message
+
+PATIENCE_S = 30.0
+
+
+class Quiet:
+    """A feed that has nothing to tell, and counts its turns."""
+
+    is_live = True
+    is_over = False
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.added_at: list[int] = []
+        self.told: bool | None = None
+        self.busy = threading.Event()
+
+    def fetch(self, wait_s: float) -> list[Message]:
+        """Take a turn."""
+        self.turns += 1
+        self.busy.set()
+        time.sleep(wait_s)
+        return []
+
+    def add(self, _request: object, _sub_id: str | None) -> str:
+        """Note when it was."""
+        self.added_at.append(self.turns)
+        return "1"
+
+    def remove(self, sub_id: str) -> None:
+        """Nobody is."""
+
+    def close(self, *, told: bool) -> None:
+        """Note what it was told."""
+        self.told = told
+
+
+def opened(feed: Quiet, **arguments: object) -> Subscription:
+    """A subscription to it."""
+    wanted = {"timeout_s": None, "on_message": None} | arguments
+    return Subscription(feed, lambda *_: None, on_close=lambda _: None, **wanted)  # type: ignore[arg-type, return-value]
+
+
+def test_whoever_adds_waits_for_one_turn_only():
+    """A lock by itself would often be the reader's again before anybody else has woken up."""
+    adding: list[threading.Thread] = []
+    wanted_at: list[int] = []
+
+    class Crowded(Quiet):
+        """In each of its turns somebody comes and waits."""
+
+        def fetch(self, wait_s: float) -> list[Message]:
+            self.turns += 1
+            if self.turns <= 20:
+                adding.append(threading.Thread(target=subscription.add))
+                adding[-1].start()
+                while is_free(subscription._door):
+                    time.sleep(0.001)
+                wanted_at.append(self.turns)
+            return []
+
+    feed = Crowded()
+    subscription = opened(feed)
+    reader = threading.Thread(target=subscription.next_within, args=(None,))
+    reader.start()
+    until_s = time.monotonic() + PATIENCE_S
+    while len(feed.added_at) < 20 and time.monotonic() < until_s:
+        time.sleep(0.001)
+    subscription.close()
+    for thread in (reader, *adding):
+        thread.join(PATIENCE_S)
+    assert feed.added_at == wanted_at == list(range(1, 21))
+
+
+def is_free(door: threading.RLock) -> bool:  # type: ignore[valid-type]
+    """Whether nobody waits in it."""
+    if door.acquire(blocking=False):  # type: ignore[attr-defined]
+        door.release()  # type: ignore[attr-defined]
+        return True
+    return False
+
+
+def test_what_a_turn_brings_while_somebody_closes_was_not_told():
+    """The reader takes at most the first of it: the feed is to keep it for the next run."""
+
+    class Late(Quiet):
+        """Brings two messages when the subscription is being closed."""
+
+        def fetch(self, wait_s: float) -> list[Message]:
+            self.busy.set()
+            while not subscription._is_closed:
+                time.sleep(0.001)
+            return [Message("publish", "orders")] * 2
+
+    feed = Late()
+    subscription = opened(feed)
+    reader = threading.Thread(target=subscription.next_within, args=(None,))
+    reader.start()
+    assert feed.busy.wait(PATIENCE_S)
+    subscription.close()
+    reader.join(PATIENCE_S)
+    assert feed.told is False
+
+
+def test_a_program_ends_though_it_still_awaits():
+    """Nobody closed the subscription, and it would wait for messages without end."""
+    program = """
+        import asyncio
+        from tests.client.test_subscription import Quiet, opened
+
+        async def read() -> None:
+            await asyncio.wait_for(anext(opened(Quiet())), 0.1)
+
+        try:
+            asyncio.run(read())
+        except TimeoutError:
+            print("nothing came")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert (ended.stdout, ended.stderr) == ("nothing came\n", "")
