@@ -228,7 +228,7 @@ class Connection:
             self.fail(subscription, error)
             return False
         if message is not None:
-            self._queue.append(message._replace(sub_ids=(subscription.sub_id,)) if self._says_ids else message)
+            self._queue.append(message.addressed((subscription.sub_id,)) if self._says_ids else message)
         return True
 
 
@@ -236,7 +236,7 @@ def _shared(told: Sequence[tuple[Subscription, bytes, Message]]) -> Iterator[Mes
     """What an update tells the subscriptions of a connection, where it is the same in one message."""
     if len(told) == 1:
         [(subscription, _, message)] = told
-        yield message._replace(sub_ids=(subscription.sub_id,))
+        yield message.addressed((subscription.sub_id,))
         return
     groups: dict[object, list[tuple[Subscription, Message]]] = {}
     for subscription, key, message in told:
@@ -245,7 +245,7 @@ def _shared(told: Sequence[tuple[Subscription, bytes, Message]]) -> Iterator[Mes
     for group in groups.values():
         # A whole record serves those too that asked for deltas.
         message = next((message for _, message in group if not message.delta), group[0][1])
-        yield message._replace(sub_ids=tuple([subscription.sub_id for subscription, _ in group]))
+        yield message.addressed(tuple([subscription.sub_id for subscription, _ in group]))
 
 
 def _without(waiting: _Queued, subscription: Subscription, unnamed: Subscription | None) -> _Queued | None:
@@ -257,4 +257,4 @@ def _without(waiting: _Queued, subscription: Subscription, unnamed: Subscription
     if subscription.sub_id not in waiting.sub_ids:
         return waiting
     others = tuple(sub_id for sub_id in waiting.sub_ids if sub_id != subscription.sub_id)
-    return waiting._replace(sub_ids=others) if others else None
+    return waiting.addressed(others) if others else None

@@ -16,6 +16,7 @@ from processor.subscribe.connection import QUEUE_MAX, Connection
 from processor.subscribe.due import Due
 from processor.subscribe.focus import Matching, Remembered, Windowed
 from processor.subscribe.index import FilterIndex
+from processor.subscribe.lookup import Lookup
 from processor.subscribe.window import Window
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Engine:
         self._positions: dict[int, int] = {}
         self._groups: dict[str | None, _Group] = {}
         self._index: FilterIndex[_Group] = FilterIndex()
+        self._lookup = Lookup(topic, view)
         self._due: Due[Subscription] = Due()  # Those that hold updates back until a time.
         self._latest: dict[bytes, Record | None] = {}  # Of the keys of the batch in hand: the state of this moment.
         self._telling: list[Connection] = []
@@ -73,6 +75,7 @@ class Engine:
     def load(self, partition: int, records: Sequence[Record]) -> None:
         """Take records of the past, in order: nobody is told of them. To be done before anybody asks for a snapshot."""
         if records:
+            self._lookup.clear()
             self._view.put(partition, records)
             self._open(partition, records[-1].offset + 1)
 
@@ -90,6 +93,7 @@ class Engine:
             self._open(partition, records[0].offset)
         self._positions[partition] = records[-1].offset + 1
         if not self._groups:
+            self._lookup.clear()  # With nobody to tell, updates are not looked at.
             self._view.put(partition, records)
             return
         self._now_ms = now_ms
@@ -131,7 +135,8 @@ class Engine:
         """The records of now that match a request, in its order where it has one."""
         if not request.snapshot and not request.options.is_window:
             return ()
-        found = self._matching(request.filter, self._view.scan())
+        records = self._lookup.records(request.filter)
+        found = self._matching(request.filter, self._view.scan() if records is None else records)
         order = request.order
         if order is None or request.options.is_window:  # A window orders them itself.
             return found
@@ -178,6 +183,7 @@ class Engine:
 
     def _tell(self, change: Change) -> None:
         """Tell everybody whom an update concerns."""
+        self._lookup.changed(change)
         try:
             groups = self._concerned(change)
         except SowstreamError as error:  # Nobody can know whom it concerns.

@@ -8,22 +8,18 @@ however many filters ask for it. Filters without such an equality are candidates
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from decimal import Decimal
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from processor.filter import Filter
-from processor.filter.compare import as_written
 from processor.filter.facts import NO_FACTS
-from processor.filter.node import And, Compare, Constant, In, Node, Or, Path, Scalar
+from processor.filter.node import Scalar
 from processor.filter.path import compile_path
 from processor.filter.value import Number, elements, number
 from processor.record import Value
+from processor.subscribe.equality import Parts, number_keys, required_values
 
 Item = TypeVar("Item", bound=Hashable)
 """What is indexed: whoever has the filter."""
-
-_Parts: TypeAlias = tuple[str | int, ...]
-"""A path, as the tree has it."""
 
 _Bucket: TypeAlias = dict[int, Item]
 """Items with one value at a path, by their turn: the how many-th they were added."""
@@ -43,7 +39,7 @@ class _Entry(NamedTuple):
     """Where an item is, for one of its filters."""
 
     turn: int
-    parts: _Parts | None
+    parts: Parts | None
     """None: it is always a candidate."""
     slots: tuple[_Slot, ...]
     """None at a path: nothing is equal to NULL, and it never is one."""
@@ -57,7 +53,7 @@ class FilterIndex(Generic[Item]):
         self._entries: dict[tuple[str | None, Item], _Entry] = {}
         self._filters_of: dict[Item, int] = {}
         self._always: _Bucket[Item] = {}
-        self._places: dict[str, dict[_Parts, _Place[Item]]] = {}
+        self._places: dict[str, dict[Parts, _Place[Item]]] = {}
         """By the first name of the path, then by all of it."""
 
     def __len__(self) -> int:
@@ -79,7 +75,7 @@ class FilterIndex(Generic[Item]):
         if name in self._entries:
             raise ValueError(f"{item!r} is in the index with the filter {name[0]!r} already")
         self._turns += 1
-        entry = _Entry(self._turns, *self._best(_required(filter.tree) if filter is not None else {}))
+        entry = _Entry(self._turns, *self._best(required_values(filter.tree) if filter is not None else {}))
         self._entries[name] = entry
         self._filters_of[item] = self._filters_of.get(item, 0) + 1
         if entry.parts is None:
@@ -135,9 +131,9 @@ class FilterIndex(Generic[Item]):
         # Only an item with several filters can be there twice.
         return items if len(self._filters_of) == len(self._entries) else dict.fromkeys(items)
 
-    def _best(self, required: Mapping[_Parts, tuple[Scalar, ...]]) -> tuple[_Parts | None, tuple[_Slot, ...]]:
+    def _best(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> tuple[Parts | None, tuple[_Slot, ...]]:
         """The path to keep a filter by: where its values are the rarest among the filters so far."""
-        best: tuple[_Parts | None, tuple[_Slot, ...]] = (None, ())
+        best: tuple[Parts | None, tuple[_Slot, ...]] = (None, ())
         least = None
         for parts, constants in required.items():
             slots = tuple(dict.fromkeys(slot for constant in constants for slot in _slots(constant)))
@@ -153,7 +149,7 @@ class _Place(Generic[Item]):
 
     __slots__ = ("_tables", "_value")
 
-    def __init__(self, parts: _Parts) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
         self._tables: tuple[dict[str | Number, _Bucket[Item]], ...] = ({}, {}, {})
 
@@ -188,38 +184,11 @@ class _Place(Generic[Item]):
             read = number(element)
             if read is None:
                 continue
-            for key in _keys(read):
+            for key in number_keys(read):
                 if key in numbers:
                     found.append(numbers[key])
                 if key in text_numbers and type(element) is not str:
                     found.append(text_numbers[key])
-
-
-def _required(node: Node) -> dict[_Parts, tuple[Scalar, ...]]:
-    """Paths at which a record that matches has one of some values."""
-    match node:
-        case Compare("=", Path(parts), Constant(value)) | Compare("=", Constant(value), Path(parts)):
-            return {parts: (value,)}
-        case In(Path(parts), choices):
-            constants = tuple(choice.value for choice in choices if isinstance(choice, Constant))
-            return {parts: constants} if len(constants) == len(choices) else {}
-        case And(operands):
-            # Of an array different elements may satisfy each operand: one of two conditions stays, not what both say.
-            required: dict[_Parts, tuple[Scalar, ...]] = {}
-            for operand in operands:
-                for parts, values in _required(operand).items():
-                    if parts not in required or len(values) < len(required[parts]):
-                        required[parts] = values
-            return required
-        case Or(operands):
-            first, *others = map(_required, operands)
-            return {
-                parts: values + tuple(value for other in others for value in other[parts])
-                for parts, values in first.items()
-                if all(parts in other for other in others)
-            }
-        case _:
-            return {}
 
 
 def _slots(constant: Scalar) -> Iterator[_Slot]:
@@ -231,18 +200,5 @@ def _slots(constant: Scalar) -> Iterator[_Slot]:
         yield _TEXTS, constant
     read = number(constant)
     if read is not None:
-        for key in _keys(read):
+        for key in number_keys(read):
             yield (_TEXT_NUMBERS if is_text else _NUMBERS), key
-
-
-def _keys(value: Number) -> tuple[Number, ...]:
-    """A number as something to look up: two that are equal have a key in common.
-
-    Python finds integers, floats and Decimals under one another where they are exactly equal. A Decimal and a float are
-    equal by what is written, so a Decimal has the key of that float, too.
-    """
-    if type(value) is Decimal:
-        exact, near = as_written(value, float(value))
-        if exact == near:
-            return value, float(value)
-    return (value,)

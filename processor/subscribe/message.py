@@ -42,6 +42,11 @@ class Message(NamedTuple):
     bookmark: str | None = None
     """Of a replay: where to go on after this message."""
 
+    def addressed(self, sub_ids: tuple[str, ...]) -> Message:
+        """The same, for these subscriptions."""
+        # `_replace` takes twice as long, and every message of a connection with several comes through here.
+        return Message._make((*self[:_SUB_IDS], sub_ids, self.bookmark))
+
     def to_json(self) -> str:
         """One line of JSON; what says nothing is left out, `command` and `topic` never are.
 
@@ -57,3 +62,6 @@ class Message(NamedTuple):
     def data_json(self) -> str:
         """The record alone, as one line of JSON."""
         return shown(self.data)
+
+
+_SUB_IDS = Message._fields.index("sub_ids")

@@ -1,0 +1,53 @@
+"""What a filter says that can be looked up: paths at which every record that matches has one of some values."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TypeAlias
+
+from processor.filter.compare import as_written
+from processor.filter.node import And, Compare, Constant, In, Node, Or, Path, Scalar
+from processor.filter.value import Number
+
+Parts: TypeAlias = tuple[str | int, ...]
+"""A path, as the tree has it."""
+
+
+def required_values(node: Node) -> dict[Parts, tuple[Scalar, ...]]:
+    """Paths at which a record that matches has one of some values."""
+    match node:
+        case Compare("=", Path(parts), Constant(value)) | Compare("=", Constant(value), Path(parts)):
+            return {parts: (value,)}
+        case In(Path(parts), choices):
+            constants = tuple(choice.value for choice in choices if isinstance(choice, Constant))
+            return {parts: constants} if len(constants) == len(choices) else {}
+        case And(operands):
+            # Of an array different elements may satisfy each operand: one of two conditions stays, not what both say.
+            required: dict[Parts, tuple[Scalar, ...]] = {}
+            for operand in operands:
+                for parts, values in required_values(operand).items():
+                    if parts not in required or len(values) < len(required[parts]):
+                        required[parts] = values
+            return required
+        case Or(operands):
+            first, *others = map(required_values, operands)
+            return {
+                parts: values + tuple(value for other in others for value in other[parts])
+                for parts, values in first.items()
+                if all(parts in other for other in others)
+            }
+        case _:
+            return {}
+
+
+def number_keys(value: Number) -> tuple[Number, ...]:
+    """A number as something to look up: two that are equal have a key in common.
+
+    Python finds integers, floats and Decimals under one another where they are exactly equal. A Decimal and a float are
+    equal by what is written, so a Decimal has the key of that float, too.
+    """
+    if type(value) is Decimal:
+        exact, near = as_written(value, float(value))
+        if exact == near:
+            return value, float(value)
+    return (value,)

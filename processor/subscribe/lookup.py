@@ -1,0 +1,174 @@
+"""Records found by what they say at a path: so that the snapshot of a few need not look at all.
+
+A path is kept in mind once a second query asks for equality there, as AMPS' memo indexes are: many subscribers that
+each join with a `/symbol = 'X'` of their own pay for one scan between them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import SowstreamError
+from processor.filter.facts import NO_FACTS
+from processor.filter.path import compile_path
+from processor.filter.value import elements, is_nan, number
+from processor.subscribe.equality import number_keys, required_values
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from processor.filter import Filter
+    from processor.filter.node import Scalar
+    from processor.filter.value import Number
+    from processor.record import Record, Value
+    from processor.subscribe.change import Change
+    from processor.subscribe.equality import Parts
+    from processor.subscribe.teller import Topic
+    from processor.subscribe.view import View
+
+PATHS_MAX: Final = 4
+"""Paths kept in mind; another one takes the place of the one that was asked for least recently."""
+ENTRIES_MAX: Final = 1_000_000
+"""Values kept in mind at one path, of all records: 100 bytes each where many have the same, 400 where each has its
+own. A path with more is not kept, and always looked for by a scan."""
+_ONCE_MAX: Final = 64
+FOUND_MAX: Final = 200_000
+"""Records that are looked up; a scan takes less memory for more."""
+
+_TEXTS: Final = 0
+_NUMBERS: Final = 1
+_TEXT_NUMBERS: Final = 2  # Texts that are numbers, by their value: for the numbers in filters.
+
+
+class Lookup:
+    """What an engine keeps in mind of the records in its view."""
+
+    def __init__(self, topic: Topic, view: View) -> None:
+        self._topic = topic
+        self._view = view
+        self._paths: dict[Parts, _Path] = {}  # The one asked for last comes last.
+        self._once: dict[Parts, None] = {}  # Paths that were asked for, and are not kept in mind.
+
+    def records(self, selection: Filter | None) -> Iterable[Record] | None:
+        """Records among which all are that match; None: nobody knows better than a scan."""
+        required = {} if selection is None else required_values(selection.tree)
+        if required and not any(parts in self._paths for parts in required):
+            for parts in required:
+                self._asked(parts)
+        found = [self._keys(parts, constants) for parts, constants in required.items() if parts in self._paths]
+        keys = min(found, key=len, default=None)
+        if keys is None or len(keys) > FOUND_MAX:
+            return None
+        return [record for record in self._view.get_many(list(keys)).values() if record is not None]
+
+    def changed(self, change: Change) -> None:
+        """Take an update."""
+        if not self._paths:
+            return
+        try:
+            old, new = change.old_value, change.new_value
+        except SowstreamError:  # Whoever asks for the record hears of it.
+            self.clear()
+            return
+        for parts, path in list(self._paths.items()):
+            path.changed(change.key, old, new)
+            if path.entries > ENTRIES_MAX:
+                del self._paths[parts]
+
+    def clear(self) -> None:
+        """Forget everything: what is kept in mind is not so any more."""
+        self._paths.clear()
+
+    def _keys(self, parts: Parts, constants: Iterable[Scalar]) -> Collection[bytes]:
+        path = self._paths[parts] = self._paths.pop(parts)
+        return path.keys(constants)
+
+    def _asked(self, parts: Parts) -> None:
+        """Hear of a query: the second one of a path makes it worth its memory."""
+        if parts not in self._once:
+            self._once[parts] = None
+            if len(self._once) > _ONCE_MAX:
+                del self._once[next(iter(self._once))]
+            return
+        if (path := self._built(parts)) is not None:
+            self._paths[parts] = path
+            if len(self._paths) > PATHS_MAX:
+                del self._paths[next(iter(self._paths))]
+
+    def _built(self, parts: Parts) -> _Path | None:
+        """What all records say at a path; None if it is too much."""
+        path = _Path(parts)
+        try:
+            for record in self._view.scan():
+                assert record.key is not None
+                path.add(record.key, self._topic.value(record))
+                if path.entries > ENTRIES_MAX:
+                    return None
+        except SowstreamError:  # The scan that comes instead tells of it.
+            return None
+        return path
+
+
+class _Path:
+    """The keys of the records by what they say at one path."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._value = compile_path(parts)
+        self._tables: tuple[dict[str | Number, dict[bytes, None]], ...] = ({}, {}, {})
+        self.entries = 0
+        """How many there are, about."""
+
+    def keys(self, constants: Iterable[Scalar]) -> dict[bytes, None]:
+        """The keys of all records that are equal to one of these, and of few others."""
+        texts, numbers, text_numbers = self._tables
+        found: dict[bytes, None] = {}
+        for constant in constants:
+            is_text = type(constant) is str
+            if is_text:
+                found |= texts.get(constant, {})  # type: ignore[arg-type]
+            read = number(constant)
+            for key in () if read is None else number_keys(read):
+                found |= numbers.get(key, {})
+                if not is_text:
+                    found |= text_numbers.get(key, {})
+        return found
+
+    def add(self, key: bytes, record: Value) -> None:
+        """Keep a record in mind."""
+        for table, value in self._slots(record):
+            self._tables[table].setdefault(value, {})[key] = None
+            self.entries += 1
+
+    def remove(self, key: bytes, record: Value) -> None:
+        """Forget one."""
+        for table, value in self._slots(record):
+            bucket = self._tables[table].get(value)
+            if bucket is not None and bucket.pop(key, self) is None:
+                self.entries -= 1
+                if not bucket:
+                    del self._tables[table][value]
+
+    def changed(self, key: bytes, old: Value | None, new: Value | None) -> None:
+        """Take an update; a record that is none was not there, or is gone."""
+        before = None if old is None else self._value_of(old)
+        after = None if new is None else self._value_of(new)
+        if type(before) is type(after) is str and before == after:
+            return
+        if old is not None:
+            self.remove(key, old)
+        if new is not None:
+            self.add(key, new)
+
+    def _value_of(self, record: Value) -> Value:
+        return self._value(record, NO_FACTS) if type(record) is dict else None
+
+    def _slots(self, record: Value) -> Iterator[tuple[int, str | Number]]:
+        """Where a record is kept: once for each element of an array."""
+        value = self._value_of(record)
+        for element in dict.fromkeys(elements(value)):
+            is_text = type(element) is str
+            if is_text:
+                yield _TEXTS, element  # type: ignore[misc]
+            read = number(element)
+            for key in () if read is None or is_nan(read) else number_keys(read):
+                yield (_TEXT_NUMBERS if is_text else _NUMBERS), key

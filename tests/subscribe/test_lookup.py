@@ -1,0 +1,189 @@
+"""Records looked up by what they say at a path: all that match are found, whatever happened in between."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processor.codec.json import JsonCodec
+from processor.filter import compile_filter
+from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscribe import Engine, MemoryView, Options, Request, Topic, lookup
+from processor.subscribe.change import Change
+from processor.subscribe.lookup import Lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPIC = Topic("orders", JsonCodec(), KeyFields(("/id",)))
+
+
+class Watched(MemoryView):
+    """A view that counts how often it was gone through."""
+
+    scans = 0
+
+    def scan(self) -> Any:
+        """Every record."""
+        self.scans += 1
+        return super().scan()
+
+
+def record(key: int, value: Any, offset: int = 0) -> Record:
+    """An update of a key; None deletes it."""
+    data = None if value is None else json.dumps({"id": key, **value}).encode()
+    return Record(b"%d" % key, data, [("version", b"1")], offset, 0)
+
+
+def mind(records: Sequence[Record], text: str) -> tuple[Lookup, Watched]:
+    """What is kept in mind after two queries."""
+    view = Watched()
+    view.put(0, records)
+    kept = Lookup(TOPIC, view)
+    kept.records(compile_filter(text))
+    kept.records(compile_filter(text))
+    view.scans = 0
+    return kept, view
+
+
+def found(kept: Lookup, text: str) -> set[bytes]:
+    """The keys of the records that are looked up and match."""
+    selection = compile_filter(text)
+    records = kept.records(selection)
+    assert records is not None
+    return {one.key or b"" for one in records if selection.matches(TOPIC.value(one))}
+
+
+def test_the_second_query_of_a_path_is_worth_keeping_it_in_mind():
+    """The first one is a scan; from the second on no other looks at all records."""
+    view = Watched()
+    view.put(0, [record(n, {"s": f"s{n % 10}"}) for n in range(100)])
+    kept = Lookup(TOPIC, view)
+    assert kept.records(compile_filter("/s = 's1'")) is None
+    assert view.scans == 0
+    assert len(list(kept.records(compile_filter("/s = 's2'")) or ())) == 10
+    assert view.scans == 1
+    assert len(list(kept.records(compile_filter("/s IN ('s3', 's4') AND /id > 50")) or ())) == 20
+    assert kept.records(compile_filter("/s = 'nobody'")) == []
+    assert view.scans == 1
+
+
+@pytest.mark.parametrize("text", ["/s != 's1'", "NOT /s = 's1'", "/s = 's1' OR /id = 3", "/s LIKE 's1'"])
+def test_what_says_no_equality_is_a_scan(text: str):
+    """Nothing is looked up where a record without the value may match."""
+    kept, _ = mind([record(1, {"s": "s1"})], "/s = 's1'")
+    assert kept.records(compile_filter(text)) is None
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([0.5, 1.0, 1e23, 2.0**60]),
+    st.sampled_from(["", "1", "1.0", "01", "+1", "x", "0.5", "true", "99999999999999991611392"]),
+    st.lists(st.sampled_from([1, "1", "x", None, [2]]), max_size=3),
+    st.just({"x": 1}),
+)
+FILTERS = st.sampled_from(
+    ["/s = 1", "/s = '1'", "/s = '1.0'", "/s = 'x'", "/s = TRUE", "/s IN (0.5, 'x', 2)", "/s = 0.50", "/s = NULL",
+     "/s = 99999999999999991611392", "/s[0] = 1", "/s/x = 1", "1 = /s AND /t = 'x'", "/s = 'x' OR /s = 2"]
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), VALUES, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.one_of(VALUES, st.just("gone"))), max_size=8),
+    FILTERS,
+)
+def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[int, Any]], text: str):
+    """Whatever values there are and come, a query by what is kept in mind finds what a scan would."""
+    kept, view = mind([record(key, {"s": value, "t": "x"}) for key, value in before.items()], text)
+    for key, value in updates:
+        old = view.get_many([b"%d" % key])[b"%d" % key]
+        new = record(key, None if value == "gone" else {"s": value, "t": "x"})
+        if old is None and new.value is None:
+            continue
+        view.put(0, [new])
+        kept.changed(Change(TOPIC, 0, b"%d" % key, old, new))
+    view.scans = 0
+    selection = compile_filter(text)
+    expected = {one.key for one in view.scan() if selection.matches(TOPIC.value(one))}
+    assert found(kept, text) == expected
+    assert view.scans == 1, "it was looked up"
+
+
+def test_decimals_are_found_by_what_is_written():
+    """A number with more digits than a float has is found by itself alone, a float by any way it is written."""
+    values = [0.1, "0.10", Decimal("0.10000000000000000001")]
+    encoded = [TOPIC.codec.encode({"id": key, "s": value}) for key, value in enumerate(values)]
+    records = [Record(b"%d" % key, value, [], key, 0) for key, value in enumerate(encoded)]
+    kept, _ = mind(records, "/s = 1")
+    assert found(kept, "/s = 0.10") == {b"0", b"1"}
+    assert found(kept, "/s = 0.10000000000000000001") == {b"2"}
+
+
+def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
+    """A path with too many values is not kept in mind, nor one that gets them; of paths only the last few are."""
+    monkeypatch.setattr(lookup, "ENTRIES_MAX", 10)
+    kept, view = mind([record(n, {"s": "a"}) for n in range(11)], "/s = 'a'")
+    assert kept.records(compile_filter("/s = 'a'")) is None
+    kept, view = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
+    assert kept.records(compile_filter("/s = 'a'")) is not None
+    new = record(10, {"s": "a"})
+    view.put(0, [new])
+    kept.changed(Change(TOPIC, 0, b"10", None, new))
+    assert kept.records(compile_filter("/s = 'a'")) is None
+    kept, view = mind([record(1, {"s": "a"})], "/s = 'a'")
+    for name in "tuvw":
+        kept.records(compile_filter(f"/{name} = 1"))
+        kept.records(compile_filter(f"/{name} = 1"))
+    view.scans = 0
+    kept.records(compile_filter("/s = 'a'"))
+    assert view.scans == 1, "it was built again"
+
+
+def test_too_many_records_are_scanned(monkeypatch: pytest.MonkeyPatch):
+    """What would be held in memory at once is bounded."""
+    kept, _ = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
+    monkeypatch.setattr(lookup, "FOUND_MAX", 9)
+    assert kept.records(compile_filter("/s = 'a'")) is None
+
+
+def test_an_engine_looks_up_what_joins_ask_for():
+    """Subscribers that join one after another get their snapshots without a scan for each, and up to date."""
+    view = Watched()
+    engine = Engine(TOPIC, view)
+    engine.load(0, [record(n, {"s": f"s{n % 3}"}, n) for n in range(9)])
+
+    def joined(symbol: str) -> list[int]:
+        connection = engine.connect()
+        request = Request(TOPIC, f"/s = '{symbol}'", Options(), snapshot=True, live=True, delta=True)
+        connection.subscribe(request)
+        return sorted(message.data["id"] for message in connection.take(100) if message.command == "sow")
+
+    assert [joined("s0"), joined("s1"), joined("s2")] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    assert view.scans == 2
+    engine.take(0, [record(0, {"s": "s1"}, 9), record(1, None, 10), record(9, {"s": "s1"}, 11)], 0)
+    assert joined("s1") == [0, 4, 7, 9]
+    assert view.scans == 2
+
+
+def test_with_nobody_to_tell_nothing_is_kept_in_mind():
+    """Updates that nobody looks at would leave what is kept in mind behind."""
+    view = Watched()
+    engine = Engine(TOPIC, view)
+    engine.load(0, [record(1, {"s": "a"})])
+    request = Request(TOPIC, "/s = 'a'", Options(), snapshot=True, live=False, delta=False)
+    connection = engine.connect()
+    for _ in range(3):
+        connection.subscribe(request)
+    connection.take(100)
+    engine.take(0, [record(1, {"s": "b"}, 1), record(2, {"s": "a"}, 2)], 0)
+    connection.subscribe(request)
+    assert [message.sow_key for message in connection.take(100) if message.command == "sow"] == ["2"]
