@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Final, TypeAlias
 
 from processor.client.bookmark import token
 from processor.record import Record
 from processor.subscribe import Message
+
+_PLACES_MAX: Final = 1_000
+"""Places kept of those that the bookmark may still have to stand at."""
+
+_Place: TypeAlias = tuple[int, dict[int, int]]
+"""When something was given, and where the topic stood before it."""
 
 
 class Replay:
@@ -17,13 +25,15 @@ class Replay:
         """Begin at these offsets of a topic."""
         self._topic_id = topic_id
         self._given = dict(begins)
-        self._before: deque[tuple[int, dict[int, int]]] = deque()  # Where it stood before what was given at a time.
+        self._before: deque[_Place] = deque()
         self._bookmark = token(topic_id, begins)
 
     def give(self, partition: int, records: Sequence[Record], now_ms: int) -> None:
         """Hear what is given to the engine next, and when."""
         self._before.append((now_ms, dict(self._given)))
         self._given[partition] = records[-1].offset + 1
+        if len(self._before) > _PLACES_MAX:
+            self._before = _thinned(self._before)
 
     def marked(self, messages: list[Message], *, is_last: bool, held_since_ms: int | None) -> list[Message]:
         """The messages with their bookmarks.
@@ -45,3 +55,9 @@ class Replay:
         first = [message._replace(bookmark=self._bookmark) for message in messages[:-1]]
         self._bookmark = token(self._topic_id, reached)
         return [*first, messages[-1]._replace(bookmark=self._bookmark)]
+
+
+def _thinned(before: deque[_Place]) -> deque[_Place]:
+    """Half of the places, where a reader never comes to the end of what waits: of two the earlier stands for both."""
+    pairs = zip_longest(islice(before, 0, None, 2), islice(before, 1, None, 2))
+    return deque((earlier if later is None else (later[0], earlier[1])) for earlier, later in pairs)

@@ -1,3 +1,4 @@
+import random
 import time
 import uuid
 from datetime import UTC, datetime
@@ -163,3 +164,23 @@ def test_a_bookmark_never_passes_what_is_not_told():
     assert marks(2, is_last=True, held_since_ms=1100) == ["5.0", "6.0"]
     assert marks(1, is_last=True, held_since_ms=1200) == ["7.0"]
     assert marks(2, is_last=True, held_since_ms=None) == ["7.0", "7.1"]
+
+
+def test_a_reader_that_never_comes_to_the_end():
+    """Few places are kept however long it reads, and the bookmark still never passes what is held back."""
+    replay = Replay("I" * 22, {0: 0})
+    for number in range(50_000):
+        replay.give(0, [Record(b"k", b"", None, number, 0)], number)
+        [marked] = replay.marked([message(number)], is_last=False, held_since_ms=None)
+        assert marked.bookmark == f"{'I' * 22}:0"
+    assert len(replay._before) <= 1_000
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    choice, reached = random.Random(seed), -1
+    for held_since_ms in sorted(choice.sample(range(50_000), 300)):
+        [marked] = replay.marked([message(0)], is_last=True, held_since_ms=held_since_ms)
+        reached = int((marked.bookmark or "").partition(":")[2])
+        assert reached <= held_since_ms
+    assert reached > 0
+    [marked] = replay.marked([message(0)], is_last=True, held_since_ms=None)
+    assert marked.bookmark == f"{'I' * 22}:50000"
