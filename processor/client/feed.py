@@ -34,7 +34,7 @@ _GIVEN_MAX: Final = 1_000
 _TAKEN_MAX: Final = 1_000
 _UNBOUNDED: Final = 2**62  # Nothing is folded where nothing is read before all is taken.
 _AHEAD_S: Final = 0.005  # How often a reader that folds looks for more while there is something to take.
-_LOAD_S: Final = 0.25  # How long a part of the past is read before somebody else may have a turn.
+_TURN_S: Final = 0.25  # How long is read, of the past or of what makes no messages, before others may have a turn.
 _REFRESH_S: Final = 600.0
 _GONE_PATIENCE_S: Final = 30.0
 _GONE_WAIT_S: Final = 0.1
@@ -154,6 +154,11 @@ class EngineFeed:
 
     def add(self, request: Request, sub_id: str | None) -> str:
         """Tell of another subscription too, beginning with the state of this moment."""
+        if request.options.bookmark is not None:
+            raise ConfigurationError(
+                "option 'bookmark': the first subscription says from where its stream is replayed; open this one by "
+                "itself"
+            )
         if request.needs_view and not self._keeps:
             raise ConfigurationError(
                 "the first subscription is read without the state that this one needs: give the first one a sub_id, "
@@ -221,12 +226,18 @@ class EngineFeed:
             self._read(0)
         if (messages := self._take()) or self.is_over:
             return messages
-        self._read(wait_s)
-        return self._take()
+        until_s = time.monotonic() + _TURN_S
+        has_more = True
+        # What makes no messages is not to take a turn each: whoever asks now and then would fall behind.
+        while not messages and has_more and time.monotonic() < until_s:
+            has_more = self._read(wait_s)
+            messages = self._take()
+            wait_s = 0.0
+        return messages
 
     def _load(self, past: Iterator[tuple[int, list[Record]]]) -> None:
         """Read a part of the past; behind the last of it, begin to tell."""
-        until_s = time.monotonic() + _LOAD_S
+        until_s = time.monotonic() + _TURN_S
         with without_collector():
             for partition, records in past:
                 self._engine.load(partition, records)
@@ -252,8 +263,8 @@ class EngineFeed:
             messages, is_last=not self._connection.has_waiting, held_since_ms=min(held, default=None)
         )
 
-    def _read(self, wait_s: float) -> None:
-        """Give the engine what comes next, and let it tell what is due."""
+    def _read(self, wait_s: float) -> bool:
+        """Give the engine what comes next, and let it tell what is due; whether more may be there already."""
         if not self._given:
             for partition, end in self._ends.items():
                 self._view.reached(partition, end)
@@ -262,6 +273,7 @@ class EngineFeed:
             self._look(wait_s)
             if not self._given:
                 self._refresh()
+        has_come = bool(self._given)
         for _ in range(len(self._given) if self._reads_ahead else min(1, len(self._given))):
             partition, records = self._given.popleft()
             now_ms = _now_ms()
@@ -270,11 +282,12 @@ class EngineFeed:
             self._engine.take(partition, records, now_ms)
         if self._engine.due_ms is not None:
             self._engine.punctuate(_now_ms())
+        return has_come
 
     def _look(self, wait_s: float) -> None:
         """Read what is there, or wait for it, no longer than until something is due."""
         if (due_ms := self._engine.due_ms) is not None:
-            wait_s = min(wait_s, max(0.0, due_ms / 1000 - time.time()))
+            wait_s = min(wait_s, max(0.0, due_ms / 1000 - time.monotonic()))
         with without_collector():
             arrived = self._cut.after(wait_s)
         self._read_s = time.monotonic()
@@ -336,4 +349,5 @@ class EngineFeed:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    """The time that intervals of conflation are measured by: they must not wait for a clock that was set back."""
+    return time.monotonic_ns() // 1_000_000

@@ -99,7 +99,7 @@ class Subscription:
 
         Args:
             filter: which records.
-            options: as of the first one; `conflation=auto` of this one does not make it read ahead.
+            options: as of the first one, but for `bookmark`; `conflation=auto` of this one does not make it read ahead.
             sub_id: its name; None: a number.
             arguments: options by name, as of the first one.
 

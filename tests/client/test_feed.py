@@ -1,0 +1,102 @@
+import time
+from collections import deque
+from collections.abc import Mapping
+
+import pytest
+
+from processor.client.cut import Arrived
+from processor.client.feed import EngineFeed, Opened
+from processor.client.growing_view import GrowingView
+from processor.codec.json import JsonCodec
+from processor.errors import ConfigurationError
+from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscribe import Request, Topic, parse_options
+
+PATIENCE_S = 10.0
+ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
+
+
+class Scripted:
+    """A cut of a topic with two partitions, behind which comes what a test says, one look after the other."""
+
+    def __init__(self) -> None:
+        self.ends = {0: 0, 1: 0}
+        self.looks: deque[list[tuple[int, list[Record]]]] = deque()
+        self._offset = 0
+
+    def come(self, *partitions: int, n: int) -> None:
+        """Let the next look find a record of key 1 in each of these partitions."""
+        batches = []
+        for partition in partitions:
+            self._offset += 1
+            batches.append((partition, [Record(b"1", b'{"id":1,"n":%d}' % n, [], self._offset, 0)]))
+        self.looks.append(batches)
+
+    def follow(self, begins: Mapping[int, int]) -> None:
+        """It is known where."""
+
+    def after(self, _wait_s: float) -> Arrived:
+        """The next look."""
+        return Arrived(self.looks.popleft() if self.looks else [], {})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def followed(cut: Scripted, filter_text: str | None, options: str) -> EngineFeed:
+    """A `subscribe` to it, which has begun."""
+    asked = parse_options(options, live=True, delta=False)
+    request = Request(ORDERS, filter_text, asked, snapshot=False, live=True, delta=False)
+    opened = Opened(cut, GrowingView(2), {0: 0, 1: 0}, tells_past=True, topic_id="I" * 22)  # type: ignore[arg-type]
+    return EngineFeed(ORDERS, lambda _again: opened, request, None, keeps=True)
+
+
+def test_what_makes_no_messages_takes_no_turns():
+    """Whoever asks now and then, and does not wait, has all that has come: else he would fall behind for ever."""
+    cut = Scripted()
+    feed = followed(cut, "/n > 0", "")
+    for _ in range(50):
+        cut.come(0, 1, n=0)
+    cut.come(0, n=7)
+    cut.come(0, n=8)
+    assert [message.data["n"] for message in feed.fetch(0)] == [7]
+    assert [message.data["n"] for message in feed.fetch(0)] == [8]
+    assert feed.fetch(0) == []
+
+
+def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch):
+    """Somebody else wants a turn too."""
+    monkeypatch.setattr("processor.client.feed._TURN_S", 0.01)
+    cut = Scripted()
+    feed = followed(cut, "/n > 0", "")
+
+    def always(_wait_s: float) -> Arrived:
+        cut.come(0, n=0)
+        return Arrived(cut.looks.pop(), {})
+
+    monkeypatch.setattr(cut, "after", always)
+    assert feed.fetch(0) == []
+
+
+def test_an_interval_does_not_wait_for_a_clock_that_was_set_back(monkeypatch: pytest.MonkeyPatch):
+    """Conflation goes by time that passes, not by what the machine calls it."""
+    cut = Scripted()
+    feed = followed(cut, None, "conflation=100ms")
+    cut.come(0, n=1)
+    assert feed.fetch(0) == []
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    until_s = time.monotonic() + PATIENCE_S
+    while not (messages := feed.fetch(0)) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert [message.data["n"] for message in messages] == [1]
+
+
+@pytest.mark.parametrize("first", ["", "bookmark=epoch"])
+def test_only_the_first_subscription_says_where_a_replay_begins(first: str):
+    """Another one has the same stream: its bookmark could only be ignored."""
+    feed = followed(Scripted(), None, first)
+    asked = parse_options("bookmark=epoch", live=True, delta=False)
+    with pytest.raises(ConfigurationError, match="the first subscription says from where its stream is replayed"):
+        feed.add(Request(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
