@@ -6,7 +6,7 @@ each join with a `/symbol = 'X'` of their own pay for one scan between them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.errors import SowstreamError
 from processor.filter.facts import NO_FACTS
@@ -15,7 +15,7 @@ from processor.filter.value import elements, is_nan, number
 from processor.subscribe.equality import number_keys, required_values
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
 
     from processor.filter import Filter
     from processor.filter.node import Scalar
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PATHS_MAX: Final = 4
 """Paths kept in mind; another one takes the place of the one that was asked for least recently."""
 ENTRIES_MAX: Final = 1_000_000
-"""Values kept in mind at one path, of all records: 100 bytes each where many have the same, 400 where each has its
+"""Values kept in mind at one path, of all records: 30 bytes each where many have the same, 100 where each has its
 own. A path with more is not kept, and always looked for by a scan."""
 _ONCE_MAX: Final = 64
 FOUND_MAX: Final = 200_000
@@ -37,6 +37,7 @@ FOUND_MAX: Final = 200_000
 
 _TEXTS: Final = 0
 _NUMBERS: Final = 1
+_NUMBERS_BEGIN: Final = frozenset("0123456789+-.")
 _TEXT_NUMBERS: Final = 2  # Texts that are numbers, by their value: for the numbers in filters.
 
 
@@ -109,14 +110,18 @@ class Lookup:
         return path
 
 
+_Bucket: TypeAlias = "bytes | dict[bytes, None]"
+"""The keys of the records with one value: one alone takes a third of the memory without a table of its own."""
+
+
 class _Path:
     """The keys of the records by what they say at one path."""
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
-        self._tables: tuple[dict[str | Number, dict[bytes, None]], ...] = ({}, {}, {})
+        self._tables: tuple[dict[str | Number, _Bucket], ...] = ({}, {}, {})
         self.entries = 0
-        """How many there are, about."""
+        """How many values of records there are."""
 
     def keys(self, constants: Iterable[Scalar]) -> dict[bytes, None]:
         """The keys of all records that are equal to one of these, and of few others."""
@@ -125,28 +130,37 @@ class _Path:
         for constant in constants:
             is_text = type(constant) is str
             if is_text:
-                found |= texts.get(constant, {})  # type: ignore[arg-type]
+                _take(found, texts.get(constant))  # type: ignore[arg-type]
             read = number(constant)
             for key in () if read is None else number_keys(read):
-                found |= numbers.get(key, {})
+                _take(found, numbers.get(key))
                 if not is_text:
-                    found |= text_numbers.get(key, {})
+                    _take(found, text_numbers.get(key))
         return found
 
     def add(self, key: bytes, record: Value) -> None:
-        """Keep a record in mind."""
-        for table, value in self._slots(record):
-            self._tables[table].setdefault(value, {})[key] = None
+        """Keep a record in mind, which is not yet."""
+        for number_of_table, value in self._slots(record):
+            table = self._tables[number_of_table]
+            bucket = table.get(value)
+            if bucket is None:
+                table[value] = key
+            elif type(bucket) is dict:
+                bucket[key] = None
+            else:
+                table[value] = {bucket: None, key: None}  # type: ignore[dict-item]
             self.entries += 1
 
     def remove(self, key: bytes, record: Value) -> None:
-        """Forget one."""
-        for table, value in self._slots(record):
-            bucket = self._tables[table].get(value)
-            if bucket is not None and bucket.pop(key, self) is None:
-                self.entries -= 1
-                if not bucket:
-                    del self._tables[table][value]
+        """Forget one that is kept in mind."""
+        for number_of_table, value in self._slots(record):
+            table = self._tables[number_of_table]
+            bucket = table[value]
+            if type(bucket) is dict and len(bucket) > 1:
+                del bucket[key]
+            else:
+                del table[value]
+            self.entries -= 1
 
     def changed(self, key: bytes, old: Value | None, new: Value | None) -> None:
         """Take an update; a record that is none was not there, or is gone."""
@@ -162,13 +176,25 @@ class _Path:
     def _value_of(self, record: Value) -> Value:
         return self._value(record, NO_FACTS) if type(record) is dict else None
 
-    def _slots(self, record: Value) -> Iterator[tuple[int, str | Number]]:
-        """Where a record is kept: once for each element of an array."""
+    def _slots(self, record: Value) -> Iterable[tuple[int, str | Number]]:
+        """Where a record is kept, each once: an array has a place for each element."""
         value = self._value_of(record)
-        for element in dict.fromkeys(elements(value)):
+        if type(value) is str and value and value[0] not in _NUMBERS_BEGIN:  # The usual case.
+            return ((_TEXTS, value),)
+        slots: dict[tuple[int, str | Number], None] = {}
+        for element in elements(value):
             is_text = type(element) is str
             if is_text:
-                yield _TEXTS, element  # type: ignore[misc]
+                slots[_TEXTS, element] = None  # type: ignore[index]
             read = number(element)
             for key in () if read is None or is_nan(read) else number_keys(read):
-                yield (_TEXT_NUMBERS if is_text else _NUMBERS), key
+                slots[_TEXT_NUMBERS if is_text else _NUMBERS, key] = None
+        return slots
+
+
+def _take(found: dict[bytes, None], bucket: _Bucket | None) -> None:
+    """Add the keys of a bucket."""
+    if type(bucket) is dict:
+        found |= bucket
+    elif bucket is not None:
+        found[bucket] = None  # type: ignore[index]
