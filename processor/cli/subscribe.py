@@ -90,8 +90,9 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
         return _take(client.sow_and_delta_subscribe(topic, **asked), _print, count)
     if asked["top_n"] is None:
         asked["top_n"] = rows_of_terminal(console)
-    if "oof" not in asked["options"].split(","):
-        asked["options"] = ",".join(filter(None, (asked["options"], "oof")))
+    # It knows its rows by their keys, and those that leave must be told of.
+    flags = {*asked["options"].split(","), "oof"} - {"", "no_sowkey"}
+    asked["options"] = ",".join(sorted(flags))
     messages = client.sow_and_delta_subscribe(topic, **asked)
     title = topic if asked["filter"] is None else f"{topic} where {asked['filter']}"
     order = None if asked["order_by"] is None else Order(asked["order_by"])

@@ -94,4 +94,5 @@ def _time_ms(text: str) -> int:
             f"option 'bookmark' is {text!r}; it is epoch, now, a time such as 2026-11-22T08:00:00Z, or the bookmark of "
             "a message"
         ) from None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    # Kafka takes times before the epoch for words of its own: -1 is the end of a partition.
+    return max(0, round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000))

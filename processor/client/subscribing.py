@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from processor.client.reading import Form
 from processor.client.view import View
 from processor.errors import ConfigurationError
+from processor.subscribe.commas import split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,14 +167,14 @@ class Subscribing:
         Returns when the state is there. With `view_dir` a later run begins with what this one was told of, and is told
         just what changed meanwhile. Arguments as `subscribe`.
         """
-        named = [part.strip() for part in (options or "").split(",")]
+        named = [item.text for item in split(options or "") if item.text]
         if "no_sowkey" in named:
             raise ConfigurationError("option 'no_sowkey': a view finds its records by their keys")
         always = [name for name in ("oof", "no_empties") if name not in named]
         subscription = self._reading.subscription(
             topic,
             filter,
-            ",".join([name for name in (*named, *always) if name]),
+            ",".join([*named, *always]),
             Form(snapshot=True, live=True, delta=True),
             tells_meanwhile=True,
             select=select,

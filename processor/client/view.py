@@ -19,7 +19,7 @@ class ViewChange(NamedTuple):
     key: str
     """Its SOW key."""
     record: Value | None
-    """The whole record as it is then; None: it has left the view."""
+    """The whole record; None: it has left the view. It is the view's own, and moves with it: copy what is to stay."""
     changed: tuple[str, ...] = ()
     """JSON Pointers of the values that are new or other than before; of a record that is new, all of its values."""
     removed: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class View(Mapping[str, Value]):
     """Maps SOW keys to whole records. One thread at a time.
 
     It moves only when it is asked to: `refresh` takes what has come, `changes` waits for what comes. A record that was
-    got from it moves with it; copy what is to stay.
+    got from it moves with it: copy what is to stay, and what is to be changed.
     """
 
     def __init__(self, subscription: Subscription) -> None:

@@ -164,8 +164,9 @@ class Terminal:
 
 
 def test_a_live_table_on_a_terminal(shop: Cli, unique: str):
-    """Rows in the order asked for, drawn anew as they change; Ctrl-C ends it with exit code 0."""
-    terminal = Terminal(shop, "subscribe", unique, "--table", "--filter", "/qty > 10", "--order-by", "/qty")
+    """Rows in the order asked for, drawn anew as they change, keys told or not; Ctrl-C ends it with exit code 0."""
+    asked = ("--table", "--no-sowkey", "--filter", "/qty > 10", "--order-by", "/qty")
+    terminal = Terminal(shop, "subscribe", unique, *asked)
     try:
         terminal.until("2 records")
         assert f"{unique} where /qty > 10" in terminal.screen

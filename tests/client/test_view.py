@@ -184,6 +184,15 @@ def test_what_makes_no_view_is_refused(client: Client, family: Family):
         assert len(view) == 0
 
 
+def test_commas_within_an_option_of_a_view_divide_nothing(client: Client, family: Family):
+    """A path named like an option does not stand for it, and a text in quotes stays as it is."""
+    family.sow("a", {"id": "a", "n": 1, "x , oof,y": 2})
+    with client.view(family.name, "/n < 5", options="select=[-/, +/'x , oof,y']") as view:
+        assert dict(view) == {"a": {"id": "a", "x , oof,y": 2}}
+        family.sow("a", {"id": "a", "n": 9}, 2)
+        assert view.refresh(PATIENCE_S) == [ViewChange("a", None)]
+
+
 def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
     family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

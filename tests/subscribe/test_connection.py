@@ -415,3 +415,21 @@ def test_many_filters_are_not_asked_one_by_one(monkeypatch):
     desk.put(1, symbol="X8")
     assert desk.heard() == ["publish {id:1,symbol:X7} @7", "publish {id:1,symbol:X8} @8"]
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("options", ["", "conflation=100ms", "top_n=2,order_by=/qty"])
+def test_what_a_subscriber_does_to_its_messages_is_told_to_nobody_later(desk, options):
+    """Messages share their data with each other, but not with what the engine knows of the records."""
+    desk.subscribe("sow_and_delta_subscribe", None, options)
+    for message in desk.subscriber.take(10):
+        if message.data is not None:
+            message.data.clear()
+    for qty in (21, 22):
+        desk.put(1, qty=qty, note="x")
+        desk.pass_ms(100)
+        [message] = desk.subscriber.take(10)
+        assert message.data == {"id": 1, "qty": qty}
+        message.data.clear()
+    late = desk.engine.connect()
+    desk.subscribe("sow", "/id = 1", connection=late)
+    assert desk.heard(late) == ["group_begin", "sow {id:1,note:x,qty:22}", "group_end"]
