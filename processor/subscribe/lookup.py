@@ -6,16 +6,20 @@ each join with a `/symbol = 'X'` of their own pay for one scan between them.
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.errors import SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.filter.path import compile_path
 from processor.filter.value import elements, is_nan, number
+from processor.merge import apply_delta
+from processor.merge.pointer import names
 from processor.subscribe.equality import number_keys, required_values
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from processor.filter import Filter
     from processor.filter.node import Scalar
@@ -32,6 +36,7 @@ ENTRIES_MAX: Final = 1_000_000
 """Values kept in mind at one path, of all records: 30 bytes each where many have the same, 100 where each has its
 own. A path with more is not kept, and always looked for by a scan."""
 _ONCE_MAX: Final = 64
+_KEYS_MAX: Final = 10_000
 FOUND_MAX: Final = 200_000
 """Records that are looked up; a scan takes less memory for more."""
 
@@ -53,6 +58,8 @@ class Lookup:
     def records(self, selection: Filter | None) -> Iterable[Record] | None:
         """Records among which all are that match; None: nobody knows better than a scan."""
         required = {} if selection is None else required_values(selection.tree)
+        if (by_key := self._by_key(required)) is not None:
+            return self._found(by_key)
         if required and not any(parts in self._paths for parts in required):
             for parts in required:
                 self._asked(parts)
@@ -60,7 +67,7 @@ class Lookup:
         keys = min(found, key=len, default=None)
         if keys is None or len(keys) > FOUND_MAX:
             return None
-        return [record for record in self._view.get_many(list(keys)).values() if record is not None]
+        return self._found(keys)
 
     def changed(self, change: Change) -> None:
         """Take an update."""
@@ -79,6 +86,29 @@ class Lookup:
     def clear(self) -> None:
         """Forget everything: what is kept in mind is not so any more."""
         self._paths.clear()
+
+    def _found(self, keys: Iterable[bytes]) -> list[Record]:
+        return [record for record in self._view.get_many(list(keys)).values() if record is not None]
+
+    def _by_key(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> list[bytes] | None:
+        """The keys of all records that can match, where the key fields are asked for; None where they are not.
+
+        By texts alone: what equals the number 7 may have the key `7`, `07` or `7.0`.
+        """
+        fields = [names(pointer) for pointer in self._topic.key.pointers]
+        choices = [required.get(path, ()) for path in fields]
+        if not fields or not all(choices) or math.prod(map(len, choices)) > _KEYS_MAX:
+            return None
+        keys = []
+        for texts in itertools.product(*choices):
+            if any(type(text) is not str or not text or number(text) is not None for text in texts):
+                return None
+            record: Value = {}
+            for path, text in zip(fields, texts, strict=True):
+                apply_delta(record, _nested(path, text))
+            if (key := self._topic.key.text(record)) is not None:
+                keys.append(key.encode(errors="surrogatepass"))
+        return keys
 
     def _keys(self, parts: Parts, constants: Iterable[Scalar]) -> Collection[bytes]:
         path = self._paths[parts] = self._paths.pop(parts)
@@ -198,3 +228,10 @@ def _take(found: dict[bytes, None], bucket: _Bucket | None) -> None:
         found |= bucket
     elif bucket is not None:
         found[bucket] = None  # type: ignore[index]
+
+
+def _nested(path: tuple[str, ...], value: Value) -> Value:
+    """A record with one value, at a path."""
+    for name in reversed(path):
+        value = {name: value}
+    return value

@@ -128,6 +128,37 @@ def test_decimals_are_found_by_what_is_written():
     assert found(kept, "/s = 0.10000000000000000001") == {b"2"}
 
 
+@pytest.mark.parametrize(
+    ("pointers", "text", "keys"),
+    [
+        (("/id",), "/id = 'b'", {b"b"}),
+        (("/id",), "/id IN ('a', 'c', 'nobody') AND /n > 1", {b"a", b"c"}),
+        (("/at/x", "/id"), "/id = 'a' AND /at/x IN ('p', 'q')", {b'["p","a"]', b'["q","a"]'}),
+    ],
+)
+def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set[bytes]):
+    """What has the key fields that are asked for is found by its key, at the first query."""
+    topic = Topic("orders", JsonCodec(), KeyFields(pointers))
+    view = Watched()
+    for offset, (id_, x) in enumerate([("a", "p"), ("b", "p"), ("c", "p"), ("a", "q")]):
+        value = {"id": id_, "at": {"x": x}, "n": offset}
+        key = topic.key.text(value)
+        assert key is not None
+        view.put(0, [Record(key.encode(), json.dumps(value).encode(), [], offset, 0)])
+    selection = compile_filter(text)
+    records = Lookup(topic, view).records(selection)
+    assert records is not None
+    assert {one.key for one in records if selection.matches(topic.value(one))} == keys
+    assert view.scans == 0
+
+
+@pytest.mark.parametrize("text", ["/id = 7", "/id = '7'", "/id IN ('x', 7)", "/id = NULL", "/id = ''"])
+def test_a_number_may_have_several_keys(text: str):
+    """The keys 7, 07 and 7.0 are all equal to a number: such a query goes through all records at first."""
+    kept = Lookup(TOPIC, MemoryView())
+    assert kept.records(compile_filter(text)) is None
+
+
 def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
     """A path with too many values is not kept in mind, nor one that gets them; of paths only the last few are."""
     monkeypatch.setattr(lookup, "ENTRIES_MAX", 10)
