@@ -23,6 +23,8 @@ OPERATORS: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
 }
 """What Python has for each comparison."""
 
+_PLAIN_MAX: Final = 2**53
+
 MIRRORED: Final[dict[Comparison, Comparison]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """The comparison that says the same with its sides changed."""
 
@@ -46,16 +48,29 @@ def comparison(name: Comparison) -> Holds:
 
 
 def as_written(one: Number, other: Number) -> tuple[Number, Number]:
-    """Two numbers so that Python compares them by what is written: the float 0.1 and the Decimal 0.1 are one number."""
-    if type(one) is Decimal and type(other) is float:
+    """Two numbers so that Python compares them by what is written: the float 0.1 and the Decimal 0.1 are one number.
+
+    So are the float 1e23 and the integer that is written so, though the float's value is a little less.
+    """
+    if type(other) is float and type(one) is not float:
         return _beside(one, other)
-    if type(one) is float and type(other) is Decimal:
+    if type(one) is float and type(other) is not float:
         right, left = _beside(other, one)
         return left, right
     return one, other
 
 
-def _beside(exact: Decimal, near: float) -> tuple[Number, Number]:
+def is_plain(value: Scalar) -> bool:
+    """Whether Python compares a number with any integer and float just as the language does.
+
+    Up to here every integer is a float, and so what a float is written as lies on the same side of it as its value.
+    """
+    return (type(value) is int or type(value) is float) and -_PLAIN_MAX <= value <= _PLAIN_MAX
+
+
+def _beside(exact: Number, near: float) -> tuple[Number, Number]:
+    if type(exact) is int and (is_plain(exact) or is_plain(near)):
+        return exact, near
     if is_finite(near):
         return exact, Decimal(repr(near))
     # Beside infinity, and beside NaN, any number is as good as 0.

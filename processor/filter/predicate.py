@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from processor.filter.compare import OPERATORS, as_written, comparison
+from processor.filter.compare import OPERATORS, as_written, comparison, is_plain
 from processor.filter.facts import Facts
 from processor.filter.node import Comparison, Scalar
 from processor.filter.path import Evaluate
@@ -20,8 +20,8 @@ from processor.record import Value
 Check: TypeAlias = Callable[[Value], bool]
 """Whether a value is as wanted, whatever kind it is of: what a predicate with constants is to its operand."""
 
-_ALIKE: Final[dict[type, tuple[type, ...]]] = {str: (str,), int: (int, float), float: (int, float)}
-"""The kinds that Python compares with one of a kind just as the language does."""
+_ALIKE: Final = (int, float)
+"""The kinds that Python compares with a plain number just as the language does."""
 
 
 def on(operand: Evaluate, check: Check) -> Evaluate:
@@ -39,7 +39,7 @@ def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
             return holds(value, constant) if type(value) is str and value else check(value)
 
         return of_text
-    if type(constant) is int or type(constant) is float:
+    if is_plain(constant):
 
         def of_number(record: Value, facts: Facts) -> bool:  # noqa: ARG001
             value = record.get(member)
@@ -55,7 +55,7 @@ def compare_with(name: Comparison, constant: Scalar) -> Check:
     holds, at_once = comparison(name), OPERATORS[name]
     if constant is None or constant == "":
         return lambda value: False  # noqa: ARG005
-    alike = _ALIKE.get(type(constant), ())
+    alike = _ALIKE if is_plain(constant) else (str,) if type(constant) is str else ()
 
     def check(value: Value) -> bool:
         kind = type(value)
@@ -101,7 +101,7 @@ def between_constants(low: Scalar, high: Scalar) -> Check:
     if low is None or high is None or low == "" or high == "":
         return lambda value: False  # noqa: ARG005
     not_less, not_more = comparison(">="), comparison("<=")
-    are_numbers = type(low) in (int, float) and type(high) in (int, float)
+    are_numbers = is_plain(low) and is_plain(high)
 
     def check(value: Value) -> bool:
         if are_numbers and type(value) in (int, float):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TypeAlias
 
-from processor.filter.compare import as_written
+from processor.filter.compare import as_written, is_plain
 from processor.filter.node import And, Compare, Constant, In, Node, Or, Path, Scalar
 from processor.filter.value import Number
 
@@ -43,11 +42,14 @@ def required_values(node: Node) -> dict[Parts, tuple[Scalar, ...]]:
 def number_keys(value: Number) -> tuple[Number, ...]:
     """A number as something to look up: two that are equal have a key in common.
 
-    Python finds integers, floats and Decimals under one another where they are exactly equal. A Decimal and a float are
-    equal by what is written, so a Decimal has the key of that float, too.
+    Python finds integers, floats and Decimals under one another where they are exactly equal. A float is equal to
+    others by what is written, so what is written as a float is has the key of that float, too.
     """
-    if type(value) is Decimal:
-        exact, near = as_written(value, float(value))
-        if exact == near:
-            return value, float(value)
-    return (value,)
+    if type(value) is float or is_plain(value):
+        return (value,)
+    try:
+        near = float(value)
+    except OverflowError:
+        return (value,)
+    exact, written = as_written(value, near)
+    return (value, near) if exact == written else (value,)

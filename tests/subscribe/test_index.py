@@ -159,7 +159,7 @@ def test_an_equality_alone_is_a_candidate_only_where_it_matches(filter_, record)
     if filter_.matches(record):
         assert found(index, record) == ["item"]
     elif found(index, record):
-        assert any(text in filter_.text for text in ("e23", "000000", "99999", "0.1"))
+        assert any(text in filter_.text for text in ("e23", "e+23", "000000", "99999", "0.1"))
 
 
 @pytest.mark.parametrize(
