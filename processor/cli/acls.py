@@ -68,7 +68,10 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
                 yield Grant("PUBLISHER", "topic", ("Write",), pipeline.output(role))
             elif role == "ack":
                 yield Grant("PUBLISHER", "topic", ("Read",), pipeline.output(role))
-            elif role in {"sow", "delta"}:
+            elif role == "sow":
+                # A view that is kept asks how long deletes stay.
+                yield Grant("SUBSCRIBER", "topic", ("Read", "DescribeConfigs"), pipeline.output(role))
+            elif role == "delta":
                 yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
         yield from _of_dead_letters(pipeline, f"{group}.dlq")
 

@@ -43,6 +43,18 @@ def test_nobody_but_its_worker_writes_to_a_conflated_topic():
     }
 
 
+def test_who_reads_the_settings_of_topics():
+    """Workers of all that they write, who looks at dead letters of these, subscribers of what they keep views of."""
+    readers: dict[str, set[str]] = {}
+    for grant in wanted():
+        if "DescribeConfigs" in grant.operations:
+            readers.setdefault(grant.who, set()).add(grant.name)
+    assert readers["SUBSCRIBER"] == {"orders.sow", "orders_5s.sow"}
+    assert readers["DLQ"] == {"orders.dlq", "orders_5s.dlq"}
+    assert readers["CONFLATER"] == {"orders.sow", "orders_5s.sow", "orders_5s.delta", "orders_5s.dlq"}
+    assert "PUBLISHER" not in readers
+
+
 def test_what_is_alike_is_one_command():
     """With the role as a shell variable that has to be set; a beginning of names is told as such."""
     grant = Grant("WORKER", "topic", ("Read", "Write"), "a.sow")

@@ -20,6 +20,8 @@ from processor.broker import EmbeddedBroker, embedded
 from processor.broker.jars import class_path
 from processor.broker.java import find_java
 from processor.broker.server import HOST, Server, free_port
+from processor.client import Client
+from processor.config import load
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 
@@ -132,6 +134,8 @@ def test_what_is_printed_is_what_each_role_needs(world: World) -> None:
     world.wait(lambda: len(last_per_key(world.read("sow", world.conflated))) == 41, "the copy having it all")
     read = run(become(world, "subscriber"), "sow", world.conflated)
     assert (read.returncode, read.stdout.count('"n":1')) == (0, 40), read.stderr
+    with Client("desk", load(become(world, "subscriber")), view_dir=world.directory / "views") as desk:
+        assert len(desk.view(world.conflated)) == 41
     listed = run(become(world, "dlq"), "dlq", "list", world.conflated)
     assert listed.returncode == 0, listed.stderr
     world.publish([(b"1", b"no JSON", {})])
