@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from processor.client.topic_watch import TopicWatch
-from processor.errors import BrokerUnavailable, Stop
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
+from processor.kafka import failure
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Record
+from processor.topics import DAY_MS
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is heard.
@@ -154,6 +156,26 @@ class Cut:
             return self._reader.bounds(self.topic, partition, _ASK_TIMEOUT_S)[0]
         except TimeoutError:
             raise self._silent(f"about partition {partition}") from None
+
+    def check_pause(self, paused_s: float) -> None:
+        """Make sure that no delete can have come and gone while nothing was read: it would never be heard of.
+
+        Raises:
+            PositionLost: the topic keeps deletes for a shorter time.
+            ConfigurationError: the topic is gone.
+            BrokerUnavailable: no answer in time.
+        """
+        try:
+            horizon_ms = self._admin.delete_retention_ms(self.topic)
+        except ConfigurationError as error:
+            if failure.is_unknown(error):
+                raise
+            horizon_ms = DAY_MS  # Whoever may not ask goes by what topics are made with.
+        if paused_s * 1000 > horizon_ms:
+            raise PositionLost(
+                f"reading {self.topic}: nothing was read for {paused_s:,.0f} s, longer than the topic's "
+                "delete.retention.ms, so that deletes may be missing; begin again with a snapshot"
+            )
 
     def quiet_ends(self, positions: Mapping[int, int]) -> dict[int, int]:
         """The ends of now of those partitions that have nothing behind these positions; none if Kafka does not say."""

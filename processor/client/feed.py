@@ -36,6 +36,7 @@ _UNBOUNDED: Final = 2**62  # Nothing is folded where nothing is read before all 
 _AHEAD_S: Final = 0.005  # How often a reader that folds looks for more while there is something to take.
 _TURN_S: Final = 0.25  # How long is read, of the past or of what makes no messages, before others may have a turn.
 _REFRESH_S: Final = 600.0
+_PAUSE_S: Final = 60.0  # A reader that pauses for longer asks whether Kafka may have dropped deletes meanwhile.
 _GONE_PATIENCE_S: Final = 30.0
 _GONE_WAIT_S: Final = 0.1
 
@@ -198,6 +199,7 @@ class EngineFeed:
         self._given: deque[tuple[int, list[Record]]] = deque()  # Read, and not given to the engine yet.
         self._ends: dict[int, int] = {}
         self._read_s = 0.0
+        self._looked_s = time.time()
         self._refresh_s = time.monotonic() + _REFRESH_S
         self._replay = Replay(opened.topic_id, opened.begins) if self._replays else None
         self._past: Iterator[tuple[int, list[Record]]] | None = None
@@ -285,12 +287,23 @@ class EngineFeed:
         return has_come
 
     def _look(self, wait_s: float) -> None:
-        """Read what is there, or wait for it, no longer than until something is due."""
+        """Read what is there, or wait for it, no longer than until something is due.
+
+        Raises:
+            PositionLost: deletes may have gone unread.
+        """
         if (due_ms := self._engine.due_ms) is not None:
             wait_s = min(wait_s, max(0.0, due_ms / 1000 - time.monotonic()))
+        paused_s = time.time() - self._looked_s
+        if paused_s > _PAUSE_S and self._keeps and not self._replays:
+            try:
+                self._cut.check_pause(paused_s)  # Else the view might keep for ever what was deleted.
+            except BrokerUnavailable:
+                time.sleep(min(wait_s, _GONE_WAIT_S))
+                return
         with without_collector():
             arrived = self._cut.after(wait_s)
-        self._read_s = time.monotonic()
+        self._read_s, self._looked_s = time.monotonic(), time.time()
         self._ends = arrived.ends
         for partition, records in arrived.batches:
             parts = range(0, len(records), self._given_max)

@@ -1,14 +1,14 @@
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from processor.client.cut import Arrived
+from processor.client.cut import Arrived, Cut
 from processor.client.feed import EngineFeed, Opened
 from processor.client.growing_view import GrowingView
 from processor.codec.json import JsonCodec
-from processor.errors import ConfigurationError
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscribe import Request, Topic, parse_options
@@ -22,6 +22,9 @@ class Scripted:
 
     def __init__(self) -> None:
         self.ends = {0: 0, 1: 0}
+        self.topic = "orders.sow"
+        self.asked: deque[Exception] = deque()
+        self._admin = self
         self.looks: deque[list[tuple[int, list[Record]]]] = deque()
         self._offset = 0
 
@@ -33,12 +36,26 @@ class Scripted:
             batches.append((partition, [Record(b"1", b'{"id":1,"n":%d}' % n, [], self._offset, 0)]))
         self.looks.append(batches)
 
+    def delete_retention_ms(self, _topic: str) -> float:
+        """An hour, once all errors were raised."""
+        if self.asked:
+            raise self.asked.popleft()
+        return 3_600_000.0
+
     def follow(self, begins: Mapping[int, int]) -> None:
         """It is known where."""
 
     def after(self, _wait_s: float) -> Arrived:
         """The next look."""
         return Arrived(self.looks.popleft() if self.looks else [], {})
+
+    def between(self, *_args: object, **_options: object) -> Iterator[tuple[int, list[Record]]]:
+        """There is no past."""
+        yield from ()
+
+    def check_pause(self, paused_s: float) -> None:
+        """As a real one, of a topic that keeps deletes for an hour."""
+        Cut.check_pause(self, paused_s)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -100,3 +117,54 @@ def test_only_the_first_subscription_says_where_a_replay_begins(first: str):
     asked = parse_options("bookmark=epoch", live=True, delta=False)
     with pytest.raises(ConfigurationError, match="the first subscription says from where its stream is replayed"):
         feed.add(Request(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
+
+
+def kept(cut: Scripted, *, snapshot: bool) -> EngineFeed:
+    """A subscription that needs the state of the world, and has begun; it begins anew if it is given up."""
+    request = Request(
+        ORDERS, None, parse_options("oof", live=True, delta=True), snapshot=snapshot, live=True, delta=True
+    )
+
+    def look(_again: bool) -> Opened:
+        return Opened(cut, GrowingView(2), {}, tells_past=False, topic_id="I" * 22)  # type: ignore[arg-type]
+
+    feed = EngineFeed(ORDERS, look, request, None, keeps=True)
+    feed.fetch(0)
+    assert [message.command for message in feed.fetch(0)] == ["group_begin", "group_end"][: 2 * snapshot]
+    return feed
+
+
+def test_whoever_pauses_for_longer_than_deletes_are_kept_begins_again(monkeypatch: pytest.MonkeyPatch):
+    """A record whose delete is gone would stay for ever; a shorter pause costs one question."""
+    now_s = time.time()
+    cut = Scripted()
+    feed, without = kept(cut, snapshot=True), kept(cut, snapshot=False)
+    monkeypatch.setattr(time, "time", lambda: now_s + 3500)
+    cut.asked.append(BrokerUnavailable("not now"))
+    cut.come(0, n=1)
+    assert feed.fetch(0) == []
+    assert [message.data["n"] for message in feed.fetch(0)] == [1]
+    monkeypatch.setattr(time, "time", lambda: now_s + 3500 + 3700)
+    assert [[message.command for message in feed.fetch(0)] for _ in range(4)] == [
+        [],
+        [],
+        [],
+        ["group_begin", "group_end"],
+    ]
+    with pytest.raises(PositionLost, match=r"orders.sow: nothing was read for 7,20\d s, longer than .* deletes may be"):
+        without.fetch(0)
+
+
+def test_whoever_may_not_ask_how_long_deletes_are_kept(monkeypatch: pytest.MonkeyPatch):
+    """Goes by a day, which is what topics are made with."""
+    now_s = time.time()
+    cut = Scripted()
+    feed = kept(cut, snapshot=False)
+    for paused_s in (80_000, 160_000):
+        monkeypatch.setattr(time, "time", lambda: now_s + paused_s)  # noqa: B023
+        cut.asked.append(ConfigurationError("refused"))
+        assert feed.fetch(0) == []
+    monkeypatch.setattr(time, "time", lambda: now_s + 160_000 + 90_000)
+    cut.asked.append(ConfigurationError("refused"))
+    with pytest.raises(PositionLost):
+        feed.fetch(0)
