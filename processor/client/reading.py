@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -64,6 +65,7 @@ class Reading:
         self._view_dir = view_dir
         self._open: set[Subscription] = set()
         self._kept: set[str] = set()  # Topics whose view's directory is in use.
+        self._lock = threading.Lock()
 
     def subscription(
         self,
@@ -207,11 +209,18 @@ class Reading:
 
     def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> ReaderView:
         """An empty view, or the kept one, if no other subscription of this client has it."""
-        if self._view_dir is None or name in self._kept:
+        if self._view_dir is None:
             return GrowingView(partitions)
-        view = _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=partial(self._kept.discard, name))
-        self._kept.add(name)
-        return view
+        with self._lock:
+            if name in self._kept:
+                return GrowingView(partitions)
+            self._kept.add(name)
+        leave = partial(self._kept.discard, name)
+        try:
+            return _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=leave)
+        except BaseException:
+            leave()
+            raise
 
     def _followed(self, kafka_topic: str, make: _Make | None = None) -> tuple[Cut, str]:
         """A cut of a topic that is watched; and what the topic is."""

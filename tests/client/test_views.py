@@ -1,12 +1,17 @@
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from processor.client.growing_view import GrowingView
+from processor.client.reading import Reading
 from processor.client.stored_view import StoredView
+from processor.client.views import ReaderView
+from processor.config import Config
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
 from processor.record import Headers, Record, header_text
@@ -265,3 +270,35 @@ def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch:
     monkeypatch.setattr("processor.client.stored_view.WRITE_BACK_INTERVAL_S", 0.0)
     view.settle()
     assert view._waiting_bytes() == 0
+
+
+def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
+    """The others of a client read anew, whoever comes first; when it is closed it is the next one's."""
+    reading = Reading(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
+    begin = threading.Barrier(8)
+
+    def open_one(_number: int) -> ReaderView:
+        begin.wait(10)
+        return reading._view("orders.sow", "id", "orders", 1)
+
+    for _ in range(2):
+        with ThreadPoolExecutor(8) as pool:
+            views = list(pool.map(open_one, range(8)))
+        assert sum(isinstance(view, StoredView) for view in views) == 1
+        for view in views:
+            view.close()
+
+
+def test_a_view_that_cannot_be_opened_is_tried_again(tmp_path: Path):
+    """Where another process has it, the next call asks for it once more."""
+    other, reading = (
+        Reading(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
+        for _ in range(2)
+    )
+    held = other._view("orders.sow", "id", "orders", 1)
+    with pytest.raises(Stop, match="in use by another client"):
+        reading._view("orders.sow", "id", "orders", 1)
+    held.close()
+    got = reading._view("orders.sow", "id", "orders", 1)
+    assert isinstance(got, StoredView)
+    got.close()
