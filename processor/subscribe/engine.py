@@ -85,7 +85,7 @@ class Engine:
         Args:
             partition: the number.
             records: what came; tombstones are deletes.
-            now_ms: the wall clock, milliseconds.
+            now_ms: milliseconds, of any clock that is not set back: what is held back would wait for it.
         """
         if not records:
             return
@@ -110,7 +110,7 @@ class Engine:
         self._latest = {}
 
     def punctuate(self, now_ms: int) -> None:
-        """Tell what was held back and is due by the wall clock."""
+        """Tell what was held back and is due by the same clock."""
         for subscription in self._due.pop(now_ms):
             subscription.release_due(now_ms)
 
