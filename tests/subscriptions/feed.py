@@ -41,6 +41,7 @@ class Feed:
                 "linger.ms": 2,
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 1_000_000,
+                "log_level": 0,  # That a broker has ended is nobody's news here.
             }
         )
         self._producer.init_transactions(60)
