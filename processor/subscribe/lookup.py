@@ -35,7 +35,7 @@ PATHS_MAX: Final = 4
 ENTRIES_MAX: Final = 1_000_000
 """Values kept in mind at one path, of all records: 30 bytes each where many have the same, 100 where each has its
 own. A path with more is not kept, and always looked for by a scan."""
-_ONCE_MAX: Final = 64
+_NOTED_MAX: Final = 64
 _KEYS_MAX: Final = 10_000
 FOUND_MAX: Final = 200_000
 """Records that are looked up; a scan takes less memory for more."""
@@ -54,6 +54,7 @@ class Lookup:
         self._view = view
         self._paths: dict[Parts, _Path] = {}  # The one asked for last comes last.
         self._once: dict[Parts, None] = {}  # Paths that were asked for, and are not kept in mind.
+        self._too_large: dict[Parts, None] = {}  # Of these, what was found to be too much.
 
     def records(self, selection: Filter | None) -> Iterable[Record] | None:
         """Records among which all are that match; None: nobody knows better than a scan."""
@@ -82,6 +83,7 @@ class Lookup:
             path.changed(change.key, old, new)
             if path.entries > ENTRIES_MAX:
                 del self._paths[parts]
+                _note(self._too_large, parts)
 
     def clear(self) -> None:
         """Forget everything: what is kept in mind is not so any more."""
@@ -117,10 +119,10 @@ class Lookup:
     def _asked(self, parts: Parts) -> None:
         """Hear of a query: the second one of a path makes it worth its memory."""
         if parts not in self._once:
-            self._once[parts] = None
-            if len(self._once) > _ONCE_MAX:
-                del self._once[next(iter(self._once))]
+            _note(self._once, parts)
             return
+        if parts in self._too_large:
+            return  # To find that out again would take as long as the scan that is needed anyway.
         if (path := self._built(parts)) is not None:
             self._paths[parts] = path
             if len(self._paths) > PATHS_MAX:
@@ -134,6 +136,7 @@ class Lookup:
                 assert record.key is not None
                 path.add(record.key, self._topic.value(record))
                 if path.entries > ENTRIES_MAX:
+                    _note(self._too_large, parts)
                     return None
         except SowstreamError:  # The scan that comes instead tells of it.
             return None
@@ -220,6 +223,13 @@ class _Path:
             for key in () if read is None or is_nan(read) else number_keys(read):
                 slots[_TEXT_NUMBERS if is_text else _NUMBERS, key] = None
         return slots
+
+
+def _note(noted: dict[Parts, None], parts: Parts) -> None:
+    """Note a path; the oldest of too many is forgotten."""
+    noted[parts] = None
+    if len(noted) > _NOTED_MAX:
+        del noted[next(iter(noted))]
 
 
 def _take(found: dict[bytes, None], bucket: _Bucket | None) -> None:

@@ -159,6 +159,20 @@ def test_a_number_may_have_several_keys(text: str):
     assert kept.records(compile_filter(text)) is None
 
 
+def test_what_is_too_much_is_found_out_once(monkeypatch: pytest.MonkeyPatch):
+    """Later queries of such a path are not scanned for twice, whether it was too much at once or became so."""
+    monkeypatch.setattr(lookup, "ENTRIES_MAX", 10)
+    for count in (11, 10):
+        kept, view = mind([record(n, {"s": "a"}) for n in range(count)], "/s = 'a'")
+        new = record(11, {"s": "a"})
+        view.put(0, [new])
+        kept.changed(Change(TOPIC, 0, b"11", None, new))
+        scans = view.scans
+        for _ in range(3):
+            assert kept.records(compile_filter("/s = 'a'")) is None
+        assert view.scans == scans
+
+
 def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
     """A path with too many values is not kept in mind, nor one that gets them; of paths only the last few are."""
     monkeypatch.setattr(lookup, "ENTRIES_MAX", 10)
