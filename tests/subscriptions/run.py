@@ -79,7 +79,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
         subscribers = [
             running.enter_context(
                 _program("subscriber", str(config), name, f"--numbers={','.join(map(str, numbers))}",
-                         f"--seconds={plan.seconds * 0.7}", f"--quiet={QUIET_S}", f"--seed={plan.seed + number}")
+                         f"--seconds={plan.seconds * 0.5}", f"--quiet={QUIET_S}", f"--seed={plan.seed + number}")
             )
             for number, numbers in enumerate(_shares(plan))
         ]  # fmt: skip
