@@ -247,7 +247,7 @@ class EngineFeed:
                 if not records or time.monotonic() > until_s:
                     return
         for partition, end in self._cut.ends.items():
-            self._view.reached(partition, end)
+            self._view.reached(partition, end, self._looked_s)
         self._view.settle()
         self._start(self._cut.ends)
 
@@ -269,7 +269,7 @@ class EngineFeed:
         """Give the engine what comes next, and let it tell what is due; whether more may be there already."""
         if not self._given:
             for partition, end in self._ends.items():
-                self._view.reached(partition, end)
+                self._view.reached(partition, end, self._looked_s)  # The reader may have paused since.
             if self._has_told_all:
                 self._view.settle()
             self._look(wait_s)
@@ -316,7 +316,7 @@ class EngineFeed:
             return
         self._refresh_s = now_s + _REFRESH_S
         for partition, end in self._cut.quiet_ends(self._view.positions).items():
-            self._view.reached(partition, end)
+            self._view.reached(partition, end, time.time())
 
     @property
     def _has_told_all(self) -> bool:

@@ -84,7 +84,7 @@ class GrowingView:
     def settle(self) -> None:
         """Nothing is kept for a next run: no need to know what has been told."""
 
-    def reached(self, partition: int, position: int) -> None:
+    def reached(self, partition: int, position: int, as_of_s: float) -> None:
         """The same."""
 
     def wipe(self) -> None:

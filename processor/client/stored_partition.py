@@ -10,7 +10,6 @@ A row is that of `state/layout.py`, with two fields put to use:
 from __future__ import annotations
 
 import struct
-import time
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -87,10 +86,10 @@ class StoredPartition:
         last = records[-1]
         self.position, self._as_of_ms = last.offset + 1, last.timestamp_ms
 
-    def reached(self, position: int) -> None:
-        """There is nothing before this offset, now, that was not taken."""
+    def reached(self, position: int, as_of_s: float) -> None:
+        """There was nothing before this offset that was not taken, as of a time, seconds since the epoch."""
         self.position = max(self.position, position)
-        self._as_of_ms = int(time.time() * 1000)
+        self._as_of_ms = int(as_of_s * 1000)
 
     def settle(self) -> None:
         """All that was taken has been told."""

@@ -131,9 +131,9 @@ class StoredView:
         if not self._keeps or waiting > self._write_back_max * _UNTOLD_TIMES_MAX:
             self.settle()
 
-    def reached(self, partition: int, position: int) -> None:
-        """There is nothing of a partition before this offset that was not put."""
-        self._partitions[partition].reached(position)
+    def reached(self, partition: int, position: int, as_of_s: float) -> None:
+        """There was nothing of a partition before this offset that was not put, as of a time."""
+        self._partitions[partition].reached(position, as_of_s)
 
     def settle(self) -> None:
         """All that was put has been told: it may be written, and is not told again by the next run."""

@@ -18,8 +18,14 @@ class ReaderView(View, Protocol):
     def settle(self) -> None:
         """All that was put has been told: a next run need not be told of it again."""
 
-    def reached(self, partition: int, position: int) -> None:
-        """There is nothing of a partition before this offset, now, that was not put."""
+    def reached(self, partition: int, position: int, as_of_s: float) -> None:
+        """There was nothing of a partition before this offset that was not put.
+
+        Args:
+            partition: the number.
+            position: the offset.
+            as_of_s: when that was known, seconds since the epoch.
+        """
 
     def wipe(self) -> None:
         """Forget everything."""
@@ -39,7 +45,7 @@ class NothingKept(NoView):
     def settle(self) -> None:
         """Nothing is kept."""
 
-    def reached(self, partition: int, position: int) -> None:
+    def reached(self, partition: int, position: int, as_of_s: float) -> None:
         """Nothing is kept."""
 
     def wipe(self) -> None:

@@ -221,12 +221,22 @@ def test_a_quiet_partition_is_not_old(stored: MakeView):
     """Old records at the end of a partition are fresh where somebody looked behind them and found nothing."""
     view = stored()
     view.put(0, [record("k", "{}", 10)])  # Of 2023.
-    view.reached(0, 12)
+    view.reached(0, 12, time.time())
     view.settle()
     view.close()
     again = stored()
     assert again.distrust({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS) == {}
     assert again.positions[0] == 12
+
+
+def test_a_look_is_as_old_as_it_is(stored: MakeView):
+    """A reader that pauses for days between its look and the end knows nothing of the deletes in between."""
+    view = stored()
+    view.put(0, [record("k", "{}", 10)])
+    view.reached(0, 12, time.time() - 2 * DAY_MS / 1000)
+    view.settle()
+    view.close()
+    assert set(stored().distrust({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS)) == {0}
 
 
 def test_a_damaged_view_is_replaced(stored: MakeView, tmp_path: Path):
