@@ -40,6 +40,8 @@ class JsonCodec(Codec):
         self.max_depth = max_depth
         # A level takes an opening and a closing byte: what is shorter than this cannot be too deep.
         self._shallow_bytes = 2 * max_depth + 1
+        # A subclass that reads one message its own way reads many so, too.
+        self._reads_together = type(self).decode_own is JsonCodec.decode_own
 
     def decode(self, data: bytes) -> Value:
         """Parse a message that anybody may have written. Of a member that occurs twice, the last one counts.
@@ -83,7 +85,8 @@ class JsonCodec(Codec):
         # Bad messages may be a good text together: `1],[2`, or `{"a":[1` and `2]}`, with a `{},{}` to make up for the
         # one too few. Not where no message says null, and each of our nulls became an element of the array: then there
         # is at least one value between any two of them, and as there are no more values than messages, just one.
-        if joined.count(b"null") == between and b" ,null," not in joined and joined[-1:] != b" ":
+        is_safe = joined.count(b"null") == between and b" ,null," not in joined and joined[-1:] != b" "
+        if is_safe and self._reads_together:
             try:
                 found: list[Value] = orjson.loads(b"[%b]" % joined)
             except orjson.JSONDecodeError:

@@ -1,7 +1,8 @@
 """The order of records that a subscriber asked for: `/price DESC, /id`.
 
 Numbers, and texts that are numbers, go by their value, other texts stand above every number (filter/README.md, rule
-5), NULL below everything and NaN right above it. What is equal goes by the SOW key, so no two records are.
+5), NULL below everything and NaN right above it. Beyond 2^53 a float goes by its exact value, not by what is written.
+What is equal goes by the SOW key, so no two records are.
 """
 
 from __future__ import annotations
