@@ -118,6 +118,16 @@ def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[in
     assert view.scans == 1, "it was looked up"
 
 
+def test_what_a_record_said_before_is_forgotten():
+    """A record that says something else, or is gone, is not looked at for what it said."""
+    kept, view = mind([record(1, {"s": "a"}), record(2, {"s": "a"})], "/s = 'a'")
+    for old, new in ((record(1, {"s": "a"}), record(1, {"s": "b"})), (record(2, {"s": "a"}), record(2, None))):
+        view.put(0, [new])
+        kept.changed(Change(TOPIC, 0, new.key or b"", old, new))
+    assert kept.records(compile_filter("/s = 'a'")) == []
+    assert kept._paths["s",].entries == 1
+
+
 def test_decimals_are_found_by_what_is_written():
     """A number with more digits than a float has is found by itself alone, a float by any way it is written."""
     values = [0.1, "0.10", Decimal("0.10000000000000000001")]
