@@ -1,0 +1,97 @@
+"""What a topic's settings say to Spark: the same `sowstream.yaml` that its workers read, or a mapping in a notebook."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from pydantic import ValidationError
+
+from processor.codec import Codec, codec_options, load_codec
+from processor.config import Config, TopicConfig, load
+from processor.errors import ConfigurationError
+from processor.explanation import explain
+
+Settings: TypeAlias = str | Path | Config | Mapping[str, Any] | None
+"""A file of settings, the settings read from one, one topic's settings by name, or none for a topic of plain JSON.
+
+A mapping has what stands below `topics.<name>` in a file; `schema_registry` and `application_id` may stand beside it.
+"""
+
+_BESIDE: Final = ("schema_registry", "application_id")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """One topic's settings, on their way to the executors."""
+
+    name: str
+    """The family's name."""
+    topic: TopicConfig
+    """What holds for its records."""
+    registry: Mapping[str, str]
+    """Settings of the schema registry's client; empty: there is none."""
+    kafka: Mapping[str, str]
+    """Properties of Kafka clients, as librdkafka names them; empty where the settings name none."""
+    application_id: str
+    """What the workers' consumer groups begin with."""
+    schema_text: str | None
+    """What the topic's schema file says, as an executor may not have that file; None where there is none."""
+
+    def codec(self) -> Codec:
+        """The topic's message type.
+
+        Raises:
+            ConfigurationError: it is not installed, or its schema cannot be used.
+            Stop: the registry does not answer.
+        """
+        topic, given = self.topic, self.topic.message_schema
+        if self.schema_text is None or given is None or (given.file is not None and given.file.exists()):
+            return load_codec(topic.message_type, codec_options(topic, name=self.name, registry=self.registry))
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".avsc") as copy:
+            copy.write(self.schema_text)
+            copy.flush()
+            here = given.model_copy(update={"file": Path(copy.name)})
+            topic = topic.model_copy(update={"message_schema": here})
+            return load_codec(topic.message_type, codec_options(topic, name=self.name, registry=self.registry))
+
+
+def topic_settings(topic: str, config: Settings) -> TopicSettings:
+    """The settings of one topic.
+
+    Args:
+        topic: the family's name.
+        config: where they are; none at all is a topic of plain JSON with the usual key.
+
+    Raises:
+        ConfigurationError: they cannot be read or used, or do not have the topic.
+    """
+    if isinstance(config, str | Path):
+        config = load(Path(config))
+    if isinstance(config, Config):
+        return _made(
+            config.root(topic), config.topic(topic), config.schema_registry, config.kafka, config.application_id
+        )
+    given = dict(config or {})
+    registry, application_id = (given.pop(name, None) for name in _BESIDE)
+    try:
+        settings = TopicConfig(**given)
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"config of {topic!r}: settings that cannot be used:\n{explain(error, TopicConfig)}"
+        ) from None
+    return _made(topic, settings, registry or {}, {}, application_id or "sowstream")
+
+
+def _made(
+    name: str, topic: TopicConfig, registry: Mapping[str, str], kafka: Mapping[str, str], application_id: str
+) -> TopicSettings:
+    schema = topic.message_schema
+    text = None
+    # Only Avro's are texts; a message type that cannot find its file says so itself.
+    if schema is not None and schema.file is not None and schema.file.suffix == ".avsc" and schema.file.exists():
+        text = schema.file.read_text(encoding="utf-8")
+    return TopicSettings(name, topic, dict(registry), dict(kafka), application_id, text)
