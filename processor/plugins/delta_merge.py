@@ -58,6 +58,8 @@ class DeltaMerge(Processor):
 
     settings_type = TopicConfig
     is_repeatable = True
+    sequences_type: ClassVar[type[Sequences]] = Sequences
+    """What recognises repeats; another one for a host that takes them out of the input itself."""
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),
@@ -95,7 +97,7 @@ class DeltaMerge(Processor):
         own_topic = topic_name(name, "publish")
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._says_source = settings.source_header
-        self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
+        self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
         self._version_headers = _version_headers()

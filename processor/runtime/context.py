@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from processor.config import TopicConfig
     from processor.record import Headers, Outgoing, Record, RejectReason
     from processor.runtime.pipeline import Pipeline
-    from processor.state.marks import TransactionalMarks
-    from processor.state.transactional import TransactionalState
     from processor.topics import Role
 
 
@@ -33,8 +31,8 @@ class TaskContext:
         pipeline: Pipeline,
         partition: int,
         codec: Codec,
-        state: TransactionalState,
-        marks: TransactionalMarks | None = None,
+        state: State,
+        marks: Marks | None = None,
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
         applied: Mapping[int, bytes] | None = None,
         noted: str = "",
@@ -43,7 +41,7 @@ class TaskContext:
         self.partition = partition
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
-        self.state: State = state
+        self.state = state
         self.applied: Mapping[int, bytes] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0

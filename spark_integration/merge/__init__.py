@@ -1,0 +1,1 @@
+"""Merging on Spark: the workers' own delta merge, hosted by Spark's tasks in place of a worker."""
