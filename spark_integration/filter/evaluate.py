@@ -1,0 +1,38 @@
+"""Evaluates a filter in Python, on the executors, with the processor's own decoder and its own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pandas as pd
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import pandas_udf
+
+from processor.filter.node import Node
+
+
+def evaluated(text: str, tree: Node, value: Column) -> Column:
+    """The verdict on JSON text, true or false; no text at all is a record without fields.
+
+    Args:
+        text: the filter that the tree is of, for errors.
+        tree: what is evaluated, all of the filter or a part.
+        value: the records as JSON text.
+    """
+    verdicts: Callable[[Column], Column] = pandas_udf(_verdicts(text, tree), "boolean")  # type: ignore[call-overload]
+    return verdicts(value)
+
+
+def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator[pd.Series]]:
+    def of_batches(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        # Here, as this runs on executors: what is compiled does not travel, and is made once a task.
+        from processor.codec.json import JsonCodec  # noqa: PLC0415
+        from processor.filter.compile import Compiler  # noqa: PLC0415
+        from processor.filter.facts import NO_FACTS  # noqa: PLC0415
+
+        decode, truth = JsonCodec().decode, Compiler(text).truth(tree)
+        for batch in batches:
+            records = (decode(record.encode()) if isinstance(record, str) else {} for record in batch)
+            yield pd.Series([truth(record, NO_FACTS) is True for record in records], dtype=bool)
+
+    return of_batches
