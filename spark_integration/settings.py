@@ -41,8 +41,11 @@ class TopicSettings:
     schema_text: str | None
     """What the topic's schema file says, as an executor may not have that file; None where there is none."""
 
-    def codec(self) -> Codec:
+    def codec(self, *, reads_only: bool = False) -> Codec:
         """The topic's message type.
+
+        Args:
+            reads_only: whether nothing will be written; then a registry is only asked.
 
         Raises:
             ConfigurationError: it is not installed, or its schema cannot be used.
@@ -50,13 +53,16 @@ class TopicSettings:
         """
         topic, given = self.topic, self.topic.message_schema
         if self.schema_text is None or given is None or (given.file is not None and given.file.exists()):
-            return load_codec(topic.message_type, codec_options(topic, name=self.name, registry=self.registry))
+            return self._codec(topic, reads_only=reads_only)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".avsc") as copy:
             copy.write(self.schema_text)
             copy.flush()
             here = given.model_copy(update={"file": Path(copy.name)})
-            topic = topic.model_copy(update={"message_schema": here})
-            return load_codec(topic.message_type, codec_options(topic, name=self.name, registry=self.registry))
+            return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
+
+    def _codec(self, topic: TopicConfig, *, reads_only: bool) -> Codec:
+        options = codec_options(topic, name=self.name, registry=self.registry, reads_only=reads_only)
+        return load_codec(topic.message_type, options)
 
 
 def topic_settings(topic: str, config: Settings) -> TopicSettings:

@@ -113,4 +113,5 @@ def _options_of_part(options: CodecOptions) -> CodecOptions:
         schema=options.schema,
         registry=options.registry,
         separator=options.separator,
+        reads_only=options.reads_only,
     )

@@ -27,6 +27,8 @@ class CodecOptions:
     """What stands between the fields of `fix` and `nvfix`."""
     parts: tuple[str, ...] = ()
     """The message types of a composite's parts."""
+    reads_only: bool = False
+    """True: nothing will be written, so a registry is only asked, and never changed."""
 
 
 class Codec(ABC):

@@ -34,13 +34,16 @@ def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
     return cast("Codec", make(options or CodecOptions()))
 
 
-def codec_options(topic: TopicConfig, *, name: str, registry: Mapping[str, str] | None = None) -> CodecOptions:
+def codec_options(
+    topic: TopicConfig, *, name: str, registry: Mapping[str, str] | None = None, reads_only: bool = False
+) -> CodecOptions:
     """What a topic's settings say to its message type.
 
     Args:
         topic: the settings.
         name: the family's name.
         registry: settings of the schema registry's client; None: there is none.
+        reads_only: whether nothing will be written.
     """
     return CodecOptions(
         max_depth=topic.max_depth,
@@ -49,6 +52,7 @@ def codec_options(topic: TopicConfig, *, name: str, registry: Mapping[str, str] 
         registry=registry or {},
         separator=topic.separator,
         parts=topic.parts,
+        reads_only=reads_only,
     )
 
 

@@ -333,6 +333,16 @@ def test_a_schema_from_a_file_is_registered_where_subscribers_look(tmp_path):
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
 
+def test_whoever_only_reads_registers_nothing(tmp_path):
+    """What is stored is read by its frame, by whatever schema it was written."""
+    world = World()
+    file_codec(ORDER, tmp_path)
+    codec = world.codec(schema=SchemaConfig(file=tmp_path / "schema.avsc"), reads_only=True)
+    assert world.client.get_subjects() == []
+    message = world.framed(ORDER, WHOLE)
+    assert codec.decode_own(message) == codec.decode(message) == WHOLE
+
+
 def test_completing_a_record_fills_in_what_has_a_default():
     """To any depth, in place; what has none is a schema mismatch."""
     codec = World(ORDER).codec()

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 import pytest
 
 from processor.codec.avro import schemas
+from processor.codec.avro.delta_schema import whole_schema_text
+from processor.codec.avro.schema import Schema
 from processor.codec.avro.schemas import Registry
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from tests.codec.avro_world import World, record
+from tests.codec.avro_world import World, plain, record
 
 TEXT = json.dumps(record(("id", "long")))
 SECRETS = {"basic.auth.user.info": "alice:hunter2"}
@@ -175,6 +177,29 @@ def test_a_schema_comes_with_those_it_refers_to():
     value = {"id": 1, "home": {"zip": "9"}}
     assert codec.decode(codec.encode(value)) == value
     assert codec.decode_command(*codec.encode_delta({"home": {"zip": "8"}}), is_delta=True) == {"home": {"zip": "8"}}
+
+
+def test_a_schema_is_written_down_with_those_it_refers_to():
+    """As one text, that needs no registry and means the same bytes."""
+    address = record(("zip", "string"), name="Address")
+    text = json.dumps(record(("id", "long"), ("home", "Address"), ("work", ["null", "Address"], None)))
+    alone = json.loads(whole_schema_text(Schema(text, [json.dumps(address)])))
+    value = {"id": 1, "home": {"zip": "9"}, "work": {"zip": "8"}}
+    inside = record(("id", "long"), ("home", address), ("work", ["null", "Address"], None))
+    assert plain(alone, value) == plain(inside, value)
+
+
+def test_the_latest_schema_of_a_subject_may_be_of_json():
+    """Its text; nothing where it is of another type."""
+    from confluent_kafka.schema_registry import Schema as Registered
+
+    world = World(record(("id", "long")))
+    world.client.register_schema("other", Registered('{"type":"object"}', "JSON"))
+    registry = Registry(world.settings)
+    assert registry.latest_json("other") == '{"type":"object"}'
+    assert registry.latest_json("orders.publish-value") is None
+    with pytest.raises(ConfigurationError, match="has no subject nobodys"):
+        registry.latest_json("nobodys")
 
 
 def test_a_schema_of_another_type_is_a_schema_mismatch():

@@ -90,7 +90,7 @@ class AvroCodec(Codec):
     header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
 
     def __init__(self, options: CodecOptions | None = None) -> None:
-        """Find the schema of the records; with a registry, have it registered with that of the deltas.
+        """Find the schema of the records; with a registry, have it registered with that of the deltas, to write by.
 
         Raises:
             ConfigurationError: there is no schema, or one that cannot be used.
@@ -107,7 +107,7 @@ class AvroCodec(Codec):
         except BadSchema as error:
             raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
         schema_id, delta_id = found.schema_id, None
-        if self._registry is not None:
+        if self._registry is not None and not options.reads_only:
             if schema_id is None:
                 schema_id = self._registry.register(f"{options.topic}.{_RECORD_SUBJECT}", found.text)
             delta_id = self._registry.register(f"{options.topic}.{_DELTA_SUBJECT}", text)
@@ -131,7 +131,8 @@ class AvroCodec(Codec):
     def decode_own(self, data: bytes) -> Value:
         """Parse a stored record, of the topic's schema or of an earlier one."""
         prefix = self._own_prefix
-        if prefix and not data.startswith(prefix):
+        # Without an id of its own it knows by the frames alone what it was written by.
+        if not data.startswith(prefix) or (self._registry is not None and not prefix):
             return self.decode(data)
         return self._own.whole(self._own.wire.read(data, len(prefix)))
 

@@ -21,6 +21,11 @@ def delta_schema_text(schema: Schema) -> str:
     return json.dumps(_Emitter(schema).node(schema.root, partial=True), separators=(",", ":"))
 
 
+def whole_schema_text(schema: Schema) -> str:
+    """A schema that refers to no other one, as JSON: what it referred to is in it."""
+    return json.dumps(_Emitter(schema).node(schema.root, partial=False), separators=(",", ":"))
+
+
 class _Emitter:
     """Writes a schema anew; a named type is defined where it is met first."""
 

@@ -98,16 +98,30 @@ class Registry:
             ConfigurationError: there is none, or it is not of Avro.
             Stop: the registry does not answer.
         """
+        registered = self._latest(subject)
         try:
-            registered = self._ask(f"asking for subject {subject}", lambda: self._client.get_latest_version(subject))
             return self._whole(registered.schema)._replace(schema_id=registered.schema_id)
         except NotFound:
             raise ConfigurationError(
-                f"the schema registry {self._shown} has no subject {subject}; register the schema of the records "
-                "there, or name another one: schema: {subject: NAME}, or schema: FILE"
+                f"subject {subject}: its schema refers to one that the schema registry {self._shown} does not have; "
+                "register that one there, under the subject and version that are referred to"
             ) from None
         except RecordRejected as error:
             raise ConfigurationError(f"subject {subject}: {error.detail}; name one with an Avro schema") from None
+
+    def latest_json(self, subject: str) -> str | None:
+        """The latest version of a subject, if it is a JSON Schema; None if it is of another type.
+
+        Raises:
+            ConfigurationError: there is no such subject.
+            Stop: the registry does not answer.
+        """
+        schema = self._latest(subject).schema
+        return str(schema.schema_str) if schema.schema_type == "JSON" else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
 
     def register(self, subject: str, text: str) -> int:
         """The id of a schema under a subject; it is registered there if it is not yet.
@@ -128,6 +142,15 @@ class Registry:
             return int(self._ask(what, lambda: self._client.register_schema(subject, schema)))
         except NotFound:
             raise ConfigurationError(f"{what}: the schema registry {self._shown} has no way to do it") from None
+
+    def _latest(self, subject: str) -> Any:
+        try:
+            return self._ask(f"asking for subject {subject}", lambda: self._client.get_latest_version(subject))
+        except NotFound:
+            raise ConfigurationError(
+                f"the schema registry {self._shown} has no subject {subject}; register the schema of the records "
+                "there, or name another one: schema: {subject: NAME}, or schema: FILE"
+            ) from None
 
     def _by_id(self, schema_id: int | str) -> Any:
         if isinstance(schema_id, int):
