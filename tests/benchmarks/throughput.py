@@ -1,4 +1,4 @@
-"""Measures one worker, exactly once, beside the pass-through ceiling: same input, same broker, in turn."""
+"""Measures one worker, exactly once, beside the pass-through ceiling and its rivals: same input and broker, in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 import urllib.request
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psutil
 import yaml
@@ -24,12 +24,11 @@ from processor.broker import EmbeddedBroker
 from processor.config import load as load_settings
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
-from processor.runtime.pipeline import specs
-from processor.topics import TopicSpec
+from processor.topics import TopicSpec, family_specs
 from tests.benchmarks.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PARTITIONS = 4
 TIMEOUT_S = 600.0
@@ -42,33 +41,66 @@ class Figure(NamedTuple):
     cpu_s_per_million: float
 
 
+Run: TypeAlias = "Callable[[str, str, int], Figure]"
+"""One run of a program: the broker, the family whose `.publish` has the input, and how many records it has."""
+
+
 def main() -> None:
     """Run the rounds and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rivals", action="store_true", help="beside Kafka Streams and Quix Streams, too")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
     with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        ours, ceiling = [], []
+        programs = contestants(directory, rivals=arguments.rivals)
+        figures: dict[str, list[Figure]] = {program: [] for program in programs}
         for number in range(1, arguments.rounds + 1):
-            name = f"bench{uuid.uuid4().hex[:8]}"
-            settings = write_settings(directory / name, name, bootstrap)
-            say(f"round {number} of {arguments.rounds}: loading {arguments.records} records")
-            admin = Admin({"bootstrap.servers": bootstrap})
-            topics = specs(load_settings(settings)) + [
-                TopicSpec(f"{name}.{role}", "delta", PARTITIONS, {}) for role in ("pass1", "pass2")
-            ]
-            admin.create(topics)
-            load(bootstrap, f"{name}.publish", arguments.records, arguments.keys)
-            ceiling.append(passthrough(bootstrap, name, arguments.records))
-            ours.append(worker(bootstrap, name, settings, arguments.records))
-            say(f"  pass-through {ceiling[-1].records_per_s:9,.0f}/s   worker {ours[-1].records_per_s:9,.0f}/s")
-            admin.delete([topic.name for topic in topics])
-    report(ours, ceiling)
+            say(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
+            with topic(bootstrap, arguments.records, arguments.keys) as name:
+                for program, run in programs.items():
+                    figures[program].append(run(bootstrap, name, arguments.records))
+                    say(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
+        report(figures)
+        if arguments.json:
+            rounds = {program: [figure._asdict() for figure in of_program] for program, of_program in figures.items()}
+            arguments.json.write_text(json.dumps(rounds, indent=1) + "\n")
+
+
+def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
+    """What takes part, by name: ours is `sowstream`."""
+    programs: dict[str, Run | None] = {
+        "pass-through": passthrough,
+        "sowstream": lambda bootstrap, name, count: worker(
+            bootstrap, name, write_settings(directory / name, name, bootstrap), count
+        ),
+    }
+    if rivals:
+        # They import this module.
+        from tests.benchmarks.peers import kafka_streams, quix_streams
+
+        programs |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
+    return {program: run for program, run in programs.items() if run is not None}
+
+
+@contextlib.contextmanager
+def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
+    """A loaded input topic, and outputs that nothing has been written to: the name of their family."""
+    name = f"bench{uuid.uuid4().hex[:8]}"
+    admin = Admin({"bootstrap.servers": bootstrap})
+    topics = family_specs(name, ("publish", "sow", "delta", "ack", "mark", "dlq"), partitions=PARTITIONS)
+    topics += [TopicSpec(f"{name}.{role}", "delta", PARTITIONS, {}) for role in ("pass1", "pass2")]
+    admin.create(topics)
+    try:
+        load(bootstrap, f"{name}.publish", records, keys)
+        yield name
+    finally:
+        admin.delete([spec.name for spec in topics])
 
 
 @contextlib.contextmanager
@@ -175,17 +207,18 @@ def cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def report(ours: list[Figure], ceiling: list[Figure]) -> None:
-    """The medians, side by side."""
-    print(f"{'':14}{'records/s':>12}{'CPU s/M':>10}   (medians of {len(ours)} rounds)")
-    for name, figures in (("pass-through", ceiling), ("worker", ours)):
-        rate = statistics.median(figure.records_per_s for figure in figures)
-        cpu = statistics.median(figure.cpu_s_per_million for figure in figures)
-        print(f"{name:14}{rate:>12,.0f}{cpu:>10.1f}")
-    ratios = [one.records_per_s / other.records_per_s for one, other in zip(ours, ceiling, strict=True)]
-    print(
-        f"of ceiling    {statistics.median(ratios):>12.0%}   (rounds: {', '.join(f'{r:.0%}' for r in sorted(ratios))})"
-    )
+def report(figures: dict[str, list[Figure]]) -> None:
+    """The medians, side by side, and ours as so many times each other's: the median of the rounds' ratios."""
+    ours = figures["sowstream"]
+    print(f"{'':14}{'records/s':>12}{'CPU s/M':>10}{'sowstream is':>16}   (medians of {len(ours)} rounds)")
+    for program, of_program in figures.items():
+        rate = statistics.median(figure.records_per_s for figure in of_program)
+        cpu = statistics.median(figure.cpu_s_per_million for figure in of_program)
+        pairs = zip(ours, of_program, strict=True)
+        ratios = sorted(one.records_per_s / other.records_per_s for one, other in pairs)
+        rounds = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        said = "" if program == "sowstream" else f"{statistics.median(ratios):>14.2f} x   (rounds: {rounds})"
+        print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{said}")
 
 
 def say(text: str) -> None:
