@@ -1,5 +1,5 @@
 """Our filter language as a Spark Column: what Spark SQL says just as well in the JVM, the rest by the processor."""
 
-from spark_integration.filter.column import filter_column
+from spark_integration.filter.column import Split, filter_column, split_filter
 
-__all__ = ["filter_column"]
+__all__ = ["Split", "filter_column", "split_filter"]

@@ -1,0 +1,173 @@
+"""Compares typed numbers with a constant by what is written in the record, though the type may have rounded it.
+
+Rounding keeps the order. So a rounded number decides, save where it meets the constant, or is next to it: there the
+record's own digits are read, which Spark does for no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Final, cast
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+    StructType,
+)
+
+from processor.filter.compare import OPERATORS
+from processor.filter.node import Comparison, Scalar
+from processor.filter.value import number
+from spark_integration.filter.place import Check, Place, Source
+
+_LARGEST: Final[dict[type[DataType], int]] = {
+    BooleanType: 1,
+    ByteType: 2**7 - 1,
+    ShortType: 2**15 - 1,
+    IntegerType: 2**31 - 1,
+    LongType: 2**63 - 1,
+}
+
+WHOLE: Final[tuple[type[DataType], ...]] = tuple(_LARGEST)
+"""Types that hold just what is written: Spark refuses anything else for them."""
+
+NUMBERS: Final[tuple[type[DataType], ...]] = (*WHOLE, FloatType, DoubleType, DecimalType)
+"""Types of which nothing that is there is NULL in a filter."""
+
+_DIGITS: Final = 38
+"""Digits of Spark's longest decimal."""
+_CONTEXT: Final = Context(prec=400)
+"""Enough for any float, digit by digit."""
+
+
+def comparing(name: Comparison, constant: Scalar, place: Place) -> Check | None:
+    """The comparison of numbers at a place with a constant; None where it cannot be said exactly."""
+    if constant is None or constant == "":
+        return lambda found, source: F.lit(False)  # noqa: ARG005
+    given = number(constant)
+    if given is None:
+        # A text that is no number stands above every number.
+        return _always(OPERATORS[name](0, 1))
+    exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given)
+    if not exact.is_finite():
+        return None
+    kind = place.type
+    if isinstance(kind, WHOLE):
+        return _comparing_whole(name, exact, kind)
+    if isinstance(kind, DoubleType) and place.names is not None:
+        return _comparing_double(name, exact, place.names)
+    if isinstance(kind, DecimalType) and place.names is not None:
+        return _comparing_decimal(name, exact, kind, place.names)
+    return None
+
+
+def compare_whole(name: Comparison, found: Column, exact: Decimal, kind: DataType, largest: int) -> Column:
+    """Whole numbers compared with any number.
+
+    Args:
+        name: the comparison.
+        found: the whole numbers, null where there is none.
+        exact: what they are compared with.
+        kind: their type.
+        largest: the largest whole number there can be; the least is that with a minus sign, or one less.
+    """
+    low, high = math.floor(exact), math.ceil(exact)
+    # Never with what the type does not hold: Spark 4.0.0 takes null < 9223372036854775808 for true.
+    if low < -largest - 1 or high > largest or (name in ("=", "!=") and low != high):
+        return _always(OPERATORS[name](0, exact))(found, _NOWHERE)
+    return compared(name, found, F.lit(Decimal(low if name in (">", "<=") else high)).cast(kind))
+
+
+_NOWHERE: Final = Source(None, None)  # type: ignore[arg-type]
+
+
+def _comparing_whole(name: Comparison, exact: Decimal, kind: DataType) -> Check:
+    largest = _LARGEST[type(kind)]
+
+    def check(found: Column, source: Source) -> Column:  # noqa: ARG001
+        whole = found.cast("int") if isinstance(kind, BooleanType) else found
+        return compare_whole(name, whole, exact, IntegerType() if isinstance(kind, BooleanType) else kind, largest)
+
+    return check
+
+
+def _comparing_double(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Check | None:
+    near = float(exact)
+    as_written = _as_written(name, exact, names)
+    if math.isinf(near) or as_written is None:
+        return None
+    said = (
+        f"a record has no finite number at /{'/'.join(names)}, where the schema says DOUBLE, so that a filter cannot "
+        "tell what it is: correct the schema, or filter without it"
+    )
+
+    def check(found: Column, source: Source) -> Column:
+        # Spark makes infinity of a number beyond doubles, and of the text 'Infinity' as well.
+        is_strange = F.isnan(found) | (F.abs(found) == math.inf)
+        return (
+            F.when(is_strange, F.raise_error(said).cast("boolean"))
+            .when(found == near, as_written(source))
+            .otherwise(compared(name, found, F.lit(near)))
+        )
+
+    return check
+
+
+def _comparing_decimal(name: Comparison, exact: Decimal, kind: DecimalType, names: tuple[str, ...]) -> Check | None:
+    step = Decimal(1).scaleb(-kind.scale)
+    low, high = (exact.quantize(step, rounding, _CONTEXT) for rounding in (ROUND_FLOOR, ROUND_CEILING))
+    as_written = _as_written(name, exact, names)
+    # Both of the column's own type, for the same reason as above.
+    if max(abs(low), abs(high)) >= Decimal(10) ** (kind.precision - kind.scale) or as_written is None:
+        return None
+
+    def check(found: Column, source: Source) -> Column:
+        below, above = F.lit(low).cast(kind), F.lit(high).cast(kind)
+        is_near = (found == below) | (found == above)
+        return F.when(is_near, as_written(source)).otherwise(compared(name, found, below))
+
+    return check
+
+
+def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Callable[[Source], Column] | None:
+    """The comparison with all digits of the record; None where Spark's longest decimal has not enough."""
+    whole_digits = max(exact.adjusted() + 1, 1)
+    scale = _DIGITS - whole_digits - 1
+    exponent = exact.as_tuple().exponent
+    if not isinstance(exponent, int) or scale < 0 or -exponent > scale - 1:
+        return None
+    kind: DataType = DecimalType(_DIGITS, scale)
+    for member in reversed(names):
+        kind = StructType([StructField(member, kind)])
+    said = f"a record's number at /{'/'.join(names)} has more digits than Spark can compare: filter without the schema"
+
+    def compare(source: Source) -> Column:
+        found = F.from_json(source.value, kind)  # type: ignore[arg-type]
+        for member in names:
+            found = found.getField(member)
+        constant = F.lit(exact.quantize(Decimal(1).scaleb(-scale), None, _CONTEXT))
+        return F.coalesce(compared(name, found, constant), F.raise_error(said).cast("boolean"))
+
+    return compare
+
+
+def _always(verdict: bool) -> Check:
+    """A verdict on whatever is there."""
+    return lambda found, source: found.isNotNull() & F.lit(verdict)  # noqa: ARG005
+
+
+def compared(name: Comparison, one: Column, other: Column) -> Column:
+    """A comparison of two columns."""
+    return cast("Column", OPERATORS[name](one, other))
