@@ -23,7 +23,11 @@ def changed_paths(text: str | None) -> list[str]:
     """
     if text is None:
         return []
-    delta = json.loads(text)
+    return carried_paths(json.loads(text))
+
+
+def carried_paths(delta: Any) -> list[str]:
+    """`changed_paths` of a delta that is parsed. An object of a type of its own is carried whole: it never merges."""
     return [] if delta == {} else list(_leaves(delta, ""))
 
 
@@ -36,7 +40,7 @@ def changed(value: Column) -> Column:
 
 
 def _leaves(value: Any, path: str) -> Iterator[str]:
-    if not isinstance(value, dict) or not value:
+    if type(value) is not dict or not value:
         yield path
         return
     # The escapes of `processor.merge.pointer`, written out because the executors do not have that module.

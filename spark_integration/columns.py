@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's own documentation has it
@@ -10,6 +11,8 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.record import Name
+
+_YEAR_9999_MS: Final = 253_402_300_799_999
 
 
 def described() -> dict[str, Column]:
@@ -29,7 +32,9 @@ def described() -> dict[str, Column]:
 
 def expires_at() -> Column:
     """When the record expires; null: never."""
-    return F.timestamp_millis(header_text(Name.EXPIRES_AT).try_cast("long"))
+    time_ms = header_text(Name.EXPIRES_AT).try_cast("long")
+    # What no calendar has, somebody else wrote; Spark would fail over it.
+    return F.when(time_ms.between(0, _YEAR_9999_MS), F.timestamp_millis(time_ms))
 
 
 def header_text(name: str) -> Column:

@@ -12,6 +12,8 @@ Options: TypeAlias = Mapping[str, str]
 """Options of Spark's Kafka source and sink; those that begin with `kafka.` go to the Kafka client."""
 
 _SERVERS: Final = "kafka.bootstrap.servers"
+_LIBRDKAFKAS: Final = "bootstrap.servers"
+_SECURED: Final = ("security.", "sasl.", "ssl.")
 
 _OURS_TO_READ: Final = {
     "subscribe": "the function's `topic` says what is read",
@@ -23,12 +25,36 @@ _OURS_TO_READ: Final = {
 _OURS_TO_READ_A_TABLE: Final = dict.fromkeys(
     ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp"),
     "a table is read from the earliest offset; a later start would lose the keys that did not change since",
+) | dict.fromkeys(
+    ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"),
+    "the function's `at` says up to where a table is read, and is looked at first: some ends cannot be answered for",
 )
 _OURS_TO_WRITE: Final = {
     "topic": "the function's `topic` says where the deltas go",
     "kafka.partitioner.class": "keys go where Kafka's own partitioner puts them, as the workers do",
     "kafka.partitioner.ignore.keys": "a key has one partition; without that its deltas would lose their order",
 }
+
+
+def with_servers(options: Options | None, kafka: Mapping[str, str]) -> Options:
+    """The options, with the servers of the settings where they name none.
+
+    Args:
+        options: as a caller gave them.
+        kafka: what the settings say to librdkafka's clients.
+
+    Raises:
+        ConfigurationError: the settings say how to get in, in words that Java's client does not have.
+    """
+    given = dict(options or {})
+    if _SERVERS in map(str.lower, given) or _LIBRDKAFKAS not in kafka:
+        return given
+    if secured := [name for name in kafka if name.startswith(_SECURED)]:
+        raise ConfigurationError(
+            f"the settings say {secured[0]!r} to librdkafka, and Spark's Kafka client is Java's, with other names; "
+            f"give options={{{_SERVERS!r}: ..., 'kafka.security.protocol': ...}} and the others of TLS and SASL"
+        )
+    return {**given, _SERVERS: kafka[_LIBRDKAFKAS]}
 
 
 def source_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:

@@ -6,36 +6,52 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from processor.topics import Role
-from spark_integration.changed import changed
-from spark_integration.columns import header_text, record_columns, sow_key, version
-from spark_integration.options import Options, source_options
+from processor.record import Name
+from processor.topics import Role, topic_name
+from spark_integration.columns import described, header_text
+from spark_integration.infer import inferred
+from spark_integration.options import Options, source_options, table_options, with_servers
+from spark_integration.rows import CHANGED, Reader, changed_paths_column
+from spark_integration.settings import Settings, topic_settings
+from spark_integration.topic_facts import topic_facts
 
 
 def stream_sow(
-    spark: SparkSession, topic: str, schema: StructType | str | None = None, options: Options | None = None
+    spark: SparkSession,
+    topic: str,
+    schema: StructType | str | None = None,
+    options: Options | None = None,
+    *,
+    config: Settings = None,
 ) -> DataFrame:
     """Stream the full records: one row per update that compaction has left, deletes among them.
 
     Returns:
         A streaming DataFrame: the record's fields (or `value`), all null in a delete; then `sow_key`, `kind` (`insert`,
-        `update`, `delete`, `expire`), `version`, `timestamp`, `partition`, `offset`.
+        `update`, `delete`, `expire`), `version`, `timestamp` (for `withWatermark`), `expires_at`, `source`, `headers`,
+        `partition`, `offset`.
 
     Args:
         spark: a session that has Spark's Kafka connector.
         topic: the family's name; `.sow` is added.
-        schema: see `record_columns`.
+        schema: as `read_sow`; `infer` looks at the SOW topic as it is now.
         options: of Spark's Kafka source. As there, a new query starts at the latest offset unless `startingOffsets`
             says otherwise.
+        config: the topic's settings; none: plain JSON.
 
     Raises:
-        ConfigurationError: options, topic or schema cannot be used.
+        ConfigurationError: an argument cannot be used.
     """
-    return _records(spark, topic, "sow", options).select(*record_columns(schema, _metadata()))
+    return _stream(spark, topic, "sow", schema, options, config, _metadata())
 
 
 def stream_deltas(
-    spark: SparkSession, topic: str, schema: StructType | str | None = None, options: Options | None = None
+    spark: SparkSession,
+    topic: str,
+    schema: StructType | str | None = None,
+    options: Options | None = None,
+    *,
+    config: Settings = None,
 ) -> DataFrame:
     """Stream what changed: one row per update.
 
@@ -47,33 +63,50 @@ def stream_deltas(
     Args:
         spark: a session that has Spark's Kafka connector.
         topic: the family's name; `.delta` is added.
-        schema: see `record_columns`.
+        schema: as `stream_sow`.
         options: as `stream_sow`.
+        config: as `stream_sow`.
 
     Raises:
-        ConfigurationError: options, topic or schema cannot be used.
+        ConfigurationError: an argument cannot be used.
     """
-    removed = F.from_json(header_text("removed"), "array<string>", {"mode": "FAILFAST"})
+    removed = F.from_json(header_text(Name.REMOVED), "array<string>", {"mode": "FAILFAST"})
     metadata = _metadata() | {
-        "changed": changed(F.col("value").cast("string")),
+        CHANGED: changed_paths_column(),
         "removed": F.coalesce(removed, F.array().cast("array<string>")),
-        "empty": F.coalesce(header_text("empty") == "true", F.lit(False)),
+        "empty": F.coalesce(header_text(Name.EMPTY) == "true", F.lit(False)),
     }
-    return _records(spark, topic, "delta", options).select(*record_columns(schema, metadata))
+    return _stream(spark, topic, "delta", schema, options, config, metadata)
 
 
-def _records(spark: SparkSession, topic: str, role: Role, options: Options | None) -> DataFrame:
-    return spark.readStream.format("kafka").options(**source_options(topic, role, options)).load()
+def _stream(
+    spark: SparkSession,
+    topic: str,
+    role: Role,
+    schema: StructType | str | None,
+    options: Options | None,
+    config: Settings,
+    metadata: dict[str, Column],
+) -> DataFrame:
+    settings = topic_settings(topic, config)
+    given = with_servers(options, settings.kafka)
+    chosen = source_options(topic, role, given)
+    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, topic, given))
+    records = spark.readStream.format("kafka").options(**chosen).load()
+    return reader.rows(records, topic_name(topic, role))
+
+
+def _inferred(spark: SparkSession, topic: str, given: Options) -> StructType:
+    """The columns of the full records: deltas have some of them, seldom all."""
+    # Where a stream starts is nothing to a table.
+    chosen = table_options(topic, "sow", {name: text for name, text in given.items() if "offsets" not in name.lower()})
+    with topic_facts(spark, topic_name(topic, "sow"), chosen) as facts:
+        return inferred(spark, facts, chosen)
 
 
 def _metadata() -> dict[str, Column]:
     # The usual thing is not said in a header: what has a value and no kind is an update.
     unsaid = F.when(F.col("value").isNull(), "delete").otherwise("update")
-    return {
-        "sow_key": sow_key(),
-        "kind": F.coalesce(header_text("kind"), unsaid),
-        "version": version(),
-        "timestamp": F.col("timestamp"),
-        "partition": F.col("partition"),
-        "offset": F.col("offset"),
-    }
+    kind = F.coalesce(header_text(Name.KIND), unsaid)
+    columns = described()
+    return {"sow_key": columns.pop("sow_key"), "kind": kind, **columns}

@@ -1,0 +1,152 @@
+"""Up to where a table is read: a moment, or offsets, that the topic can still answer for."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from processor.errors import ConfigurationError
+from spark_integration.topic_facts import TopicFacts
+
+At: TypeAlias = dt.datetime | Mapping[int, int]
+"""A moment, with its time zone: every record with an earlier timestamp. Or the ending offset of each partition."""
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+_OPEN_TIMEOUT_S: Final = 15.0
+"""How long a transaction that is open before the cut is waited for; workers' are open for less than a second."""
+_NOTHING: Final = "the table would be empty without saying so"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A consistent end of a read: no record behind it is seen, none before it is left out."""
+
+    ends: Mapping[int, int]
+    """The offset after the last one, of each partition."""
+    time_ms: int | None
+    """The moment that was asked for, milliseconds since the epoch; None where offsets were."""
+
+    def ending_offsets(self, topic: str) -> str:
+        """Spark's option `endingOffsets`."""
+        return json.dumps({topic: {str(partition): end for partition, end in self.ends.items()}})
+
+
+def cut(facts: TopicFacts, at: At, *, allow_compacted: bool) -> Cut:
+    """Where a topic is cut, after making sure that it can be.
+
+    Args:
+        facts: tells of the topic.
+        at: where.
+        allow_compacted: accept that compaction may have taken records of the time before the cut.
+
+    Raises:
+        ConfigurationError: `at` is no cut, or one that the topic cannot answer for any more; the message says why.
+    """
+    time_ms = None if isinstance(at, Mapping) else _time_ms(at)
+    ends = _offsets(facts, at) if isinstance(at, Mapping) else facts.at_time(max(time_ms or 0, 0))
+    _refuse_unreadable(facts, ends)
+    if not allow_compacted:
+        _refuse_compacted(facts, ends)
+    if held := facts.wait_committed(ends, _OPEN_TIMEOUT_S):
+        raise ConfigurationError(
+            f"at: a transaction of {facts.topic} is still open before the cut ({_places(held)}), and what it holds is "
+            f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier"
+        )
+    return Cut(ends, time_ms)
+
+
+def _time_ms(at: dt.datetime) -> int:
+    if not isinstance(at, dt.datetime):
+        raise ConfigurationError(
+            f"at is a {type(at).__name__}; give a datetime with a time zone, or the ending offset of each partition: "
+            "at={0: 1200, 1: 1187}"
+        )
+    if at.utcoffset() is None:
+        raise ConfigurationError(
+            f"at={at.isoformat()} has no time zone, and could mean several moments; say which: "
+            "at.replace(tzinfo=datetime.UTC), or at.astimezone() for this machine's"
+        )
+    # A cut between two milliseconds is after the first of them: Kafka's timestamps have no more digits.
+    time_ms = -((_EPOCH - at) // _MILLISECOND)
+    if time_ms > time.time() * 1000:
+        raise ConfigurationError(
+            f"at={at.isoformat()} is in the future: records before it may still come, and the next read would not be "
+            "this one; leave `at` out for what is there now"
+        )
+    return time_ms
+
+
+def _offsets(facts: TopicFacts, at: Mapping[int, int]) -> dict[int, int]:
+    """The offsets that were given, of all partitions and no others."""
+    for partition, offset in at.items():
+        if type(partition) is not int or type(offset) is not int or offset < 0:
+            raise ConfigurationError(
+                f"at says {partition!r}: {offset!r}; give partition numbers and the offset after the last one to read, "
+                "at={0: 1200, 1: 1187}"
+            )
+    known = set(facts.partitions)
+    if unknown := sorted(set(at) - known):
+        raise ConfigurationError(
+            f"at names partition {unknown[0]}, which {facts.topic} does not have: it has 0 to {len(known) - 1}"
+        )
+    if missing := sorted(known - set(at)):
+        raise ConfigurationError(
+            f"at lacks partition {missing[0]} of {facts.topic}: its keys would be missing; name all {len(known)}"
+        )
+    ends = facts.ends()
+    for partition, offset in sorted(at.items()):
+        if offset > ends[partition]:
+            raise ConfigurationError(
+                f"at says {offset} for partition {partition} of {facts.topic}, which ends at {ends[partition]}; give "
+                "an offset that is there, or leave `at` out for what is there now"
+            )
+    return dict(at)
+
+
+def _refuse_unreadable(facts: TopicFacts, ends: Mapping[int, int]) -> None:
+    begins, last = facts.begins(), facts.ends()
+    # Where nothing was ever deleted, a partition begins at 0 and may have been empty then.
+    deleted = {p: begins[p] for p, end in ends.items() if end < begins[p] or 0 < end == begins[p] < last[p]}
+    if deleted:
+        raise ConfigurationError(
+            f"at is before the oldest records that {facts.topic} still has ({_places(deleted)}): what was there then "
+            f"has been deleted, and {_NOTHING}; cut later"
+        )
+    if all(end == begins[p] for p, end in ends.items()) and last != begins:
+        raise ConfigurationError(
+            f"at is before the oldest record of {facts.topic} ({_places(begins)}): {_NOTHING}; cut later, or leave "
+            "`at` out for what is there now"
+        )
+
+
+def _refuse_compacted(facts: TopicFacts, ends: Mapping[int, int]) -> None:
+    """Compaction takes a record only because of a later one of its key that is older than the topic's lag."""
+    policy, lag_ms = facts.setting("cleanup.policy"), facts.setting("min.compaction.lag.ms")
+    remedy = "cut later, or say allow_compacted=True for what compaction has left"
+    if policy is None or lag_ms is None:
+        raise ConfigurationError(
+            f"at: the settings of {facts.topic} may not be read, so that nobody knows how far back compaction has left "
+            f"everything; allow this user to describe the topic's configuration, or {remedy}"
+        )
+    if "compact" not in policy:
+        return
+    kept_ms = int(time.time() * 1000) - int(lag_ms)
+    safe = facts.at_time(max(kept_ms, 0))
+    early = {partition: safe[partition] for partition, end in ends.items() if end < safe[partition]}
+    if early:
+        raise ConfigurationError(
+            f"at is further back than {facts.topic} is sure to be whole: compaction leaves what is younger than its "
+            f"min.compaction.lag.ms of {int(lag_ms):,} ({_places(early)}), and may have taken records from before "
+            f"because of later ones; {remedy}"
+        )
+
+
+def _places(offsets: Mapping[int, int]) -> str:
+    """Some partitions with an offset of each, for a message."""
+    shown = [f"partition {partition}: offset {offset}" for partition, offset in sorted(offsets.items())[:3]]
+    return ", ".join([*shown, "…"] if len(offsets) > 3 else shown)

@@ -1,0 +1,165 @@
+"""What Kafka says of a topic, asked by Java's admin client in Spark's JVM: the same `kafka.*` options open it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from processor.errors import BrokerUnavailable, ConfigurationError
+
+_PREFIX: Final = "kafka."
+_ANSWER_TIMEOUT_S: Final = 30
+_TIMES: Final = {"default.api.timeout.ms": str(_ANSWER_TIMEOUT_S * 1000), "request.timeout.ms": "10000"}
+_WAIT_S: Final = 0.05
+_KAFKAS_OWN: Final = "org.apache.kafka.common."
+
+
+class TopicFacts:
+    """One topic, as it is now."""
+
+    def __init__(self, jvm: Any, admin: Any, topic: str) -> None:
+        """Made by `topic_facts`."""
+        self._jvm, self._admin = jvm, admin
+        self.topic = topic
+        """Its Kafka name."""
+        self.partitions = range(self._partition_count())
+        """The numbers of its partitions."""
+
+    def begins(self) -> dict[int, int]:
+        """The oldest offset kept of each partition."""
+        return self._offsets(self._specs.earliest())
+
+    def ends(self) -> dict[int, int]:
+        """The next offset of each partition, behind transactions that are still open."""
+        return self._offsets(self._specs.latest())
+
+    def committed_ends(self) -> dict[int, int]:
+        """How far each partition can be read: up to the first transaction that is still open, else its end."""
+        return self._offsets(self._specs.latest(), committed=True)
+
+    def at_time(self, time_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is of this time or later; its end where there is none."""
+        ends = self.ends()
+        found = self._offsets(self._specs.forTimestamp(time_ms))
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def wait_committed(self, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+        """Wait until everything before these offsets is committed or rolled back.
+
+        Returns:
+            The partitions where a transaction is still open when time is up, and the offset where it begins.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            reached = self.committed_ends()
+            held = {partition: reached[partition] for partition, end in ends.items() if reached[partition] < end}
+            if not held or time.monotonic() > deadline:
+                return held
+            time.sleep(_WAIT_S)
+
+    def setting(self, name: str) -> str | None:
+        """One of the topic's settings; None where we may not ask."""
+        resources = self._jvm.org.apache.kafka.common.config.ConfigResource
+        resource = resources(resources.Type.TOPIC, self.topic)
+        try:
+            answer = _answer(self.topic, lambda: self._admin.describeConfigs(_list(self._jvm, [resource])).all())
+        except ConfigurationError:
+            return None
+        return str(answer.get(resource).get(name).value())
+
+    @property
+    def _specs(self) -> Any:
+        return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+
+    def _partition_count(self) -> int:
+        names = _list(self._jvm, [self.topic])
+        described = _answer(self.topic, lambda: self._admin.describeTopics(names).allTopicNames())
+        return int(described.get(self.topic).partitions().size())
+
+    def _offsets(self, spec: Any, *, committed: bool = False) -> dict[int, int]:
+        kafka = self._jvm.org.apache.kafka
+        asked = self._jvm.java.util.HashMap()
+        for partition in self.partitions:
+            asked.put(kafka.common.TopicPartition(self.topic, partition), spec)
+        levels = kafka.common.IsolationLevel
+        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        options = kafka.clients.admin.ListOffsetsOptions(level)
+        answer = _answer(self.topic, lambda: self._admin.listOffsets(asked, options).all())
+        return {entry.getKey().partition(): entry.getValue().offset() for entry in answer.entrySet()}
+
+
+@contextmanager
+def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> Iterator[TopicFacts]:
+    """Ask about a topic.
+
+    Args:
+        spark: a session with Spark's Kafka connector, in this process: one of Spark Connect has no JVM to ask in.
+        topic: its Kafka name.
+        options: of Spark's Kafka source; those that begin with `kafka.` are the client's.
+
+    Raises:
+        ConfigurationError: there is no such topic, we may not ask, or the options cannot be used.
+        BrokerUnavailable: Kafka did not answer in time.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        raise ConfigurationError(
+            f"asking about {topic}: this session has no JVM in this process, as those of Spark Connect have none; "
+            "use a classic session"
+        )
+    settings = jvm.java.util.HashMap()
+    given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.lower().startswith(_PREFIX)}
+    for name, text in (_TIMES | given).items():
+        settings.put(name, text)
+    admin = _called(topic, lambda: jvm.org.apache.kafka.clients.admin.AdminClient.create(settings))
+    try:
+        yield TopicFacts(jvm, admin, topic)
+    finally:
+        admin.close(jvm.java.time.Duration.ZERO)
+
+
+def _list(jvm: Any, items: list[Any]) -> Any:
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return made
+
+
+def _answer(topic: str, ask: Callable[[], Any]) -> Any:
+    return _called(topic, lambda: ask().get())
+
+
+def _called(topic: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Py4JJavaError as error:
+        raise _said(topic, error.java_exception) from None
+
+
+def _said(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationError:
+    """Java's error in our words. Only what Kafka itself says is shown: other errors may hold a setting's value."""
+    texts = []
+    while thrown is not None:
+        name = str(thrown.getClass().getName())
+        kind = name.rpartition(".")[2]
+        if kind == "UnknownTopicOrPartitionException":
+            return ConfigurationError(
+                f"the Kafka topic {topic} does not exist; check the name, or create it: `sowstream topics apply`"
+            )
+        if kind == "TimeoutException":
+            return BrokerUnavailable(
+                f"asking about {topic}: Kafka did not answer within {_ANSWER_TIMEOUT_S} s; check the option "
+                "'kafka.bootstrap.servers' and those of TLS and SASL, and whether the brokers run"
+            )
+        if kind != "ExecutionException":
+            texts.append(f"{kind}: {thrown.getMessage()}" if name.startswith(_KAFKAS_OWN) else kind)
+        thrown = thrown.getCause()
+    return ConfigurationError(
+        f"asking about {topic}: {'; '.join(texts)}; check the options that begin with 'kafka.', and that this user may "
+        "describe the topic"
+    )

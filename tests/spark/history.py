@@ -1,0 +1,44 @@
+"""Topics with a past: records of the times that a test says, and topics with the settings that it says."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+class History:
+    """The topics of one family, written record by record, each of its own time."""
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        self.name = name
+        self.options = {"kafka.bootstrap.servers": bootstrap}
+        self.client = {"bootstrap.servers": bootstrap}
+
+    def create(self, role: str, partitions: int = 1, **config: str) -> None:
+        """Make a topic; dots of settings' names are written as two underscores."""
+        settings = {name.replace("__", "."): text for name, text in config.items()}
+        # Held in a variable: a client that is collected takes its answers with it.
+        admin = AdminClient(self.client)
+        topics = [NewTopic(f"{self.name}.{role}", partitions, 1, config=settings)]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+
+    def write(
+        self,
+        role: str,
+        *records: tuple[str, bytes | str | None],
+        at: dt.datetime | None = None,
+        partition: int = 0,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> None:
+        """Write keys with their values to one partition, all of one time and with the same headers."""
+        producer = Producer(self.client | {"linger.ms": 0})
+        stamp = {} if at is None else {"timestamp": round(at.timestamp() * 1000)}
+        for key, value in records:
+            producer.produce(
+                f"{self.name}.{role}", value, key, partition=partition, headers=dict(headers or {}), **stamp
+            )
+        assert producer.flush(30) == 0, "the broker did not take the records in time"
