@@ -96,9 +96,11 @@ def _all(nodes: list[Node]) -> Node:
 
 def _refuse_facts(tree: Node) -> None:
     """A Column sees the record's text, and not the Kafka record around it."""
-    if isinstance(tree, Call) and tree.name in BUILT_IN and BUILT_IN[tree.name].takes == "facts":
+    function = BUILT_IN.get(tree.name) if isinstance(tree, Call) else None
+    # One that moves by itself has the clock to look at.
+    if function is not None and function.takes == "facts" and not function.moves_by_itself:
         raise ConfigurationError(
-            f"{tree.name}() cannot be asked here: a filter in Spark sees the record's values and nothing else; "
+            f"{function.name}() cannot be asked here: a filter in Spark sees the record's values and nothing else; "
             "compare the DataFrame's own columns, such as sow_key and timestamp"
         )
     for child in children(tree):

@@ -53,17 +53,16 @@ _CONTEXT: Final = Context(prec=400)
 
 
 def comparing(name: Comparison, constant: Scalar, place: Place) -> Check | None:
-    """The comparison of numbers at a place with a constant; None where it cannot be said exactly."""
-    if constant is None or constant == "":
-        return lambda found, source: F.lit(False)  # noqa: ARG005
-    given = number(constant)
+    """The comparison of numbers at a place with a constant, not NULL; None where it cannot be said exactly."""
+    kind, given = place.type, number(constant)
+    if not isinstance(kind, NUMBERS):
+        return None
     if given is None:
         # A text that is no number stands above every number.
         return _always(OPERATORS[name](0, 1))
     exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given)
     if not exact.is_finite():
         return None
-    kind = place.type
     if isinstance(kind, WHOLE):
         return _comparing_whole(name, exact, kind)
     if isinstance(kind, DoubleType) and place.names is not None:

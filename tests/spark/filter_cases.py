@@ -2,12 +2,25 @@
 
 import random
 
-SCHEMA = """
-    id LONG, qty INT, px DOUBLE, amount DECIMAL(12,2), name STRING, `a b` STRING, open BOOLEAN,
-    `to` STRUCT<zip: STRING, n: LONG, at: STRUCT<lat: DOUBLE>>,
-    tags ARRAY<STRING>, nums ARRAY<LONG>, grid ARRAY<ARRAY<LONG>>,
-    legs ARRAY<STRUCT<n: LONG, ccy: STRING, open: BOOLEAN, notes: ARRAY<STRING>>>
-"""
+from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructType
+
+PLACE = StructType().add("zip", "string").add("n", "long").add("at", StructType().add("lat", "double"))
+LEG = StructType().add("n", "long").add("ccy", "string").add("open", "boolean").add("notes", ArrayType(StringType()))
+SCHEMA = (
+    StructType()
+    .add("id", "long")
+    .add("qty", "integer")
+    .add("px", "double")
+    .add("amount", DecimalType(12, 2))
+    .add("name", "string")
+    .add("a b", "string")
+    .add("open", "boolean")
+    .add("to", PLACE)
+    .add("tags", ArrayType(StringType()))
+    .add("nums", ArrayType(LongType()))
+    .add("grid", ArrayType(ArrayType(LongType())))
+    .add("legs", ArrayType(LEG))
+)
 
 LONGS = ["0", "1", "-1", "2", "10", "9007199254740993", "9223372036854775807", "-9223372036854775808"]
 INTS = ["0", "1", "-1", "2", "10", "2147483647"]
@@ -16,7 +29,9 @@ DOUBLES = [
     *("0", "-0.0", "1", "1.5", "0.1", "0.10000000000000001", "0.30000000000000004", "0.30000000000000003", "1e-7"),
     *("0.12345678901234567890", "0.12345678901234568", "1E23", "99999999999999991611392", "1.0e1", "10", "-2.5"),
 ]
-DECIMALS = ["0", "1", "1.00", "1.005", "1.0049", "10.25", "10.2549", "10.254", "10.26", "-10.25", "1e2", "-0.001", "0.1"]
+DECIMALS = [
+    *("0", "1", "1.00", "1.005", "1.0049", "10.25", "10.2549", "10.254", "10.26", "-10.25", "1e2", "-0.001", "0.1"),
+]
 TEXTS = ["", "a", "abc", "b", "xyz", "10", "2.0", "-1", "true", "{a", "[1]", "ab\n", "a b", "É", "e\u0301", "𝄞", "/x"]
 
 NUMBERS_MEANT = [
@@ -25,8 +40,8 @@ NUMBERS_MEANT = [
 ]
 TEXTS_MEANT = ["'a'", "'abc'", "'10'", "'b'", "'true'", "'[1]'", "'É'", "'ab\\n'", "''", "'{a'"]
 PATTERNS = [
-    *("a", "^a", "b$", "^abc$", "", "[0-9]", "^a.?b", r"^\\w+$", r"a\\sb", "a.b", "[^a]b", "x*yz", "^.$", "b.$", r"\\d"),
-    *("(a|b)c", "(?i)A", "^\\\\[", r"a\\b", "a{1,2}b", "[a-c]{2}", "é|É"),
+    *("a", "^a", "b$", "^abc$", "", "[0-9]", "^a.?b", r"^\\w+$", r"a\\sb", "a.b", "[^a]b", "x*yz", "^.$", "b.$"),
+    *(r"\\d", "(a|b)c", "(?i)A", "^\\\\[", r"a\\b", "a{1,2}b", "[a-c]{2}", "é|É"),
 ]
 LONG_PATHS = ["/id", "/qty", "/to/n", "/nums", "/nums[1]", "/grid", "/grid[0]", "/grid[0][1]", "/legs/n", "/legs[0]/n"]
 NUMBER_PATHS = ["/px", "/px", "/amount", "/amount", "/to/at/lat", "/open", "/legs/open"]
