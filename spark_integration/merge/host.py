@@ -13,7 +13,7 @@ from processor.runtime.context import TaskContext
 from processor.runtime.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from processor.api import Marks, State
+    from processor.api import Codec, Marks, State
     from processor.plugins.request import Request
     from processor.record import Outgoing, Record, Stored
     from processor.topics import Role
@@ -55,7 +55,16 @@ class Host:
     Nothing is rolled back from outside: who must repeat begins with a new host on the state of before.
     """
 
-    def __init__(self, settings: TopicSettings, partition: int, state: State, marks: Marks | None) -> None:
+    def __init__(
+        self,
+        settings: TopicSettings,
+        partition: int,
+        state: State,
+        marks: Marks | None,
+        *,
+        codec: Codec | None = None,
+        processor_type: type[DeltaMerge] | None = None,
+    ) -> None:
         """Begin with a partition.
 
         Args:
@@ -64,13 +73,15 @@ class Host:
             state: the last record of every key.
             marks: the highest sequence of each client; None where repeats have been taken out of the input already, as
                 they must be where it does not come in the order of its offsets.
+            codec: the topic's message type, made before; None: it is made here.
+            processor_type: a merge that does something more; None: the workers' own.
 
         Raises:
             ConfigurationError: the settings cannot be used.
         """
         self._settings, self._partition, self._state, self._marks = settings.topic, partition, state, marks
-        self._codec = settings.codec()
-        self._processor_type = _RepeatsTakenOut if marks is None else DeltaMerge
+        self._codec = codec or settings.codec()
+        self._processor_type = processor_type or (RepeatsTakenOut if marks is None else DeltaMerge)
         self._pipeline = Pipeline.of(self._processor_type, settings.topic, name=settings.name, topic=settings.topic)
         self._outputs: dict[Role, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
@@ -140,17 +151,18 @@ class Host:
         self._collect()
 
 
-class _NoRepeats(Sequences):
+class NoRepeats(Sequences):
     """Recognises nothing: records come in the order of their keys, in which a client's numbers do not grow."""
 
     def is_duplicate(self, request: Request) -> bool:  # noqa: ARG002
+        """It is not, as far as anybody looks here."""
         return False
 
     def take(self, request: Request) -> None:
-        pass
+        """Nothing is remembered of it."""
 
 
-class _RepeatsTakenOut(DeltaMerge):
+class RepeatsTakenOut(DeltaMerge):
     """Merges an input without repeats, in any order of its keys."""
 
-    sequences_type = _NoRepeats
+    sequences_type = NoRepeats

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import gc
+import random
+from collections import defaultdict
+
+import pytest
+
+from processor.errors import Stop
+from processor.record import Record
+from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'sowstream[spark]'")
+
+import pyarrow as pa
+
+from spark_integration.merge.fold import BASE_OFFSET, Fold
+from spark_integration.merge.rows import headers_column, headers_of
+from spark_integration.settings import topic_settings
+
+RULES = {
+    "merge_rules": {"/qty": "sum", "/tags": "append"},
+    "sequence_groups": [{"by": "/ts", "fields": ["/price"]}],
+}
+TOPICS = {
+    "plain": {},
+    "nulls set": {"null_policy": "set"},
+    "nulls remove, source": {"null_policy": "remove", "source_header": True},
+    "um": {"preset": "um"},
+    "expiring": {"expiration": "2s"},
+    "small": {"max_record_bytes": 120},
+    "rules": RULES,
+}
+
+
+def _batches(history: list[tuple[int, Record]], rng: random.Random):
+    """What Spark gives a task: sorted by partition, key and offset, in batches of any size."""
+    rows = sorted(history, key=lambda row: (row[0], row[1].key or b"", row[1].offset))
+    records = [record for _, record in rows]
+    whole = pa.RecordBatch.from_arrays(
+        [
+            pa.array([r.key for r in records], pa.binary()),
+            pa.array([r.value for r in records], pa.binary()),
+            headers_column([r.headers or [] for r in records]),
+            pa.array([partition for partition, _ in rows], pa.int32()),
+            pa.array([r.offset for r in records], pa.int64()),
+            pa.array([r.timestamp_ms for r in records], pa.int64()),
+        ],
+        names=["key", "value", "headers", "partition", "offset", "timestamp_ms"],
+    )
+    begin = 0
+    while begin < len(rows):
+        size = rng.choice([1, 2, 7, 50, 1000])
+        yield whole.slice(begin, size)
+        begin += size
+
+
+def _fold(history, rng, topic, *, deltas, as_of_ms):
+    """What comes out by role: partition, key, value and headers of each."""
+    out = defaultdict(list)
+    for batch in Fold(topic_settings(NAME, topic), as_of_ms, deltas)(_batches(history, rng)):
+        columns = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
+        columns += batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        for role, *row, headers in zip(*columns, headers_of(batch.column("headers")), strict=True):
+            out[role].append((*row, headers or []))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
+@pytest.mark.parametrize("deltas", [False, True])
+def test_fold_is_a_worker_per_key(topic, seed, deltas) -> None:
+    """Of each key come the last SOW record, every delta in order and the dead letters that a worker would write."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    histories = {partition: random_history(rng, 150) for partition in range(3)}
+    as_of_ms = max(history[-1].timestamp_ms for history in histories.values()) + rng.choice([0, 1500])
+    given = [(partition, record) for partition, history in histories.items() for record in history]
+    out = _fold(given, rng, topic, deltas=deltas, as_of_ms=as_of_ms)
+    counts = {key.decode(): int(value) for _, key, value, _ in out["count"]}
+    events = dict.fromkeys(counts, 0)
+    for partition, history in histories.items():
+        expected = worker(topic_settings(NAME, topic), partition, history, as_of_ms)
+        assert {key: row for p, key, *row in out["sow"] if p == partition} == {
+            key: list(row) for key, row in expected.sow.items()
+        }
+        assert sorted((row for p, *row in out["dlq"] if p == partition), key=repr) == [
+            list(row) for row in expected.dlq
+        ]
+        found = defaultdict(list)
+        for p, key, *row in out["delta"]:
+            if p == partition:
+                found[key].append(tuple(row))
+        assert found == (expected.deltas if deltas else {})
+        for event, count in expected.events.items():
+            events[event] = events.get(event, 0) + count
+    told = {name: count for name, count in counts.items() if "/" not in name and name != "records"}
+    assert told == {name: count for name, count in events.items() if name in told}
+    assert counts["records"] == len(given)
+    assert len(out["sow"]) == len({(p, key) for p, key, *_ in out["sow"]})
+
+
+def test_key_of_many_chunks_is_one_record() -> None:
+    """However many deltas a key has, one record of it comes out, with all of them in it and the last version."""
+    history = [(0, Record(b"1", b'{"id":1,"f%d":%d}' % (n % 100, n), None, n, NOW_MS)) for n in range(9_000)]
+    history += [(0, Record(b"2", b'{"id":2}', None, 9_000, NOW_MS))]
+    out = _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
+    (one, two) = out["sow"]
+    assert one[3] == [("version", b"9000")]
+    assert one[2].count(b'"f') == 100
+    assert two[1:3] == (b"2", b'{"id":2}')
+
+
+def test_base_is_what_a_key_begins_with() -> None:
+    """Deltas go into the record of the base, at its version; a record of it that nothing touches stays as it is."""
+    base = [
+        (0, Record(b"1", b'{"id":1,"a":1}', [("version", b"7"), ("trace", b"t")], BASE_OFFSET, 0)),
+        (0, Record(b"2", b'{"id":2,"a":2}', [("version", b"3"), ("trace", b"t")], BASE_OFFSET, 0)),
+    ]
+    deltas = [
+        (0, Record(b"2", b'{"id":2,"b":1}', None, 50, NOW_MS)),
+        (0, Record(b"3", b'{"id":3}', None, 51, NOW_MS)),
+    ]
+    out = _fold(base + deltas, random.Random(1), None, deltas=True, as_of_ms=NOW_MS)
+    assert out["sow"] == [
+        (0, b"1", b'{"id":1,"a":1}', [("version", b"7"), ("trace", b"t")]),
+        (0, b"2", b'{"id":2,"a":2,"b":1}', [("version", b"4")]),
+        (0, b"3", b'{"id":3}', [("version", b"1"), ("kind", b"insert")]),
+    ]
+    assert [(key, value) for _, key, value, _ in out["delta"]] == [(b"2", b'{"id":2,"b":1}'), (b"3", b'{"id":3}')]
+    assert (0, b"records", b"2", []) in out["count"]
+
+
+def test_records_in_one_place_are_refused() -> None:
+    """Two records of a key with the same offset have no order: an error that names key and place."""
+    history = [(2, Record(b"1", b'{"id":1}', None, 5, NOW_MS))] * 2
+    with pytest.raises(Stop, match=r"two records of the key b'1' are both at offset 5 of partition 2"):
+        _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
+
+
+def test_record_that_grows_too_large_on_the_way_is_rejected() -> None:
+    """A state between that is too large is rejected as a worker does it, though the last state would not be."""
+    topic = {"max_record_bytes": 100, "default_command": "publish"}
+    steps = [b'{"id":1,"s":"%s"}' % (b"x" * 60), b'{"id":1,"t":"%s"}' % (b"y" * 60), b'{"id":1,"s":""}']
+    history = [Record(b"1", step, [("command", b"delta_publish")], n, NOW_MS) for n, step in enumerate(steps)]
+    out = _fold([(0, r) for r in history], random.Random(1), topic, deltas=False, as_of_ms=NOW_MS)
+    assert [(value, headers) for _, _, value, headers in out["sow"]] == [(b'{"id":1,"s":""}', [("version", b"2")])]
+    assert [dict(headers)["dlq_reason"] for *_, headers in out["dlq"]] == [b"too_large"]
+
+
+def test_collector_is_as_it_was() -> None:
+    """A task leaves Python's garbage collector as it found it, also when it fails: its process is used again."""
+    history = [(2, Record(b"1", b'{"id":1}', None, 5, NOW_MS))] * 2
+    with pytest.raises(Stop):
+        _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
