@@ -1,0 +1,161 @@
+"""Spark's part of a stateful processor, in memory: micro-batches with a time, state by group, timers, failures."""
+
+# ruff: noqa: N802 - the names are Spark's.
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from processor.record import Outgoing, Record
+from spark_integration.merge.rows import headers_column, headers_of
+from spark_integration.merge.stream_chunks import RECORDS_MAX, bundled, taken_apart
+from spark_integration.merge.stream_processor import MergeProcessor
+from spark_integration.merge.stream_slot import slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+
+class MicroBatches:
+    """A query: each batch has a processor of its own, as each task in Spark has."""
+
+    def __init__(self, make: Callable[[], MergeProcessor], rng: random.Random) -> None:
+        self._make = make
+        self._rng = rng  # A shuffle keeps no order.
+        self._maps: dict[tuple[str, int], dict[bytes, bytes]] = defaultdict(dict)
+        self._timers: set[tuple[int, int]] = set()
+
+    def run(
+        self,
+        inputs: Mapping[int, Sequence[Record]],
+        now_ms: int,
+        *,
+        initial: Iterable[tuple[int, str, Sequence[Record]]] = (),
+        fails: bool = False,
+    ) -> list[tuple[str, int, Outgoing]]:
+        """One micro-batch; topic, partition and record of each that it writes.
+
+        Args:
+            inputs: the new records of each partition.
+            now_ms: its time.
+            initial: partition, kind and records of an initial state.
+            fails: it is not committed.
+        """
+        before = copy.deepcopy(self._maps), set(self._timers)
+        told = [_outgoing(frame) for frame in self._frames(inputs, now_ms, list(initial))]
+        if fails:
+            self._maps, self._timers = before
+        return [row for rows in told for row in rows]
+
+    def _frames(self, inputs: Mapping[int, Sequence[Record]], now_ms: int, initial: list[Any]) -> Iterable[Any]:
+        processor, handle, times = self._make(), _Handle(self._maps, self._timers), _Times(now_ms)
+        processor.init(handle)
+        slots = {slot_of(partition): partition for partition in (*inputs, *(row[0] for row in initial))}
+        for slot, partition in slots.items():
+            handle.slot = slot
+            if begin := [
+                (kind, chunk)
+                for at, kind, records in initial
+                if at == partition
+                for chunk in _rows(at, records) or [(0, None)]
+            ]:
+                frame = pd.DataFrame({"kind": [kind for kind, _ in begin], "chunk": [chunk for _, (_, chunk) in begin]})
+                processor.handleInitialState((slot,), frame, times)
+            rows = _rows(partition, inputs.get(partition, ()))
+            self._rng.shuffle(rows)
+            if rows:
+                frames = [pd.DataFrame({"first_offset": [first], "chunk": [chunk]}) for first, chunk in rows]
+                yield from processor.handleInputRows((slot,), iter(frames), times)
+        for time_ms, slot in sorted(timer for timer in self._timers if timer[0] <= now_ms):
+            handle.slot = slot
+            yield from processor.handleExpiredTimer((slot,), times, _Expired(time_ms))
+            self._timers.discard((time_ms, slot))
+        processor.close()
+
+
+class _Handle:
+    """Spark's handle; everything is the current group's."""
+
+    def __init__(self, maps: dict[tuple[str, int], dict[bytes, bytes]], timers: set[tuple[int, int]]) -> None:
+        self._maps, self._timers = maps, timers
+        self.slot = 0
+
+    def getMapState(self, name: str, *_: Any) -> _Map:
+        return _Map(lambda: self._maps[name, self.slot])
+
+    def registerTimer(self, time_ms: int) -> None:
+        self._timers.add((time_ms, self.slot))
+
+
+class _Map:
+    """Spark's map state."""
+
+    def __init__(self, rows: Callable[[], dict[bytes, bytes]]) -> None:
+        self._rows = rows
+
+    def getValue(self, key: tuple[bytes]) -> tuple[bytes] | None:
+        value = self._rows().get(key[0])
+        return None if value is None else (value,)
+
+    def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
+        self._rows()[key[0]] = value[0]
+
+    def removeKey(self, key: tuple[bytes]) -> None:
+        self._rows().pop(key[0], None)
+
+
+class _Times:
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return self._now_ms
+
+
+class _Expired:
+    def __init__(self, time_ms: int) -> None:
+        self._time_ms = time_ms
+
+    def getExpiryTimeInMs(self) -> int:
+        return self._time_ms
+
+
+def _rows(partition: int, records: Sequence[Record]) -> list[tuple[int, bytes]]:
+    """Bundles as the stage before makes them, of small batches."""
+    batches = [_batch(partition, records[at : at + 7]) for at in range(0, len(records), 7)]
+    assert RECORDS_MAX > 7
+    return [
+        row
+        for bundle in bundled(batches)
+        for row in zip(bundle.column("first_offset").to_pylist(), bundle.column("chunk").to_pylist(), strict=True)
+    ]
+
+
+def _batch(partition: int, records: Sequence[Record]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "headers": headers_column([record.headers or [] for record in records]),
+            "partition": pa.array([partition] * len(records), pa.int32()),
+            "offset": [record.offset for record in records],
+            "timestamp_ms": [record.timestamp_ms for record in records],
+        }
+    )
+
+
+def _outgoing(frame: pd.DataFrame) -> list[tuple[str, int, Outgoing]]:
+    rows = []
+    for batch in taken_apart([pa.RecordBatch.from_pandas(frame)]):
+        columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "key", "value")]
+        for (topic, partition, key, value), headers in zip(
+            zip(*columns, strict=True), headers_of(batch.column("headers")), strict=True
+        ):
+            rows.append((topic, partition, (key, value, headers or [])))
+    return rows

@@ -1,0 +1,194 @@
+"""The streaming merge without Spark: its time, its order and its failures are the test's."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from processor.config import TopicConfig
+from processor.plugins.delta_merge import DeltaMerge
+from processor.record import Record
+from processor.testing import ProcessorTestDriver
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
+pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sowstream[spark]'")
+
+from spark_integration.merge.spark_state import BUCKET_MS, GRACE_MS
+from spark_integration.merge.stream_processor import MergeProcessor
+from spark_integration.merge.stream_slot import partition_of, slot_of
+from spark_integration.settings import topic_settings
+from tests.spark.micro_batches import MicroBatches
+
+NOW_MS = 1_700_000_000_000
+TTL_MS = 5_000
+
+
+def _query(rng, **config) -> MicroBatches:
+    settings = topic_settings("orders", config)
+    return MicroBatches(lambda: MergeProcessor(settings), rng)
+
+
+def _command(rng, key, sequences):
+    """A publish, a delta, a delete or rubbish of a client that repeats itself."""
+    client = rng.choice("abc")
+    sequences[client] += rng.choice([1, 1, 1, 0, -1, 3])
+    headers = []
+    if rng.random() < 0.7:
+        headers = [("client", client.encode()), ("sequence", b"%d" % max(0, sequences[client]))]
+    if rng.random() < 0.3:
+        headers.append(("command", rng.choice([b"publish", b"sow_delete", b"delta_publish", b"nonsense"])))
+    value = rng.choice([b'{"id":%d,"a":%d}', b'{"id":%d,"b":{"c":%d}}', b'{"id":9%d,"a":%d}', b'{"id":%d,%d'])
+    return b"%d" % key, None if rng.random() < 0.1 else value % (key, rng.randrange(4)), headers
+
+
+def _sent(told, role, partition=0):
+    return [record for topic, at, record in told if topic == f"orders.{role}" and at == partition]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_micro_batches_merge_as_a_worker_does(seed) -> None:
+    """Cut into micro-batches anywhere, some of which fail and come again, a history makes the worker's records."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders", now_ms=NOW_MS, partition=3)
+    sequences = dict.fromkeys("abc", 0)
+    commands = [_command(rng, rng.randrange(9), sequences) for _ in range(400)]
+    driver.pipe_batch(commands)
+    driver.commit()
+    query, told, at = _query(rng), [], 0
+    while at < len(commands):
+        size = rng.randrange(1, 90)
+        batch = {3: driver.input[at : at + size]}
+        if rng.random() < 0.4:
+            lost = query.run(batch, NOW_MS + at, fails=True)
+            again = query.run(batch, NOW_MS + at)
+            assert again == lost, "a micro-batch that comes again writes the same"
+            told += again
+        else:
+            told += query.run(batch, NOW_MS + at)
+        at += size
+    for role in ("sow", "delta", "dlq"):
+        expected = [(r.key, r.value, r.headers or []) for r in driver.read_output(role)]
+        assert _sent(told, role, 3) == expected, role
+    assert _sent(told, "dlq", 3)
+    last = {key: value for key, value, _ in _sent(told, "mark", 3)}
+    assert last == {r.key: r.value for r in driver.read_output("mark")}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_expires_early_or_never(seed) -> None:
+    """Whatever is touched again and when, a record ends after its time, soon after, and with the next version."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    query = _query(rng, expiration=f"{TTL_MS}ms")
+    ends, versions, now_ms, offset = {}, {}, NOW_MS, 0
+    expired = 0
+    for _ in range(120):
+        now_ms += rng.choice([1, 40, 300, 1100, 2500])
+        batch = []
+        if rng.random() < 0.6:
+            for _ in range(rng.randrange(1, 6)):
+                key = b"%d" % rng.randrange(8)
+                headers = [("expiration", b"0")] if rng.random() < 0.05 else None
+                batch.append(Record(key, b'{"id":%s}' % key, headers, offset, now_ms - rng.choice([0, 3, 700])))
+                offset += 1
+        told = query.run({0: batch}, now_ms) if batch else query.run({}, now_ms)
+        for key, value, headers in _sent(told, "sow"):
+            said = dict(headers)
+            assert int(said["version"]) == versions.get(key, 0) + 1
+            if value is None:
+                assert said["kind"] == b"expire"
+                assert 0 < ends.pop(key) <= now_ms, "early"
+                del versions[key]
+                expired += 1
+            else:
+                versions[key] = int(said["version"])
+                ends[key] = int(said.get("expires_at", b"0"))
+        if not batch:
+            late_ms = GRACE_MS + BUCKET_MS + 2500
+            assert all(not end or end + late_ms >= now_ms for end in ends.values()), "late"
+    assert expired > 10
+
+
+def test_update_published_in_time_finds_its_record() -> None:
+    """Who is behind expires nothing that an update may still reach: the input's time counts, and not the clock."""
+    query = _query(random.Random(1), expiration=f"{TTL_MS}ms")
+    query.run({0: [Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)]}, NOW_MS)
+    other = Record(b"2", b'{"id":2}', None, 1, NOW_MS + TTL_MS - 2)
+    told = query.run({0: [other]}, NOW_MS + 60_000)
+    assert [key for key, _, _ in _sent(told, "sow")] == [b"2"]
+    late = Record(b"1", b'{"id":1,"b":2}', None, 2, NOW_MS + TTL_MS - 1)
+    told = query.run({0: [late]}, NOW_MS + 61_000)
+    assert [(key, value) for key, value, _ in _sent(told, "sow")] == [(b"1", b'{"id":1,"a":1,"b":2}')]
+
+
+def test_key_that_is_touched_again_and_again_is_looked_for_once() -> None:
+    """A record that expires stands in the index once, however often it is touched before."""
+    query = _query(random.Random(1), expiration="1h")
+    for number in range(50):
+        query.run({0: [Record(b"1", b'{"id":1}', None, number, NOW_MS + number * 1000)]}, NOW_MS + number * 1000)
+    assert len(query._timers) == 1
+    assert sum(len(rows) for (name, _), rows in query._maps.items() if name == "expiring") == 1
+
+
+def test_acks_follow_in_the_next_micro_batch() -> None:
+    """An ack is told when Kafka has what it tells of, also where no input comes, and once."""
+    query = _query(random.Random(1))
+    headers = [("client", b"c"), ("sequence", b"1"), ("ack_type", b"processed,persisted")]
+    told = query.run({2: [Record(b"1", b'{"id":1}', headers, 0, NOW_MS)]}, NOW_MS)
+    assert not _sent(told, "ack", 2)
+    assert [json.loads(value)["ack_type"] for _, value, _ in _sent(query.run({}, NOW_MS + 500), "ack", 2)] == [
+        "processed",
+        "persisted",
+    ]
+    assert query.run({}, NOW_MS + 1000) == []
+
+
+def test_record_without_a_key_is_sent_to_its_own_partition() -> None:
+    """A record without a Kafka key goes to the input again, keyed, where its key belongs."""
+    from processor.kafka.partitioner import partition_for
+
+    told = _query(random.Random(1)).run({0: [Record(None, b'{"id":7}', None, 0, NOW_MS)]}, NOW_MS)
+    assert told == [("orders.publish", partition_for(b"7", 4), (b"7", b'{"id":7}', []))]
+
+
+def _begun(query, inputs, now_ms):
+    """The first micro-batch of a query that begins with three keys and a mark in partition 1, nothing in 0."""
+    sow = [
+        Record(b"1", b'{"id":1,"a":1}', [("version", b"7")], 0, NOW_MS),
+        Record(b"2", b'{"id":2}', [("version", b"3"), ("expires_at", b"%d" % (NOW_MS - 5))], 1, NOW_MS),
+    ]
+    mark = [Record(b"sequence//c", b"9", None, 0, NOW_MS)]
+    initial = [(0, "beginning", []), (1, "beginning", []), (1, "sow", sow), (1, "mark", mark)]
+    return query.run(inputs, now_ms, initial=initial)
+
+
+def test_it_goes_on_where_workers_stopped() -> None:
+    """Begun with the SOW and mark topics, versions count on, repeats are known, and what is over expires."""
+    query = _query(random.Random(1))
+    headers = [("client", b"c"), ("sequence", b"9")]
+    inputs = {
+        0: [Record(b"8", b'{"id":8}', None, 0, NOW_MS)],
+        1: [Record(b"1", b'{"id":1,"b":2}', None, 0, NOW_MS), Record(b"1", b'{"id":1,"b":3}', headers, 1, NOW_MS)],
+    }
+    assert _begun(query, inputs, NOW_MS) == [], "what a first micro-batch told it would begin with when it came again"
+    told = query.run({0: [Record(b"8", b'{"id":8,"x":1}', None, 1, NOW_MS)]}, NOW_MS + 2000)
+    assert [(value, dict(said)["version"]) for _, value, said in _sent(told, "sow", 0)] == [
+        (b'{"id":8}', b"1"),
+        (b'{"id":8,"x":1}', b"2"),
+    ]
+    told += query.run({}, NOW_MS + 4000)
+    assert [(key, value, dict(said)["version"]) for key, value, said in _sent(told, "sow", 1)] == [
+        (b"1", b'{"id":1,"a":1,"b":2}', b"8"),
+        (b"2", None, b"4"),
+    ]
+
+
+def test_a_slot_stands_for_one_partition() -> None:
+    """Slots are 32-bit integers that tell their partitions again."""
+    slots = [slot_of(partition) for partition in range(10_000)]
+    assert len(set(slots)) == len(slots)
+    assert all(-(2**31) <= slot < 2**31 for slot in slots)
+    assert [partition_of(slot) for slot in slots] == list(range(10_000))
