@@ -7,10 +7,9 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from processor.errors import ConfigurationError
-from spark_integration.topic_facts import TopicFacts
 
 At: TypeAlias = dt.datetime | Mapping[int, int]
 """A moment, with its time zone: every record with an earlier timestamp. Or the ending offset of each partition."""
@@ -20,6 +19,28 @@ _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _OPEN_TIMEOUT_S: Final = 15.0
 """How long a transaction that is open before the cut is waited for; workers' are open for less than a second."""
 _NOTHING: Final = "the table would be empty without saying so"
+
+
+class Facts(Protocol):
+    """What must be known of a topic; `TopicFacts` asks in Spark's JVM, `LogFacts` asks without one."""
+
+    topic: str
+    partitions: range
+
+    def begins(self) -> dict[int, int]:
+        """The oldest offset kept of each partition."""
+
+    def ends(self) -> dict[int, int]:
+        """The next offset of each partition, behind transactions that are still open."""
+
+    def at_time(self, time_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is of this time or later; its end where there is none."""
+
+    def wait_committed(self, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+        """Wait until everything before these offsets is decided; what is not when time is up."""
+
+    def setting(self, name: str) -> str | None:
+        """One of the topic's settings; None where we may not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +57,7 @@ class Cut:
         return json.dumps({topic: {str(partition): end for partition, end in self.ends.items()}})
 
 
-def cut(facts: TopicFacts, at: At, *, allow_compacted: bool) -> Cut:
+def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
     """Where a topic is cut, after making sure that it can be.
 
     Args:
@@ -81,7 +102,7 @@ def _time_ms(at: dt.datetime) -> int:
     return time_ms
 
 
-def _offsets(facts: TopicFacts, at: Mapping[int, int]) -> dict[int, int]:
+def _offsets(facts: Facts, at: Mapping[int, int]) -> dict[int, int]:
     """The offsets that were given, of all partitions and no others."""
     for partition, offset in at.items():
         if type(partition) is not int or type(offset) is not int or offset < 0:
@@ -108,7 +129,7 @@ def _offsets(facts: TopicFacts, at: Mapping[int, int]) -> dict[int, int]:
     return dict(at)
 
 
-def _refuse_unreadable(facts: TopicFacts, ends: Mapping[int, int]) -> None:
+def _refuse_unreadable(facts: Facts, ends: Mapping[int, int]) -> None:
     begins, last = facts.begins(), facts.ends()
     # Where nothing was ever deleted, a partition begins at 0 and may have been empty then.
     deleted = {p: begins[p] for p, end in ends.items() if end < begins[p] or 0 < end == begins[p] < last[p]}
@@ -124,7 +145,7 @@ def _refuse_unreadable(facts: TopicFacts, ends: Mapping[int, int]) -> None:
         )
 
 
-def _refuse_compacted(facts: TopicFacts, ends: Mapping[int, int]) -> None:
+def _refuse_compacted(facts: Facts, ends: Mapping[int, int]) -> None:
     """Compaction takes a record only because of a later one of its key that is older than the topic's lag."""
     policy, lag_ms = facts.setting("cleanup.policy"), facts.setting("min.compaction.lag.ms")
     remedy = "cut later, or say allow_compacted=True for what compaction has left"
