@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
+from spark_integration.about import about
 from spark_integration.changed import changed
 from spark_integration.columns import refuse_clash
 from spark_integration.decode import Decoding, decoded
@@ -95,7 +96,9 @@ class Reader:
         decoding = Decoding(self.settings, topic, self.struct, CHANGED in self.metadata, matching)
         known = records.select(F.col("value"), *(column.alias(name) for name, column in before.items()))
         record = F.col("record")
-        return decoded(known, decoding).select(*self._fields(record), *map(F.col, self.metadata))
+        return decoded(known, decoding).select(
+            *self._fields(record), *(about(name, F.col(name)) for name in self.metadata)
+        )
 
     def _of_json(self, records: DataFrame, matching: str | None) -> DataFrame:
         """The same in the JVM."""
@@ -104,7 +107,7 @@ class Reader:
         if matching is not None:
             records = records.where(filter_column(matching, self.struct, record=record, value=text))
         fields = [text.alias("value")] if record is None else self._fields(record)
-        return records.select(*fields, *(column.alias(name) for name, column in self.metadata.items()))
+        return records.select(*fields, *(about(name, column) for name, column in self.metadata.items()))
 
     def _fields(self, record: Column) -> list[Column]:
         assert self.struct is not None, "a record as it is has no fields"
