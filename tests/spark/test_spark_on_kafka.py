@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 
 import pytest
 
 from processor.errors import ConfigurationError
-from processor.merge.key import KeyFields
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -166,118 +164,6 @@ def test_sow_stream_tells_deletes(spark, family) -> None:
         (None, "1", "expire", 3),
         (None, "2", "delete", None),
     ]
-
-
-def test_deltas_are_published_where_workers_look_for_them(spark, family) -> None:
-    """Each row is one delta of the named columns, with its command, on the partition our producers choose."""
-    family.create("publish", "dlq")
-    rows = spark.range(200).select(
-        F.col("id"), F.concat(F.lit("n"), "id").alias("na.me"), F.lit("no").alias("secret"), F.lit(1.5).alias("balance")
-    )
-    publish_deltas(rows, family.name, key=["id"], columns=["balance", "na.me"], options=family.options)
-
-    published = family.read("publish")
-    assert {m.key(): m.value() for m in published} == {
-        b"%d" % i: b'{"id":%d,"balance":1.5,"na.me":"n%d"}' % (i, i) for i in range(200)
-    }
-    assert len(published) == 200
-    assert all(m.headers() == [("command", b"delta_publish")] for m in published)
-    family.publish_by_key("dlq", [m.key() for m in published])
-    assert {m.key(): m.partition() for m in published} == {m.key(): m.partition() for m in family.read("dlq")}
-    assert {m.partition() for m in published} == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize(
-    ("nulls", "value"),
-    [("keep", b'{"id":"x","a":null,"b":{"c":null,"d":1}}'), ("skip", b'{"id":"x","b":{"d":1}}')],
-)
-def test_nulls_are_published_or_left_out(spark, family, nulls, value) -> None:
-    """`keep` publishes a null at any depth, so that the topic's policy decides; `skip` leaves its field unchanged."""
-    family.create("publish")
-    rows = spark.createDataFrame([("x", None, (None, 1))], "id STRING, a INT, b STRUCT<c: INT, d: INT>")
-    publish_deltas(rows, family.name, key=["id"], columns=["a", "b"], options=family.options, nulls=nulls)
-    assert [(m.key(), m.value()) for m in family.read("publish")] == [(b"x", value)]
-
-
-@pytest.mark.parametrize(
-    ("types", "key"),
-    [
-        ("a STRING", ("plain",)),
-        ("a STRING", ("",)),
-        ("a STRING", ('as "it" is\\\n',)),
-        ("a BIGINT", (-(2**63),)),
-        ("a DECIMAL(38,0)", (Decimal(10**37),)),
-        ("a BOOLEAN", (True,)),
-        ("a STRING, b INT, c BOOLEAN", ("ø €😀", 7, False)),
-        ("a STRING, b STRING", ('\\u000B "quoted", \\ and /', "".join(map(chr, [*range(0x20), 0x7F, 0x2028])))),
-    ],
-)
-def test_key_text_is_the_workers(spark, family, types, key) -> None:
-    """For every type of key, of one field or several, the record key is the text a worker makes of the same body."""
-    family.create("publish")
-    rows = spark.createDataFrame([key], types)
-    publish_deltas(rows, family.name, key=rows.columns, columns=[], options=family.options)
-    (message,) = family.read("publish")
-    worker = KeyFields(tuple(f"/{name}" for name in rows.columns))
-    assert message.key().decode() == worker.text(json.loads(message.value()))
-
-
-def test_row_without_key_stops_before_writing(spark, family) -> None:
-    """One null in a key column, and nothing is written; the error shows the row's key."""
-    family.create("publish")
-    rows = spark.createDataFrame([(1, "x"), (2, None)], "id INT, side STRING")
-    with pytest.raises(ConfigurationError, match=r"a row has no key, \{'id': 2, 'side': None\}: nothing was written"):
-        publish_deltas(rows, family.name, key=["id", "side"], columns=[], options=family.options)
-    assert family.read("publish") == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"options": {}}, "no option 'kafka.bootstrap.servers'"),
-        ({"columns": ["balanse"]}, "no column 'balanse'; did you mean 'balance'"),
-        ({"columns": ["ID"]}, "no column 'ID'"),
-        ({"columns": "balance"}, r"give a list of column names: columns=\['balance'\]"),
-        ({"key": []}, "key names no columns"),
-        ({"key": ["balance"]}, "key column 'balance' is double; .*: cast it"),
-        ({"columns": ["twice"]}, "2 columns named 'twice'"),
-        ({"nulls": "drop"}, "say 'keep' .* or 'skip'"),
-    ],
-)
-def test_wrong_arguments_are_refused(spark, family, arguments, said) -> None:
-    """Each wrong argument is named, with what to do, before anything is written."""
-    rows = spark.range(1).select("id", F.lit(1.5).alias("balance"), F.lit(1).alias("twice"), F.lit(2).alias("twice"))
-    right = {"key": ["id"], "columns": ["balance"], "options": family.options}
-    with pytest.raises(ConfigurationError, match=said):
-        publish_deltas(rows, family.name, **(right | arguments))
-
-
-def test_stream_is_published_batch_by_batch(spark, family) -> None:
-    """A stream is refused with the way to do it, and that way publishes it."""
-    family.create("delta", "publish")
-    with family.transaction("delta") as write:
-        write("1", '{"id":1,"balance":5}', version="1", kind="insert")
-        write("2", '{"id":2,"balance":6}', version="1", kind="insert")
-    stream = stream_deltas(
-        spark, family.name, "id LONG, balance LONG", options=family.options | {"startingOffsets": "earliest"}
-    )
-    arguments = {"topic": family.name, "key": ["id"], "columns": ["balance"], "options": family.options}
-    with pytest.raises(ConfigurationError, match="foreachBatch"):
-        publish_deltas(stream, **arguments)
-
-    query = (
-        stream.writeStream.foreachBatch(lambda batch, _: publish_deltas(batch, **arguments))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-    assert {m.key(): m.value() for m in family.read("publish")} == {
-        b"1": b'{"id":1,"balance":5}',
-        b"2": b'{"id":2,"balance":6}',
-    }
 
 
 def test_worker_merges_what_spark_publishes_and_spark_reads_what_it_merged(spark, bootstrap, tmp_path, unique) -> None:

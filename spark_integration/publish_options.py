@@ -1,0 +1,42 @@
+"""What a writer whose repeats are dropped needs of Kafka's producer: no record is given up for one behind it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from processor.errors import ConfigurationError
+from processor.topics import MESSAGE_MAX_BYTES
+from spark_integration.options import Options, sink_options
+
+_WRITTEN_AGAIN: Final = "a record that is missing before ones that are written could not be written again"
+_OURS: Final = {
+    "kafka.enable.idempotence": f"it is always true: {_WRITTEN_AGAIN}",
+    "kafka.acks": f"all replicas have what is written: {_WRITTEN_AGAIN}",
+    "kafka.delivery.timeout.ms": f"nothing is given up that waits to be sent: {_WRITTEN_AGAIN}",
+    "kafka.retries": f"nothing is given up that waits to be sent: {_WRITTEN_AGAIN}",
+    "kafka.transactional.id": "Spark's Kafka sink writes without transactions",
+}
+_SIZE: Final = "kafka.max.request.size"
+
+
+def publish_options(topic: str, options: Options | None) -> dict[str, str]:
+    """Options of Spark's Kafka sink to publish to a family.
+
+    With an idempotent producer what stands in a partition of one attempt is always the first part of what the attempt
+    sends there, as long as no batch of it is given up: then the ones behind it are still sent.
+
+    Raises:
+        ConfigurationError: as `sink_options`, or an option that the numbers rest on.
+    """
+    settings = sink_options(topic, "publish", options)
+    given = {name.lower(): name for name in settings}
+    for name, reason in _OURS.items():
+        if name in given:
+            raise ConfigurationError(f"option {given[name]!r} cannot be given: {reason}; leave it out")
+    size = settings.get(given.get(_SIZE, ""), "0")
+    if not size.isdigit() or int(size) > MESSAGE_MAX_BYTES:
+        raise ConfigurationError(
+            f"option {given[_SIZE]!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
+            "and what the producer refuses itself is refused in order"
+        )
+    return settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}

@@ -1,0 +1,55 @@
+"""What a DataFrame would publish, without a broker: the same records, collected from Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from spark_integration.publish import delta_rows
+from spark_integration.publish_sending import Sending
+from spark_integration.row_error import told
+from spark_integration.sequence import Sender, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confluent_kafka import Message
+    from pyspark.sql import DataFrame
+
+NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
+
+Sent = tuple[str, bytes | None, dict[str, str]]
+
+
+def sent(
+    df: DataFrame,
+    key: Sequence[str] = ("id",),
+    *,
+    order_by: Sequence[str] = (),
+    batch_id: int = 0,
+    writers: int = 2,
+    config: Any = None,
+    **arguments: Any,
+) -> list[Sent]:
+    """Key, value and headers of each delta, task by task in the order of writing."""
+    sending = Sending.of(df, "orders", list(key), NOWHERE, order_by, None, None, writers, config)
+    with told():
+        rows = numbered(delta_rows(sending, df, **arguments)(df), Sender("test", batch_id), writers).collect()
+    return [
+        (
+            row["key"].decode(),
+            None if row["value"] is None else bytes(row["value"]),
+            {header["key"]: header["value"].decode() for header in row["headers"]},
+        )
+        for row in rows
+    ]
+
+
+def bodies(df: DataFrame, key: Sequence[str] = ("id",), **arguments: Any) -> list[Any]:
+    """The body of each record, parsed."""
+    return [None if value is None else json.loads(value) for _, value, _ in sent(df, key, **arguments)]
+
+
+def batch_of(message: Message) -> int:
+    """The number of the batch that a record came in."""
+    return int(dict(message.headers() or ())["sequence"]) >> 32
