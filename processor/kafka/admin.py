@@ -6,7 +6,14 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -195,6 +202,24 @@ class Admin:
     def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
         """Ask who is in a consumer group and which partitions of a topic they have; the answer is to be looked for."""
         return GroupQuestion(self._client.describe_consumer_groups([group], request_timeout=timeout_s)[group], topic)
+
+    def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets for a consumer group that nobody is a member of.
+
+        Raises:
+            Stop: Kafka refuses, as it does where somebody is, or does not answer.
+        """
+        places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        asked = self._client.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=_TIMEOUT_S
+        )
+        try:
+            set_ = asked[group].result().topic_partitions
+        except KafkaException as error:
+            raise failure.stop(error, f"setting the offsets of the group {group}") from error
+        for place in set_:
+            if place.error is not None:
+                raise failure.stop(place.error, f"setting the offset of the group {group}, partition {place.partition}")
 
     def end_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S) -> dict[int, int]:
         """The true end of each partition, open transactions included.
