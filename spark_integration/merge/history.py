@@ -163,8 +163,8 @@ def bounds_of(broker: Broker, partitions: int, since: Offsets | None, until: Off
     if isinstance(until, datetime):
         ends = broker.at_time("publish", found, round(until.timestamp() * 1000))
     elif until is not None:
-        ends = _all_of("until", until, partitions)
-    begins = found.begins if since is None else _all_of("since", since, partitions)
+        ends = all_of("until", until, partitions)
+    begins = found.begins if since is None else all_of("since", since, partitions)
     for partition in range(partitions):
         begin, end, oldest, newest = (offsets[partition] for offsets in (begins, ends, found.begins, found.ends))
         if not oldest <= begin <= end <= newest:
@@ -175,7 +175,7 @@ def bounds_of(broker: Broker, partitions: int, since: Offsets | None, until: Off
     return Bounds(begins, ends)
 
 
-def _all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
+def all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
     """Offsets of every partition."""
     if set(offsets) != set(range(partitions)):
         raise ConfigurationError(

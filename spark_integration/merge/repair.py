@@ -1,0 +1,133 @@
+"""What a SOW topic lacks of what it should be: records that differ, with versions that go on, and their deltas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from processor.merge import KeyFields, diff
+from processor.plugins.key_alone import key_alone
+from processor.plugins.removed import removed_header
+from processor.record import Name, Record, Stored
+from processor.runtime.sow_record import stored_from
+from spark_integration.merge.rows import outgoing, records
+
+if TYPE_CHECKING:
+    from processor.api import Codec, Headers, Outgoing
+    from processor.topics import Role
+    from spark_integration.settings import TopicSettings
+
+THERE: Final = 0
+"""In column `offset`: the record is on the topic; of each key there are two rows at most."""
+WANTED: Final = 1
+"""It should be there."""
+
+
+_NOTHING: Final[Outgoing] = None, None, []
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a task does to two states of the world; travels to the executors."""
+
+    settings: TopicSettings
+    """The topic's."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows (`RECORDS_DDL`) sorted by partition, key and offset, to what is to be written (`OUTGOING_DDL`)."""
+        codec, key = self.settings.codec(), KeyFields(self.settings.topic.key_fields)
+        there: tuple[int, Outgoing] | None = None
+        for batch in batches:
+            out: dict[tuple[Role, int], list[Outgoing]] = {}
+            for partition, record in zip(batch.column("partition").to_pylist(), records(batch), strict=True):
+                row = record.key, record.value, record.headers or []
+                is_met = there is not None and there[0] == partition and there[1][0] == record.key
+                if there is not None and not is_met:
+                    _put(out, there[0], _changes(codec, key, there[1], None))
+                if record.offset == WANTED:
+                    _put(out, partition, _changes(codec, key, there[1] if there is not None and is_met else None, row))
+                there = (partition, row) if record.offset == THERE else None
+            for (role, number), sent in out.items():
+                yield outgoing(role, number, sent)
+        if there is not None:
+            for role, one in _changes(codec, key, there[1], None):
+                yield outgoing(role, there[0], [one])
+
+
+def _put(out: dict[tuple[Role, int], list[Outgoing]], partition: int, sent: Iterable[tuple[Role, Outgoing]]) -> None:
+    for role, record in sent:
+        out.setdefault((role, partition), []).append(record)
+
+
+def _changes(
+    codec: Codec, key: KeyFields, old: Outgoing | None, new: Outgoing | None
+) -> Iterator[tuple[Role, Outgoing]]:
+    """The records that make one state of a key out of another: role and record of each.
+
+    Args:
+        codec: the message type.
+        key: the key fields.
+        old: the SOW record that there is; None or a tombstone: there is none.
+        new: the one that should be; a tombstone tells how the record ended.
+    """
+    name = (old or new or _NOTHING)[0]
+    before = None if old is None else _stored(old)
+    after = None if new is None else _stored(new)
+    if before is None:
+        if after is not None and new is not None:
+            yield "sow", new
+            yield "delta", (name, *_delta(codec, key, new[2], 0, None, after))
+        return
+    if after is None:
+        version = max(before.version + 1, 0 if new is None else _version(new[2]))
+        kind = b"delete" if new is None else dict(new[2]).get(Name.KIND) or b"delete"
+        headers: Headers = [(Name.VERSION, b"%d" % version), (Name.KIND, kind)]
+        told, more = key_alone(codec, key, before)
+        yield "sow", (name, None, headers)
+        yield "delta", (name, told, headers + _based_on(before.version, version) + more)
+        return
+    assert new is not None
+    same = before.value == after.value and before.expires_at_ms == after.expires_at_ms
+    if same and after.version <= before.version:
+        return
+    version = max(after.version, before.version + 1)
+    headers = [(Name.VERSION, b"%d" % version), *(h for h in new[2] if h[0] not in (Name.VERSION, Name.KIND))]
+    yield "sow", (name, new[1], headers)
+    yield "delta", (name, *_delta(codec, key, headers, before.version, before, after))
+
+
+def _delta(
+    codec: Codec, key: KeyFields, headers: Headers, base: int, before: Stored | None, after: Stored
+) -> tuple[bytes, Headers]:
+    """Value and headers of the delta from one record to the next."""
+    version = _version(headers)
+    kept = [h for h in headers if h[0] not in (Name.EXPIRES_AT, Name.KIND)]
+    told = kept + ([(Name.KIND, b"insert")] if before is None else []) + _based_on(base, version)
+    if not codec.can_delta:
+        return after.value, told
+    record = codec.decode_own(after.value)
+    _, changed, removed = diff(None if before is None else codec.decode_own(before.value), record)
+    delta = key.with_delta(record, changed)
+    value, more = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+    if removed:
+        more = [*more, removed_header(removed)]
+    elif not changed:
+        more = [*more, (Name.EMPTY, b"true")]
+    return value, told + more
+
+
+def _based_on(base: int, version: int) -> Headers:
+    """The version that a delta applies to, where it is not the one before its own."""
+    return [] if base == version - 1 else [(Name.DELTA_BASE, b"%d" % base)]
+
+
+def _stored(record: Outgoing) -> Stored | None:
+    key, value, headers = record
+    return stored_from(Record(key, value, headers, 0, 0))
+
+
+def _version(headers: Headers) -> int:
+    return int(dict(headers).get(Name.VERSION) or 0)
