@@ -1,0 +1,157 @@
+"""Tells how far Spark's queries are behind their topics: Spark commits no offsets, so Kafka's own tools see nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+    )
+
+log = logging.getLogger("sowstream.spark")
+
+
+class PartitionLag(NamedTuple):
+    """How far a query is behind in one partition."""
+
+    query: str
+    """Its name, else its id."""
+    topic: str
+    """The Kafka topic."""
+    partition: int
+    """The partition number."""
+    offsets: int
+    """Offsets between what the query has done and the end; markers of transactions and what compaction took count."""
+
+
+class LagListener(StreamingQueryListener):
+    """Hears of every batch of a session's queries: `spark.streams.addListener(LagListener(...))`.
+
+    Nothing that goes wrong in it reaches the queries; it is logged.
+    """
+
+    def __init__(
+        self,
+        on_lag: Callable[[Sequence[PartitionLag]], None] | None = None,
+        *,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            on_lag: called after each batch with every partition that the query reads.
+            registry: where gauges go, such as `prometheus_client.REGISTRY`: `sowstream_spark_lag_offsets` by query,
+                topic and partition, and `sowstream_spark_progress_timestamp_seconds` by query: when it was last heard
+                of, as the lag of a query that hangs stays what it was. Whoever wants them served calls
+                `prometheus_client.start_http_server(port)`.
+        """
+        self._on_lag = on_lag
+        self._gauges = None if registry is None else _Gauges(registry)
+        self._names: dict[str, str] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Note what the query is called."""
+        self._names[str(event.id)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - as above
+        """Tell of a batch."""
+        try:
+            progress = event.progress
+            query = progress.name or str(progress.id)
+            self._names[str(progress.id)] = query
+            lags = [lag for source in progress.sources for lag in _lags(query, source)]
+            if self._gauges is not None:
+                self._gauges.tell(query, lags)
+            if self._on_lag is not None:
+                self._on_lag(lags)
+        except Exception:
+            log.exception("telling how far a query is behind failed; the query goes on")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - as above
+        """Nothing new has come: the query is alive."""
+        if self._gauges is not None and (query := self._names.get(str(event.id))) is not None:
+            self._gauges.heard(query)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - as above
+        """Forget the query: nobody is behind any more."""
+        query = self._names.pop(str(event.id), None)
+        if self._gauges is not None and query is not None:
+            self._gauges.forget(query)
+
+
+class _Gauges:
+    """What Prometheus asks for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Gauge  # noqa: PLC0415 - for those who ask for it
+
+        self._lag = Gauge(
+            "sowstream_spark_lag_offsets",
+            "Offsets between what a streaming query has done and the end of the partition.",
+            ("query", "topic", "partition"),
+            registry=registry,
+        )
+        self._heard = Gauge(
+            "sowstream_spark_progress_timestamp_seconds",
+            "When a streaming query was last heard of, seconds since the epoch.",
+            ("query",),
+            registry=registry,
+        )
+        self._told: dict[str, set[tuple[str, str, str]]] = {}
+
+    def tell(self, query: str, lags: Sequence[PartitionLag]) -> None:
+        """What there is now, and nothing of partitions that are not read any more."""
+        labels = {(query, lag.topic, str(lag.partition)): lag.offsets for lag in lags}
+        for gone in self._told.get(query, set()) - labels.keys():
+            self._lag.remove(*gone)
+        for label, offsets in labels.items():
+            self._lag.labels(*label).set(offsets)
+        self._told[query] = set(labels)
+        self.heard(query)
+
+    def heard(self, query: str) -> None:
+        """The query is alive."""
+        self._heard.labels(query).set(time.time())
+
+    def forget(self, query: str) -> None:
+        """It has ended."""
+        if query not in self._told:
+            return
+        for label in self._told.pop(query):
+            self._lag.remove(*label)
+        self._heard.remove(query)
+
+
+def _lags(query: str, source: SourceProgress) -> list[PartitionLag]:
+    """The partitions of one source; none of a source that is not Kafka's."""
+    done, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+    if not done:
+        return []  # Nothing yet.
+    return [
+        PartitionLag(query, topic, int(partition), max(0, end - done.get(topic, {}).get(partition, 0)))
+        for topic, ends in latest.items()
+        for partition, end in ends.items()
+    ]
+
+
+def _offsets(text: str | None) -> dict[str, dict[str, int]]:
+    """Offsets by topic and partition, as Spark's Kafka source writes them."""
+    try:
+        told = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(told, dict) or not all(isinstance(ends, dict) for ends in told.values()):
+        return {}
+    return told

@@ -1,0 +1,106 @@
+"""What Kafka says of a topic, asked through librdkafka: for processes without a JVM, such as a data source's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from processor.errors import BrokerUnavailable, ConfigurationError
+from processor.kafka.admin import Admin
+from processor.kafka.log_reader import LogReader
+
+_Answer = TypeVar("_Answer")
+
+_ANSWER_TIMEOUT_S: Final = 30.0
+_WAIT_S: Final = 0.05
+
+
+class LogFacts:
+    """One topic, as it is now."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], *, group: str) -> None:
+        """Look at it.
+
+        Args:
+            topic: its Kafka name.
+            kafka: librdkafka properties.
+            group: the name of a consumer group, which is never joined.
+
+        Raises:
+            ConfigurationError: there is no such topic, or librdkafka does not take a property.
+            BrokerUnavailable: Kafka did not answer in time.
+        """
+        self.topic = topic
+        try:
+            self._admin = Admin(kafka)
+        except ConfigurationError as error:
+            said = str(error).partition(": ")[2]
+            raise ConfigurationError(f"the options that begin with 'kafka.': {said}; these go to librdkafka") from None
+        found = self._admin.found([topic]).get(topic)
+        if found is None:
+            raise ConfigurationError(
+                f"the Kafka topic {topic} does not exist; check the name, or create it: `sowstream topics apply`"
+            )
+        self._settings = found.config
+        self.partitions = range(found.partitions)
+        self._log = LogReader(kafka, group=group)
+
+    def begins(self) -> dict[int, int]:
+        """The oldest offset kept of each partition."""
+        return {partition: bounds[0] for partition, bounds in self._bounds().items()}
+
+    def ends(self) -> dict[int, int]:
+        """The next offset of each partition, behind transactions that are still open."""
+        return self._admin.end_offsets(self.topic, self.partitions)
+
+    def committed_ends(self) -> dict[int, int]:
+        """How far each partition can be read: up to the first transaction that is still open, else its end."""
+        return {partition: bounds[1] for partition, bounds in self._bounds().items()}
+
+    def at_time(self, time_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is of this time or later; its end where there is none."""
+        ends = self.ends()
+        found = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
+        return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
+
+    def wait_committed(self, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+        """Wait until everything before these offsets is committed or rolled back.
+
+        Returns:
+            The partitions where a transaction is still open when time is up, and the offset where it begins.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            reached = self.committed_ends()
+            held = {partition: reached[partition] for partition, end in ends.items() if reached[partition] < end}
+            if not held or time.monotonic() > deadline:
+                return held
+            time.sleep(_WAIT_S)
+
+    def setting(self, name: str) -> str | None:
+        """One of the topic's settings; None where we may not ask."""
+        return self._settings.get(name)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._log.close()
+
+    def _bounds(self) -> dict[int, tuple[int, int]]:
+        return {
+            partition: self._answer(lambda at=partition: self._log.bounds(self.topic, at, _ANSWER_TIMEOUT_S))  # type: ignore[misc]
+            for partition in self.partitions
+        }
+
+    def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
+        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        while True:
+            try:
+                return ask()
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        f"asking about {self.topic}: Kafka did not answer within {_ANSWER_TIMEOUT_S:g} s; check the "
+                        "option 'kafka.bootstrap.servers' and those of TLS and SASL, and whether the brokers run"
+                    ) from None
+                time.sleep(_WAIT_S)

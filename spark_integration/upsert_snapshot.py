@@ -1,0 +1,128 @@
+"""A table as whole snapshots of plain Parquet: written aside, then named the latest in one step.
+
+    <path>/data/<number>-<random>/…parquet   a snapshot; nobody reads it before a file below names it
+    <path>/_snapshots/<number>.json          names it, and says up to which offset of each partition it has the topic
+
+The name of a snapshot is written to a file aside, too, which is then renamed: it is there whole or not at all. A writer
+that dies before that leaves a directory that nobody reads, and that the next one removes. One writer at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from processor.errors import ConfigurationError, Stop
+
+_NAMES: Final = "_snapshots"
+_DATA: Final = "data"
+_SUFFIX: Final = ".json"
+
+
+class Snapshot(NamedTuple):
+    """One state of the table."""
+
+    number: int
+    """Counts the snapshots from 1."""
+    directory: str
+    """Where its rows are, below `data`."""
+    applied: Mapping[int, int]
+    """The next offset of each partition of the topic: all before it is in the snapshot."""
+
+
+class Snapshots:
+    """The snapshots of one table, in any file system that Hadoop knows."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Open them; nothing need be there."""
+        jvm: Any = spark._jvm  # noqa: SLF001 - the only way to Hadoop's file systems
+        self._spark, self.path = spark, path.rstrip("/")
+        self._path = jvm.org.apache.hadoop.fs.Path
+        configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+        self._files = self._path(self.path).getFileSystem(configuration)
+
+    def all(self) -> list[Snapshot]:
+        """Those that are kept, the oldest first."""
+        numbers = sorted(
+            int(name.removesuffix(_SUFFIX)) for name in self._listed(_NAMES) if name.removesuffix(_SUFFIX).isdigit()
+        )
+        return [self._read(number) for number in numbers]
+
+    def latest(self) -> Snapshot | None:
+        """The last one; None where there is none yet."""
+        found = self.all()
+        return found[-1] if found else None
+
+    def rows(self, snapshot: Snapshot) -> DataFrame:
+        """The rows of one."""
+        return self._spark.read.parquet(f"{self.path}/{_DATA}/{snapshot.directory}")
+
+    def write(self, rows: DataFrame, applied: Mapping[int, int]) -> Snapshot:
+        """Write rows aside: a snapshot that nobody reads before `switch`."""
+        before = self.latest()
+        number = 1 if before is None else before.number + 1
+        snapshot = Snapshot(number, f"{number}-{uuid.uuid4().hex[:12]}", dict(applied))
+        rows.write.parquet(f"{self.path}/{_DATA}/{snapshot.directory}")
+        return snapshot
+
+    def switch(self, snapshot: Snapshot) -> None:
+        """Make a written snapshot the latest: readers that come now find it.
+
+        Raises:
+            Stop: somebody else has written the table meanwhile.
+        """
+        final = self._at(f"{_NAMES}/{snapshot.number}{_SUFFIX}")
+        aside = self._at(f"{_NAMES}/.{snapshot.directory}")
+        told = {"directory": snapshot.directory, "applied": {str(p): offset for p, offset in snapshot.applied.items()}}
+        stream = self._files.create(aside, True)
+        try:
+            stream.write(bytearray(json.dumps(told).encode()))
+        finally:
+            stream.close()
+        if self._files.exists(final) or not self._files.rename(aside, final):
+            self._files.delete(aside, False)
+            raise Stop(
+                f"{self.path}: somebody else has written snapshot {snapshot.number} meanwhile; let one query write a "
+                "table, and start this one again"
+            )
+
+    def clean(self, keep: int) -> None:
+        """Remove all but the last snapshots, and what writers left that died."""
+        found = self.all()
+        for old in found[:-keep]:
+            # The name first: who finds a name finds its rows.
+            self._files.delete(self._at(f"{_NAMES}/{old.number}{_SUFFIX}"), False)
+        named = {snapshot.directory for snapshot in found[-keep:]}
+        for directory in self._listed(_DATA):
+            if directory not in named:
+                self._files.delete(self._at(f"{_DATA}/{directory}"), True)
+        for name in self._listed(_NAMES):
+            if not name.endswith(_SUFFIX):
+                self._files.delete(self._at(f"{_NAMES}/{name}"), False)
+
+    def _read(self, number: int) -> Snapshot:
+        stream = self._files.open(self._at(f"{_NAMES}/{number}{_SUFFIX}"))
+        try:
+            told = json.loads(bytes(stream.readAllBytes()))
+            applied = {int(partition): int(offset) for partition, offset in told["applied"].items()}
+            return Snapshot(number, str(told["directory"]), applied)
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{self.path}/{_NAMES}/{number}{_SUFFIX} is damaged: {error!r}; remove it, and the snapshot before it "
+                "counts"
+            ) from None
+        finally:
+            stream.close()
+
+    def _listed(self, directory: str) -> list[str]:
+        at = self._at(directory)
+        if not self._files.exists(at):
+            return []
+        return [str(status.getPath().getName()) for status in self._files.listStatus(at)]
+
+    def _at(self, name: str) -> Any:
+        return self._path(f"{self.path}/{name}")

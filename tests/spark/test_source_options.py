@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from processor.errors import ConfigurationError
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.sql.types import StructType
+
+from spark_integration.source_options import parse_source_options
+from spark_integration.source_rows import METADATA, refuse_metadata
+
+RIGHT = {"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"}
+
+
+def test_options_are_read_in_any_case() -> None:
+    """As Spark has them; what begins with `kafka.` goes to librdkafka without that."""
+    given = {
+        "TOPIC": "orders",
+        "Kafka.bootstrap.servers": "a:1",
+        "maxbytesperpartition": "10",
+        "at": "2026-01-31T12:00Z",
+    }
+    found = parse_source_options(given | {"kafka.sasl.mechanism": "PLAIN"})
+    assert found.kafka == {"bootstrap.servers": "a:1", "sasl.mechanism": "PLAIN"}
+    assert (found.settings.name, found.max_bytes_per_partition) == ("orders", 10)
+    assert found.at == dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+
+def test_ending_offsets_are_as_sparks_own() -> None:
+    """By topic and partition; `latest` is what there is."""
+    assert parse_source_options(RIGHT | {"endingOffsets": '{"orders.sow": {"0": 5, "1": 7}}'}).at == {0: 5, 1: 7}
+    assert parse_source_options(RIGHT | {"endingOffsets": "latest"}).at is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"topic": ""}, "option 'topic' is ''; give the name of a family"),
+        ({"topic": "orders.sow"}, r"'\.sow' is added"),
+        ({"kafka.bootstrap.servers": ""}, "no option 'kafka.bootstrap.servers'"),
+        ({"bootstrap.servers": "a:1"}, "needs the prefix `kafka.`"),
+        ({"path": "orders"}, "load\\(\\) was given a path; the option 'topic'"),
+        ({"filtr": "/a = 1"}, "there is no option 'filtr'; did you mean 'filter'?"),
+        ({"startingOffsets": "earliest"}, "there is no option 'startingOffsets'; did you mean 'endingOffsets'?"),
+        ({"kafka.sasl.jaas.config": "x"}, "is for Java's Kafka client, .* there it is sasl.username and sasl.password"),
+        ({"kafka.isolation.level": "read_uncommitted"}, "cannot be given: it is always read_committed"),
+        ({"filter": "/a = "}, "line 1, column 6"),
+        ({"schema": "infer"}, "use read_sow, which can infer one"),
+        ({"at": "yesterday"}, "option 'at' is 'yesterday'; give a moment as ISO 8601"),
+        ({"at": "2026-01-31T12:00Z", "endingOffsets": "latest"}, "both say where the table ends"),
+        ({"endingOffsets": '{"0": 5}'}, "option 'endingOffsets' is .*; give 'latest', or the offset"),
+        ({"endingOffsets": '{"other.sow": {"0": 5}}'}, "option 'endingOffsets' is .*; give 'latest', or the offset"),
+        ({"allowCompacted": "yes"}, "option 'allowCompacted' is 'yes'; give 'true' or 'false'"),
+        ({"maxBytesPerPartition": "1g"}, "option 'maxBytesPerPartition' is '1g'; give a number of bytes"),
+        ({"config": "/nowhere/sowstream.yaml"}, "/nowhere/sowstream.yaml"),
+    ],
+)
+def test_wrong_options_are_refused(change, said) -> None:
+    """Each is named, with what to give."""
+    with pytest.raises(ConfigurationError, match=said):
+        parse_source_options(RIGHT | change)
+
+
+def test_no_secret_is_told() -> None:
+    """An option that is refused is named without its value."""
+    with pytest.raises(ConfigurationError) as told:
+        parse_source_options(RIGHT | {"kafka.sasl.jaas.config": "hunter2"})
+    assert "hunter2" not in str(told.value)
+
+
+@pytest.mark.parametrize("record", [[("Version", "long")], [("partition", "string")]])
+def test_a_field_called_as_metadata_is_refused(record) -> None:
+    """One of the two would be hidden."""
+    schema = StructType()
+    for name, kind in record:
+        schema.add(name, kind)
+    with pytest.raises(ConfigurationError, match="has the name of a metadata column"):
+        refuse_metadata(StructType([*schema.fields, *METADATA.fields]))

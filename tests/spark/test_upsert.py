@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from processor.errors import ConfigurationError, Stop
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.sql.types import LongType, StringType, StructField
+
+from spark_integration.upsert import read_snapshot, upsert_to
+from spark_integration.upsert_merge import create_sql, merge_sql
+from spark_integration.upsert_snapshot import Snapshots
+
+COLUMNS = "id LONG, qty LONG, sow_key STRING, kind STRING, version LONG, partition INT, offset LONG"
+
+needs_spark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+def with_spark(test):
+    """A test that needs a session."""
+    for mark in needs_spark:
+        test = mark(test)
+    return test
+
+
+def put(key, qty, version, offset, partition=0):
+    """A row of an insert or update."""
+    return (int(key), qty, key, "insert" if version == 1 else "update", version, partition, offset)
+
+
+def gone(key, version, offset, partition=0, kind="delete"):
+    """A row of a delete: the fields of the record are null."""
+    return (None, None, key, kind, version, partition, offset)
+
+
+def table(spark, path):
+    """What a reader finds: the quantity and version of each key."""
+    return {row["sow_key"]: (row["qty"], row["version"]) for row in read_snapshot(spark, path).collect()}
+
+
+@with_spark
+def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
+    """The last row of each key counts, by offset: versions begin anew after a delete."""
+    path = str(tmp_path / "t")
+    upsert = upsert_to(path)
+    upsert(
+        spark.createDataFrame([put("1", 5, 1, 0), put("2", 6, 1, 1), put("1", 7, 2, 2), put("3", 1, 9, 3)], COLUMNS), 0
+    )
+    assert table(spark, path) == {"1": (7, 2), "2": (6, 1), "3": (1, 9)}
+    batch = [gone("1", 3, 4), gone("2", 2, 5, kind="expire"), gone("3", 10, 6), put("3", 2, 1, 7), put("4", 4, 1, 8)]
+    upsert(spark.createDataFrame(batch, COLUMNS), 1)
+    assert table(spark, path) == {"3": (2, 1), "4": (4, 1)}
+    assert "kind" not in read_snapshot(spark, path).columns
+
+
+@with_spark
+def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path) -> None:
+    """However a topic is cut into batches, and whichever of those already written come again."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    log, state, live = [], {}, {}
+    for offset in range(60):
+        key = str(rng.randrange(8))
+        partition = int(key) % 2
+        if key in live and rng.random() < 0.3:
+            log.append(gone(key, live.pop(key) + 1, offset, partition))
+            state.pop(key)
+        else:
+            live[key] = live.get(key, 0) + 1
+            log.append(put(key, offset, live[key], offset, partition))
+            state[key] = (offset, live[key])
+    path = str(tmp_path / "t")
+    upsert = upsert_to(path)
+    cuts = sorted(rng.sample(range(1, 60), 3))
+    batches = [log[begin:end] for begin, end in zip([0, *cuts], [*cuts, 60], strict=True)]
+    for number, rows in enumerate(batches):
+        upsert(spark.createDataFrame(rng.sample(rows, len(rows)), COLUMNS), number)
+    number = Snapshots(spark, path).latest().number
+    again = rng.randrange(len(batches))
+    upsert(spark.createDataFrame(batches[again], COLUMNS), again)
+    assert table(spark, path) == state
+    assert Snapshots(spark, path).latest().number == number, "a repeated batch writes nothing"
+
+
+@with_spark
+def test_a_writer_that_dies_before_the_switch_does_no_harm(spark, tmp_path) -> None:
+    """What it wrote is not seen, and the batch, when it comes again, is written whole; the remains are removed."""
+    path = str(tmp_path / "t")
+    upsert = upsert_to(path)
+    upsert(spark.createDataFrame([put("1", 5, 1, 0)], COLUMNS), 0)
+    batch = spark.createDataFrame([put("1", 6, 2, 1)], COLUMNS)
+    # All that a writer does before the switch, and its name half written.
+    left = Snapshots(spark, path).write(batch.drop("kind"), {0: 2})
+    (tmp_path / "t/_snapshots/.half").write_text('{"direc')
+    assert table(spark, path) == {"1": (5, 1)}
+    upsert(batch, 1)
+    assert table(spark, path) == {"1": (6, 2)}
+    assert not (tmp_path / "t/data" / left.directory).exists()
+    assert sorted(p.name for p in (tmp_path / "t/_snapshots").iterdir() if not p.name.startswith(".")) == [
+        "1.json",
+        "2.json",
+    ]
+
+
+@with_spark
+def test_a_reader_keeps_its_state_and_old_ones_go(spark, tmp_path) -> None:
+    """Who has opened the table reads on what there was; beyond `keep` snapshots nothing is left."""
+    path = str(tmp_path / "t")
+    upsert = upsert_to(path, keep=2)
+    upsert(spark.createDataFrame([put("1", 5, 1, 0)], COLUMNS), 0)
+    opened = read_snapshot(spark, path)
+    upsert(spark.createDataFrame([put("1", 6, 2, 1)], COLUMNS), 1)
+    assert [row["qty"] for row in opened.collect()] == [5]
+    upsert(spark.createDataFrame([put("1", 7, 3, 2)], COLUMNS), 2)
+    assert len(list((tmp_path / "t/data").iterdir())) == 2
+    assert [snapshot.number for snapshot in Snapshots(spark, path).all()] == [2, 3]
+
+
+@with_spark
+def test_a_second_writer_is_told(spark, tmp_path) -> None:
+    """Two queries on one table would undo each other's batches: the later one stops."""
+    path = str(tmp_path / "t")
+    rows = spark.createDataFrame([put("1", 5, 1, 0)], COLUMNS)
+    one, other = Snapshots(spark, path), Snapshots(spark, path)
+    mine, theirs = one.write(rows, {0: 1}), other.write(rows, {0: 1})
+    one.switch(mine)
+    with pytest.raises(Stop, match="somebody else has written snapshot 1 meanwhile"):
+        other.switch(theirs)
+    assert one.latest() == mine
+
+
+@with_spark
+@pytest.mark.parametrize(
+    ("columns", "rows", "arguments", "said"),
+    [
+        (COLUMNS.replace(", offset LONG", ""), [put("1", 5, 1, 0)[:-1]], {}, "has no column 'offset'"),
+        (
+            COLUMNS,
+            [gone("1", 1, 7)],
+            {"key": ["id"]},
+            r"null in its key .*delete, .*offset 7; .*\['sow_key'\]",
+        ),
+        (COLUMNS, [put("1", 5, 1, 0)], {"format": "delta"}, "start it with spark.jars.packages=io.delta:delta-spark"),
+        (COLUMNS, [put("1", 5, 1, 0)], {"format": "iceberg"}, "packages=org.apache.iceberg:iceberg-spark-runtime"),
+    ],
+)
+def test_a_batch_that_cannot_be_merged_is_refused(spark, tmp_path, columns, rows, arguments, said) -> None:
+    """With the column, the row or the package that is the matter; nothing is written."""
+    path = str(tmp_path / "t")
+    with pytest.raises(ConfigurationError, match=said):
+        upsert_to(path, **arguments)(spark.createDataFrame(rows, columns), 0)
+    assert not Path(path).exists()
+    with pytest.raises(ConfigurationError, match="there is no table at"):
+        read_snapshot(spark, path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"key": "sow_key"}, "give a list of column names"),
+        ({"key": []}, "give a list of column names"),
+        ({"format": "orc"}, "give 'parquet', 'delta' or 'iceberg'"),
+        ({"keep": 0}, "at least the last snapshot"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, said) -> None:
+    """Before a query starts."""
+    with pytest.raises(ConfigurationError, match=said):
+        upsert_to("/t", **arguments)
+
+
+def test_merge_is_said_in_sql() -> None:
+    """By key, removing, replacing and inserting, and only where the topic went on since."""
+    said = merge_sql("lake.db.orders", "iceberg", ["sow_key"], ["a`b", "sow_key", "partition", "offset"], "batch")
+    newer = "(s.`partition` <> t.`partition` OR s.`offset` > t.`offset`)"
+    gone = "s.`kind` IN ('delete', 'expire')"
+    changes = "t.`a``b` = s.`a``b`, t.`sow_key` = s.`sow_key`, t.`partition` = s.`partition`, t.`offset` = s.`offset`"
+    values = "(s.`a``b`, s.`sow_key`, s.`partition`, s.`offset`)"
+    assert said.split("\n") == [
+        "MERGE INTO lake.db.orders AS t USING `batch` AS s ON t.`sow_key` <=> s.`sow_key`",
+        f"WHEN MATCHED AND {gone} AND {newer} THEN DELETE",
+        f"WHEN MATCHED AND NOT ({gone}) AND {newer} THEN UPDATE SET {changes}",
+        f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT (`a``b`, `sow_key`, `partition`, `offset`) VALUES {values}",
+    ]
+
+
+def test_a_table_is_made_in_sql() -> None:
+    """By name, and for Delta by path as well."""
+    fields = [StructField("a b", LongType()), StructField("sow_key", StringType())]
+    columns = "(`a b` bigint, `sow_key` string)"
+    assert create_sql("db.t", "iceberg", fields) == f"CREATE TABLE IF NOT EXISTS db.t {columns} USING iceberg"
+    assert create_sql("/lake/t", "delta", fields) == f"CREATE TABLE IF NOT EXISTS delta.`/lake/t` {columns} USING delta"
+
+
+@with_spark
+def test_sparks_parser_takes_the_sql(spark) -> None:
+    """As far as can be told without a package: it is understood, down to the table that is not there."""
+    said = merge_sql("nowhere.orders", "iceberg", ["sow_key"], ["qty", "sow_key", "partition", "offset"], "batch")
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(said)
+    assert "MergeIntoTable" in plan.toString()
