@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    CalendarIntervalType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from processor.codec.avro.branch import marked
+from processor.errors import ConfigurationError
+from spark_integration.values import compile_struct
+
+UTC = dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC)
+LOCAL = dt.datetime(2024, 2, 29, 12, 30)  # noqa: DTZ001
+LARGE = Decimal("-999999999999999999999999999999999999.99")
+POINT = StructType([StructField("x", IntegerType())])
+
+
+def struct(data_type):
+    """One column `v`."""
+    return StructType([StructField("v", data_type)])
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "read"),
+    [
+        (StringType(), "é", "é"),
+        (StringType(), uuid.UUID(int=7), str(uuid.UUID(int=7))),
+        (StringType(), dt.time(1, 2, 3, 4), "01:02:03.000004"),
+        (StringType(), marked(str, 1)("s"), "s"),
+        (BooleanType(), True, True),
+        (LongType(), -(2**63), -(2**63)),
+        (LongType(), marked(int, 1)(5), 5),
+        (FloatType(), 0.5, 0.5),
+        (FloatType(), float("-inf"), float("-inf")),
+        (DoubleType(), 0.1, 0.1),
+        (DoubleType(), 3, 3.0),
+        (DecimalType(38, 2), LARGE, LARGE),
+        (DecimalType(5, 2), marked(Decimal, 1)("1.1"), Decimal("1.10")),
+        (DecimalType(5, 2), 7, Decimal("7.00")),
+        (BinaryType(), b"\0\xff", b"\0\xff"),
+        (DateType(), dt.date(1, 1, 1), dt.date(1, 1, 1)),
+        (TimestampType(), UTC, UTC),
+        (TimestampType(), LOCAL, UTC),
+        (TimestampNTZType(), LOCAL, LOCAL),
+        (ArrayType(LongType()), [1, None], [1, None]),
+        (MapType(StringType(), LongType()), {"a": 1, "b": None}, [("a", 1), ("b", None)]),
+        (POINT, marked(dict, 1)(x=1, y=2), {"x": 1}),
+        (POINT, {}, {"x": None}),
+        (POINT, None, None),
+    ],
+)
+def test_a_value_is_itself_in_its_column(data_type, value, read) -> None:
+    """Also one that knows its branch of a union; a UUID and a time of day are their text."""
+    column = pa.array([compile_struct(struct(data_type))({"v": value})], to_arrow_type(struct(data_type)))
+    assert column.to_pylist() == [{"v": read}]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "said"),
+    [
+        (StringType(), 1, "/v is int where the schema means text"),
+        (StringType(), b"x", "/v is bytes where"),
+        (BooleanType(), 1, "/v is int where the schema means a boolean"),
+        (LongType(), True, "/v is bool where the schema means an integer"),
+        (LongType(), 1.0, "/v is float where"),
+        (DoubleType(), True, "/v is bool where the schema means a number"),
+        (FloatType(), 0.1, "/v is 0.1, which a float would round; make the column DOUBLE"),
+        (DecimalType(5, 2), 1.5, "/v is float where the schema means a decimal"),
+        (BinaryType(), "x", "/v is str where the schema means bytes"),
+        (DateType(), UTC, "/v is datetime where the schema means a date"),
+        (TimestampType(), 5, "/v is int where the schema means a timestamp"),
+        (TimestampNTZType(), UTC, "/v is datetime where the schema means a timestamp without a time zone"),
+        (ArrayType(StringType()), "abc", "/v is str where the schema means an array"),
+        (MapType(StringType(), LongType()), {"a": "x"}, "/v is str where the schema means an integer"),
+        (POINT, [("x", 1)], "/v is list where the schema means an object"),
+        (StructType([StructField("w", POINT)]), {"w": {"x": "1"}}, "/v/w/x is str where"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(data_type, value, said) -> None:
+    """Nothing is guessed: the path says where, and what it is."""
+    with pytest.raises(TypeError, match=said):
+        compile_struct(struct(data_type))({"v": value})
+
+
+def test_a_record_that_is_no_object_is_refused() -> None:
+    """It has no fields to make columns of."""
+    with pytest.raises(TypeError, match="the record is bytes where the schema means an object"):
+        compile_struct(struct(LongType()))(b"x")
+
+
+@pytest.mark.parametrize("data_type", [CalendarIntervalType(), MapType(LongType(), LongType())])
+def test_a_column_that_no_message_type_fills_is_refused(data_type) -> None:
+    """Before anything is read."""
+    with pytest.raises(ConfigurationError, match=r"schema: /v/w is .*, and no message type has such values"):
+        compile_struct(struct(StructType([StructField("w", data_type)])))

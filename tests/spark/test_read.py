@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+
+from processor.errors import ConfigurationError, FilterError
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from py4j.protocol import Py4JJavaError
+
+from spark_integration import infer, read_sow
+from spark_integration.options import with_servers
+from spark_integration.schema import schema_file
+from tests.spark.history import History
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    # The first start fetches the connector.
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def history(bootstrap: str, unique: str) -> History:
+    """A family of topics of this test's own, not yet created."""
+    return History(unique, bootstrap)
+
+
+def ms(moment: dt.datetime) -> str:
+    """A moment as headers say it."""
+    return str(round(moment.timestamp() * 1000))
+
+
+def test_an_expired_record_is_not_there_and_the_others_say_when_they_end(spark, history) -> None:
+    """Though no worker ran that would have deleted it; what is no time never ends."""
+    history.create("sow")
+    headers = {"version": "3", "source": f"{history.name}.publish/0/7", "trace": b"\0\xff"}
+    history.write("sow", ("over", "{}"), headers={"expires_at": ms(NOW - HOUR)})
+    history.write("sow", ("on", "{}"), headers={"expires_at": ms(NOW + HOUR), **headers})
+    history.write("sow", ("odd", "{}"), headers={"expires_at": "9223372036854775807"})
+    history.write("sow", ("back", "{}"), headers={"expires_at": ms(NOW - HOUR)})
+    history.write("sow", ("back", "{}"))
+    table = read_sow(spark, history.name, options=history.options)
+    rows = {row["sow_key"]: row for row in table.collect()}
+    assert {key: row["expires_at"] and row["expires_at"].astimezone(dt.UTC) for key, row in rows.items()} == {
+        "on": NOW + HOUR, "odd": None, "back": None
+    }  # fmt: skip
+    assert (rows["on"]["source"], rows["back"]["source"]) == (headers["source"], None)
+    assert {header["key"]: bytes(header["value"]) for header in rows["on"]["headers"]}["trace"] == b"\0\xff"
+    assert rows["back"]["headers"] is None
+    assert table.dtypes == [
+        ("value", "string"),
+        ("sow_key", "string"),
+        ("version", "bigint"),
+        ("timestamp", "timestamp"),
+        ("expires_at", "timestamp"),
+        ("source", "string"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+    ]
+
+
+def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
+    """With columns and without, also of fields that are no column; bad text is refused at the call."""
+    history.create("sow")
+    for key, qty in ((1, 50), (1, 5), (2, 50), (3, 60)):
+        history.write("sow", (str(key), json.dumps({"id": key, "qty": qty})))
+    history.write("sow", ("3", None))
+
+    def matching(text, schema):
+        table = read_sow(spark, history.name, schema, options=history.options, filter=text)
+        return sorted(row["sow_key"] for row in table.select("sow_key").collect())
+
+    assert matching("/qty > 20", None) == ["2"]
+    assert matching("/qty < 20", "id LONG") == ["1"]
+    with pytest.raises(FilterError, match="column 7"):
+        matching("/qty >", None)
+
+
+def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch) -> None:
+    """Of committed records, up to the cut; where the last ones say nothing the whole topic is looked at."""
+    monkeypatch.setattr(infer, "SAMPLE_OFFSETS", 1)
+    history.create("sow", 2)
+    history.write("sow", ("1", '{"old":1,"b":"x"}'), at=NOW - 3 * HOUR)
+    history.write("sow", ("1", '{"b":"x","a":{"y":1.5}}'), at=NOW - 2 * HOUR)
+    history.write("sow", ("2", '{"a":{"z":[true]}}'), at=NOW - 2 * HOUR, partition=1)
+    history.write("sow", ("1", None), ("2", None), at=NOW - HOUR)
+    history.write("sow", ("2", None), at=NOW - HOUR, partition=1)
+
+    def inferred(at):
+        table = read_sow(spark, history.name, "infer", options=history.options, at=at)
+        return table.drop("sow_key", "version", "timestamp", "expires_at", "source", "headers", "partition", "offset")
+
+    late = inferred(NOW - HOUR)
+    assert late.schema.simpleString() == "struct<a:struct<y:double,z:array<boolean>>,b:string>"
+    assert sorted(map(repr, late.collect())) == [
+        "Row(a=Row(y=1.5, z=None), b='x')",
+        "Row(a=Row(y=None, z=[True]), b=None)",
+    ]
+    assert inferred(None).schema.simpleString() == (
+        "struct<a:struct<y:double,z:array<boolean>>,b:string,old:bigint>"
+    )  # fmt: skip
+
+
+def test_columns_cannot_be_inferred_of_nothing(spark, history) -> None:
+    """An empty topic says so, and a record that is no JSON fails."""
+    history.create("sow")
+    with pytest.raises(ConfigurationError, match=r"schema='infer': .*\.sow has no record with fields to look at"):
+        read_sow(spark, history.name, "infer", options=history.options)
+    history.write("sow", ("1", "{"))
+    with pytest.raises(Py4JJavaError, match="Malformed records are detected in schema inference"):
+        read_sow(spark, history.name, "infer", options=history.options)
+
+
+def test_settings_name_the_servers_where_options_do_not(spark, history) -> None:
+    """A settings file is enough; one that says how to get in, in librdkafka's words, is not."""
+    from processor.config import Config
+
+    history.create("sow")
+    history.write("sow", ("1", '{"id":1,"customer":"Ann"}'))
+    config = Config(kafka=history.client, topics={history.name: {}})
+    columns = schema_file("schemas/order.avsc")
+    (row,) = read_sow(spark, history.name, columns, config=config).collect()
+    assert (row["id"], row["customer"], row["inventory"]) == (1, "Ann", None)
+
+    secured = history.client | {"security.protocol": "ssl"}
+    with pytest.raises(ConfigurationError, match=r"'security\.protocol' to librdkafka.*kafka\.security\.protocol"):
+        with_servers(None, secured)
+    assert with_servers(history.options, secured) == history.options
+
+
+def test_options_that_java_refuses_are_named_without_their_secrets(spark, history) -> None:
+    """What Kafka itself says is told, and no setting's value beside it."""
+    for options, said in (
+        ({"kafka.request.timeout.ms": "soon"}, "ConfigException: Invalid value soon for configuration request.timeout"),
+        (
+            {
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": "PlainLoginModule required username=u password=hunter2",
+            },
+            "IllegalArgumentException",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=f"asking about .*{said}.*check the options") as caught:
+            read_sow(spark, history.name, options=history.options | options)
+        assert "hunter2" not in str(caught.value)

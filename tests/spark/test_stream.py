@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_integration import read_sow, stream_deltas, stream_sow
+from tests.codec.avro_world import file_codec, record
+from tests.endtoend.world import World
+from tests.spark.history import History
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    # The first start fetches the connector.
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+NOON = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
+MINUTE = dt.timedelta(minutes=1)
+
+
+@pytest.fixture
+def history(bootstrap: str, unique: str) -> History:
+    """A family of topics of this test's own, not yet created."""
+    return History(unique, bootstrap)
+
+
+def drain(stream, name, mode="append"):
+    """Everything on a stream's topic now."""
+    query = (
+        stream.writeStream.format("memory").queryName(name).outputMode(mode).trigger(availableNow=True).start()
+    )  # fmt: skip
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return [row.asDict(recursive=True) for row in stream.sparkSession.table(name).collect()]
+
+
+@pytest.mark.parametrize("message_type", ["json", "avro"])
+def test_timestamps_serve_as_a_watermark(spark, history, tmp_path, message_type) -> None:
+    """Windows that the watermark has passed are told, the last one is not; decoding in Python keeps the times."""
+    history.create("delta")
+    config, encode = None, json.dumps
+    if message_type == "avro":
+        encode = file_codec(record(("id", "long")), tmp_path).encode
+        config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
+    for minute in (0, 1, 1, 9):
+        history.write("delta", ("1", encode({"id": minute})), at=NOON + minute * MINUTE)
+    stream = stream_deltas(
+        spark, history.name, "id LONG", options=history.options | {"startingOffsets": "earliest"}, config=config
+    )
+    counted = stream.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "2 minutes")).count()
+    rows = drain(counted, f"{history.name}_{message_type}")
+    assert [(row["window"]["start"].astimezone(dt.UTC), row["count"]) for row in rows] == [(NOON, 3)]
+
+
+def test_rows_of_streams_say_what_tables_say(spark, history) -> None:
+    """When they expire, where they came from and their headers; columns can be inferred, from the SOW topic."""
+    history.create("sow")
+    history.create("delta")
+    history.write("sow", ("1", '{"id":1,"qty":5,"note":"n"}'))
+    ends = str(round(NOON.timestamp() * 1000))
+    said = {"version": "2", "expires_at": ends, "source": f"{history.name}.publish/0/7"}
+    history.write("delta", ("1", '{"id":1,"qty":6}'), headers=said)
+    options = history.options | {"startingOffsets": "earliest"}
+    stream = stream_deltas(spark, history.name, "infer", options=options)
+    assert stream.isStreaming
+    (row,) = drain(stream, f"{history.name}_infer")
+    assert (row["id"], row["note"], row["qty"], row["changed"]) == (1, None, 6, ["/id", "/qty"])
+    assert (row["expires_at"].astimezone(dt.UTC), row["source"]) == (NOON, said["source"])
+    assert {header["key"]: bytes(header["value"]).decode() for header in row["headers"]} == said
+    names = ["sow_key", "kind", "version", "timestamp", "expires_at", "source", "headers", "partition", "offset"]
+    assert stream.columns == ["id", "note", "qty", *names, "changed", "removed", "empty"]
+    assert stream_sow(spark, history.name, options=options).columns == ["value", *names]
+
+
+@pytest.mark.long
+def test_what_workers_make_of_avro_is_read(spark, bootstrap, tmp_path, unique) -> None:
+    """Publishes, deltas with nulls, removals and deletes: the table is the state, the deltas say each change."""
+    schema = record(("id", "long"), ("qty", ["null", "int"], None), ("note", "string", "-"))
+    codec = file_codec(schema, tmp_path)
+    topic = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc"), "null_policy": "set"}
+    world = World(bootstrap, tmp_path, unique, **topic)
+    try:
+        world.publish([(b"%d" % i, codec.encode({"id": i, "qty": i, "note": "n"}), {}) for i in range(20)])
+        for i in range(10):
+            data, headers = codec.encode_delta({"id": i, "qty": None})
+            world.publish([(b"%d" % i, data, dict(headers))])
+        data, headers = codec.encode_delta({"id": 11})
+        world.publish([(b"11", data, {**dict(headers), "remove": '["/note"]'}), (b"19", None, {})])
+        world.start()
+        world.settle()
+        options = {"kafka.bootstrap.servers": bootstrap}
+        table = read_sow(spark, unique, options=options, config=topic).select("id", "qty", "note", "version")
+        assert sorted(tuple(row) for row in table.collect()) == [
+            (i, None if i < 10 else i, "-" if i == 11 else "n", 2 if i < 10 or i == 11 else 1) for i in range(19)
+        ]
+        stream = stream_deltas(spark, unique, options=options | {"startingOffsets": "earliest"}, config=topic)
+        told = drain(stream.where("version = 2"), f"{unique}_deltas")
+        changes = {row["id"]: (row["qty"], row["changed"], row["removed"], row["kind"]) for row in told}
+        assert changes == {i: (None, ["/id", "/qty"], [], "update") for i in range(10)} | {
+            11: (None, ["/id", "/note"], [], "update"),
+            19: (None, ["/id"], [], "delete"),
+        }
+    finally:
+        world.close()
