@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
     from processor.state.store import Progress
 
-_TABLES_MAX: Final = 16
-"""Tables that may lie on one another before they are compacted; writes wait from 20 on, when it is opened as usual."""
+_COMPACTED_FROM: Final = 16  # Tables that lie on one another.
+TABLES_MAX: Final = 3 * _COMPACTED_FROM
+"""Tables that may lie on one another before writes wait."""
 
 
 def prepare(options: Options) -> None:
     """Change the options of a database for very many records."""
     options.set_memtable_factory(MemtableFactory.vector())
     options.set_allow_concurrent_memtable_write(False)  # RocksDB demands it.
-    options.set_level_zero_file_num_compaction_trigger(_TABLES_MAX)
-    options.set_level_zero_slowdown_writes_trigger(_TABLES_MAX * 3)
-    options.set_level_zero_stop_writes_trigger(_TABLES_MAX * 4)
+    options.set_level_zero_file_num_compaction_trigger(_COMPACTED_FROM)
 
 
 def batches(rows: Mapping[bytes, bytes | None], progress: Progress, bytes_max: int) -> Iterator[WriteBatch]:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from processor.errors import StateLocked
-from processor.state import bulk, layout
+from processor.state import back_pressure, bulk, layout
 from processor.state.failure import telling
 from processor.state.rocks_memory import RocksMemory
 from processor.state.store import Progress
@@ -199,10 +199,12 @@ class RocksStore:
         return batch
 
     def _write(self, batch: WriteBatch) -> None:
-        """Write a batch; the first one says that the store is open."""
+        """Write a batch, when there is room for one more; the first one says that the store is open."""
         if self._is_closed_on_disk:
             batch.delete(layout.CLOSED_KEY)
         with self._telling("writing"):
+            tables_max = bulk.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
+            back_pressure.wait(self._db, tables_max, self._unlogged)
             self._db.write(batch, self._unlogged)
             self._is_closed_on_disk = False
             if self._is_loading:

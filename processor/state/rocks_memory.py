@@ -24,6 +24,8 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from processor.state import back_pressure
+
 _BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
 _BLOCK_BYTES: Final = 4 * 1024
 """What is read and unpacked for one cold key: 16 KB took twice the time, and save 2 % of the disk."""
@@ -87,4 +89,5 @@ class RocksMemory:
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)
         options.set_max_open_files(256)
+        back_pressure.prepare(options)
         return options

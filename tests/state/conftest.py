@@ -21,7 +21,9 @@ def open_rocks(tmp_path: Path, memory: RocksMemory) -> Iterator[Callable[..., Ro
     """Open RocksDB in `tmp_path/0`, or where told; what the test leaves open is closed."""
     opened: list[RocksStore] = []
 
-    def open_store(directory: Path | None = None, identity: str = "orders.sow/0") -> RocksStore:
+    def open_store(
+        directory: Path | None = None, identity: str = "orders.sow/0", memory: RocksMemory = memory
+    ) -> RocksStore:
         opened.append(RocksStore(directory or tmp_path / "0", identity=identity, memory=memory))
         return opened[-1]
 
