@@ -169,11 +169,14 @@ def _between(node: Between, place: Place) -> Check | None:
 def _among(node: In, place: Place) -> Check | None:
     if len(node.choices) > _CHOICES_MAX or not all(map(_is_constant, node.choices)):
         return None
-    checks = [_comparing("=", _value(choice), place) for choice in node.choices]
+    constants = [constant for choice in node.choices if (constant := _value(choice)) is not None and constant != ""]
+    if _is_text(place) and all(isinstance(constant, str) for constant in constants):
+        return of_texts(place, lambda text, source: text.isin(constants))  # noqa: ARG005
+    checks = [_comparing("=", constant, place) for constant in constants]
     if None in checks:
         return None
     known = [check for check in checks if check is not None]
-    return lambda found, source: reduce(or_, [check(found, source) for check in known])
+    return lambda found, source: reduce(or_, [check(found, source) for check in known], F.lit(False))
 
 
 def _comparing(name: Name, constant: Scalar, place: Place) -> Check | None:

@@ -1,22 +1,28 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import time
 
 import pytest
 
+from processor.errors import ConfigurationError, Stop
+
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
-from spark_integration.source import register
+from spark_integration.source import SowSource, register
+from spark_integration.source_options import parse_source_options
+from spark_integration.source_reader import SowReader
 
-pytestmark = [
+pytestmark = pytest.mark.broker
+
+with_spark = [
     pytest.mark.spark,
-    pytest.mark.broker,
     pytest.mark.slow,
     # The first start fetches the connector.
     pytest.mark.timeout(600),
@@ -24,15 +30,22 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
+
+def through_spark(test):
+    """A test that starts Spark, which takes seconds for each query; the others call what Spark calls."""
+    for mark in with_spark:
+        test = mark(test)
+    return test
+
+
 SCHEMA = "id LONG, customer STRUCT<name: STRING, city: STRING>, balance DECIMAL(12,2), open BOOLEAN, tags ARRAY<STRING>"
 ANN = '{"id":1,"customer":{"name":"Ann","city":"Oslo"},"balance":10.25,"open":true,"tags":["a","b"]}'
 PAST, FUTURE = "1000", "4102444800000"
 
 
 @pytest.fixture
-def orders(spark, family):
-    """A topic with updates, deletes, expired records and what was rolled back; the source is known."""
-    register(spark)
+def orders(family):
+    """A topic with updates, deletes, expired records and what was rolled back."""
     family.create("sow")
     with family.transaction("sow") as write:
         for i in range(20):
@@ -51,15 +64,32 @@ def orders(spark, family):
 
 def source(spark, family, **options):
     """A reader of the family's table."""
+    register(spark)
     return spark.read.format("sow").options(topic=family.name, **family.options, **options)
 
 
 def rows(table):
-    """All rows, by key."""
+    """All rows of a DataFrame, by key."""
     return sorted((row.asDict(recursive=True) for row in table.collect()), key=lambda row: row["sow_key"])
 
 
-@pytest.mark.parametrize("schema", [None, SCHEMA])
+def read(family, schema=None, **options):
+    """The same as Spark calls it: all rows, by key."""
+    given = {"topic": family.name, **family.options, **options}
+    if schema is None:
+        schema = SowSource(given).schema()
+    reader = SowReader(parse_source_options(given), schema)
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    return sorted(found, key=lambda row: row["sow_key"])
+
+
+def keys(found):
+    """The keys of rows."""
+    return {row["sow_key"] for row in found}
+
+
+@through_spark
+@pytest.mark.parametrize("schema", [SCHEMA, pytest.param(None, marks=pytest.mark.long)])
 def test_the_table_is_that_of_read_sow(spark, orders, schema) -> None:
     """Row for row and column for column: the last committed record of each key, not deleted, not expired."""
     table = source(spark, orders, **({"schema": schema} if schema else {})).load()
@@ -67,16 +97,13 @@ def test_the_table_is_that_of_read_sow(spark, orders, schema) -> None:
     assert table.dtypes == expected.dtypes
     found = rows(table)
     assert found == rows(expected)
-    assert [row["sow_key"] for row in found] == sorted({str(i) for i in range(20)} - {"2", "3"})
+    assert keys(found) == {str(i) for i in range(20)} - {"2", "3"}
 
 
-def test_every_partition_has_a_task(spark, orders) -> None:
-    """They are read side by side."""
-    assert source(spark, orders).load().rdd.getNumPartitions() == 4
-
-
+@through_spark
 def test_a_view_is_read_anew_each_time(spark, orders) -> None:
     """By SQL alone, and a query sees what was committed when it began."""
+    register(spark)
     options = {"topic": orders.name, **orders.options, "schema": "id LONG"}
     listed = ", ".join(f"'{name}' '{text}'" for name, text in options.items())
     spark.sql(f"CREATE TEMP VIEW {orders.name} USING sow OPTIONS ({listed})")
@@ -90,94 +117,110 @@ def test_a_view_is_read_anew_each_time(spark, orders) -> None:
         spark.catalog.dropTempView(orders.name)
 
 
-def test_the_filter_sees_what_is_known_of_a_record(spark, orders) -> None:
+@through_spark
+def test_sparks_own_errors_say_ours(spark, orders) -> None:
+    """An option that nobody knows, through Spark."""
+    with pytest.raises(AnalysisException, match="there is no option 'filtre'; did you mean 'filter'"):
+        source(spark, orders, filtre="/id = 1").load()
+
+
+def test_every_partition_with_records_has_a_task(orders) -> None:
+    """They are read side by side, up to ends that are fixed before."""
+    reader = SowReader(
+        parse_source_options({"topic": orders.name, **orders.options}), StructType().add("value", "string")
+    )
+    parts = reader.partitions()
+    assert [part.partition for part in parts] == [0, 1, 2, 3]
+    before = [batch.num_rows for part in parts for batch in reader.read(part)]
+    with orders.transaction("sow") as write:
+        for i in range(40, 60):
+            write(str(i), "{}", version="1", kind="insert")
+    assert [batch.num_rows for part in parts for batch in reader.read(part)] == before
+
+
+def test_the_filter_sees_what_is_known_of_a_record(orders) -> None:
     """It is evaluated where the topic is read, with the key, the time, the size and the publisher's id."""
     text = f"SOW_KEY() = '1' AND CORRELATION_ID() = 'abc' AND MESSAGE_SIZE() = {len(ANN)} AND LAST_UPDATED() > 1"
-    assert [row["sow_key"] for row in source(spark, orders, filter=text).load().collect()] == ["1"]
-    assert source(spark, orders, filter="/id > 100").load().collect() == []
+    assert keys(read(orders, filter=text)) == {"1"}
+    assert keys(read(orders, filter="/id > 17")) == {"18", "19"}
 
 
-def test_a_cut_is_the_table_as_it_was(spark, orders) -> None:
-    """At offsets, and at a moment; later records are not seen."""
-    ends = {str(m.partition()): 0 for m in orders.read("sow")}
+def test_a_cut_is_the_table_as_it_was(orders) -> None:
+    """At offsets, and at a moment; later records are not seen, and a cut before everything is refused."""
+    ends = dict.fromkeys("0123", 0)
     for message in orders.read("sow"):
-        if message.timestamp()[0]:
-            ends[str(message.partition())] = max(ends[str(message.partition())], message.offset() + 1)
-    time.sleep(0.01)
+        ends[str(message.partition())] = max(ends[str(message.partition())], message.offset() + 1)
+    time.sleep(0.01)  # The next records have a later time, in milliseconds.
     moment = dt.datetime.now(dt.UTC).isoformat()
-    before = rows(source(spark, orders).load())
+    before = read(orders)
     with orders.transaction("sow") as write:
         write("1", None, version="3", kind="delete")
         write("30", '{"id":30}', version="1", kind="insert")
-    offsets = json.dumps({f"{orders.name}.sow": ends})
+    assert keys(read(orders)) == keys(before) - {"1"} | {"30"}
+    assert read(orders, at=moment) == before
     # Offsets say no time, and so nothing has expired at them.
-    assert {row["sow_key"] for row in rows(source(spark, orders, endingOffsets=offsets).load())} == {
-        row["sow_key"] for row in before
-    } | {"3"}
-    assert rows(source(spark, orders, at=moment).load()) == before
-    with pytest.raises((AnalysisException, PythonException), match="option at is before the oldest record"):
-        source(spark, orders, at="1999-01-01T00:00Z", allowCompacted="true").load().collect()
+    offsets = json.dumps({f"{orders.name}.sow": ends})
+    assert keys(read(orders, endingOffsets=offsets)) == keys(before) | {"3"}
+    with pytest.raises(ConfigurationError, match="option at is before the oldest record"):
+        read(orders, at="1999-01-01T00:00Z", allowCompacted="true")
 
 
-def test_no_topic_is_no_empty_table(spark, family) -> None:
+def test_no_topic_is_no_empty_table(family) -> None:
     """A topic that is not there is said so; one without records is a table without rows."""
-    register(spark)
-    with pytest.raises((AnalysisException, PythonException), match=rf"Kafka topic {family.name}\.sow does not exist"):
-        source(spark, family).load().collect()
+    with pytest.raises(ConfigurationError, match=rf"Kafka topic {family.name}\.sow does not exist"):
+        read(family)
     family.create("sow")
-    assert source(spark, family).load().collect() == []
+    assert read(family) == []
 
 
-def test_too_much_for_a_partition_is_refused(spark, orders) -> None:
+def test_too_much_for_a_partition_is_refused(family) -> None:
     """A partition whose latest records do not fit is told, with what to do; what was overwritten does not count."""
-    with pytest.raises((Py4JJavaError, PythonException), match=r"take more than the 400 bytes .*raise it, .*read_sow"):
-        source(spark, orders, maxBytesPerPartition="400").load().collect()
+    family.create("sow")
+    with family.transaction("sow") as write:
+        for version in range(1, 6):
+            write("1", json.dumps("x" * 1000), version=str(version))
+    assert keys(read(family, maxBytesPerPartition="1500")) == {"1"}
+    with pytest.raises(ConfigurationError, match=r"take more than the 1,200 bytes .*raise it, .*or use read_sow"):
+        read(family, maxBytesPerPartition="1200")
 
 
-def test_a_record_that_does_not_fit_fails_the_query(spark, orders) -> None:
+def test_a_record_that_does_not_fit_fails_the_query(orders) -> None:
     """With its place and the field: a null in its place would pass for a value."""
-    with pytest.raises((Py4JJavaError, PythonException), match=r"\.sow, partition \d, offset \d+, key .*: /id is int"):
-        source(spark, orders, schema="id STRING").load().collect()
+    with pytest.raises(Stop, match=r"\.sow, partition \d, offset \d+, key .*: /id is int where the schema means text"):
+        read(orders, StructType().add("id", "string"))
+    with pytest.raises(Stop, match=r"\.sow, partition \d: a value has no room in its column"):
+        read(orders, StructType().add("id", "long").add("balance", "decimal(12,1)"))
 
 
-def test_it_is_read_as_a_table_only(spark, orders) -> None:
-    """A stream and a write are refused with the way to do them; so is an option that nobody knows."""
-    with pytest.raises(AnalysisException, match="for a stream use stream_sow"):
-        spark.readStream.format("sow").options(topic=orders.name, **orders.options).load().writeStream.format(
-            "memory"
-        ).queryName("never").start()
-    with pytest.raises(AnalysisException, match="use publish_deltas"):
-        spark.range(1).write.format("sow").mode("append").save()
-    with pytest.raises(AnalysisException, match="did you mean 'filter'"):
-        source(spark, orders, filtre="/id = 1").load()
-    with pytest.raises((AnalysisException, PythonException), match="No such configuration property"):
-        source(spark, orders, **{"kafka.nonsense": "1"}).load().collect()
+def test_properties_that_librdkafka_does_not_know_are_refused(orders) -> None:
+    """They go there, and it says so."""
+    with pytest.raises(ConfigurationError, match=r"begin with 'kafka\.': No such configuration property.*librdkafka"):
+        read(orders, **{"kafka.nonsense": "1"})
 
 
-def test_avro_is_read_by_the_topics_settings(spark, family, bootstrap, tmp_path) -> None:
+def test_it_is_a_table_and_nothing_else() -> None:
+    """A stream and a write are refused with the way to do them."""
+    made = SowSource({"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"})
+    with pytest.raises(ConfigurationError, match="for a stream use stream_sow"):
+        made.streamReader(StructType())
+    with pytest.raises(ConfigurationError, match="use publish_deltas"):
+        made.writer(StructType(), overwrite=True)
+
+
+def test_avro_is_read_by_the_topics_settings(family, bootstrap, tmp_path) -> None:
     """The file of settings says the message type, the schema and where Kafka is."""
     fastavro = pytest.importorskip("fastavro")
-    import io
-
-    register(spark)
-    schema = {
-        "type": "record",
-        "name": "Order",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "note", "type": ["null", "string"], "default": None},
-        ],
-    }
+    fields = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}]
+    schema = {"type": "record", "name": "Order", "fields": fields}
     (tmp_path / "order.avsc").write_text(json.dumps(schema))
     (tmp_path / "sowstream.yaml").write_text(
         f"application_id: {family.name}\nkafka: {{bootstrap.servers: '{bootstrap}'}}\n"
-        f"topics: {{{family.name}: {{message_type: avro, schema: order.avsc, key: [/id]}}}}\n"
+        f"topics: {{{family.name}: {{message_type: avro, schema: {tmp_path}/order.avsc, key: [/id]}}}}\n"
     )
     family.create("sow")
     made = io.BytesIO()
     fastavro.schemaless_writer(made, fastavro.parse_schema(schema), {"id": 7, "note": "x"})
     with family.transaction("sow") as write:
         write("7", made.getvalue(), version="1", kind="insert")
-    options = {"topic": family.name, "config": str(tmp_path / "sowstream.yaml")}
-    (row,) = spark.read.format("sow").options(**options).load().select("id", "note", "version").collect()
-    assert tuple(row) == (7, "x", 1)
+    (row,) = read(family, config=str(tmp_path / "sowstream.yaml"), filter="/note = 'x'")
+    assert (row["id"], row["note"], row["version"]) == (7, "x", 1)
