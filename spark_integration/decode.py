@@ -6,6 +6,7 @@ import functools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -29,8 +30,8 @@ class Decoding:
     settings: TopicSettings
     topic: str
     """The Kafka topic, for errors."""
-    struct: StructType
-    """The columns of the record."""
+    struct: StructType | None
+    """The columns of the record; None where none are made."""
     is_delta: bool
     """Whether they are deltas; then column `changed` says which paths each carries."""
     matching: str | None
@@ -47,12 +48,29 @@ def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
     Raises:
         ConfigurationError: a column has a type that no message type has values of.
     """
+    assert decoding.struct is not None, "columns are made of something"
     compile_struct(decoding.struct)
     made = [StructField("record", decoding.struct)]
     if decoding.is_delta:
         made.append(StructField("changed", ArrayType(StringType(), containsNull=False), nullable=False))
     kept = [field for field in rows.schema.fields if field.name != "value"]
     return rows.mapInArrow(functools.partial(_decode, decoding), StructType([*made, *kept]))
+
+
+def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
+    """The rows of which the filter is true: for what it asks besides the record's values, which a Column has not.
+
+    Args:
+        rows: as `decoded`.
+        decoding: how; no column is made.
+    """
+    return rows.mapInArrow(functools.partial(_match, decoding), rows.schema)
+
+
+def _match(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    batch_decoder = _BatchDecoder(decoding)
+    for batch in batches:
+        yield batch_decoder.match(batch)
 
 
 def _decode(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,48 +94,61 @@ class _BatchDecoder:
 
         self._decoding = decoding
         self._codec = _codec(pickle.dumps(decoding.settings))
-        self._convert = compile_struct(decoding.struct)
-        self._type: Any = to_arrow_type(decoding.struct)
-        self._matches = None if decoding.matching is None else _filter(decoding.matching, decoding.settings.name)
+        struct = decoding.struct or StructType([])
+        self._convert = compile_struct(struct)
+        self._type: Any = to_arrow_type(struct)
+        family = decoding.topic.rpartition(".")[0]
+        self._matches = None if decoding.matching is None else _filter(decoding.matching, family)
+
+    def match(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch that match."""
+        return self._matching(batch, self._values(batch))[0]
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """One batch."""
+        """The rows of a batch that match, with the columns that are made."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        from spark_integration.merge.rows import headers_of  # noqa: PLC0415 - as above
-
-        headers = headers_of(batch.column("headers"))
-        keys, times_us = batch.column("sow_key").to_pylist(), batch.column("timestamp").cast(pa.int64()).to_pylist()
-        records: list[Value] = []
-        paths: list[list[str]] = []
-        matching: list[bool] = []
-        for index, value in enumerate(batch.column("value").to_pylist()):
-            record = None
-            if value is not None:
-                record = self._value(batch, index, value, headers[index] or [])
-                if self._decoding.is_delta:
-                    paths.append(carried_paths(record))
-                if self._matches is not None:
-                    is_match = self._matches(record, value, keys[index], headers[index], times_us[index] // 1000)
-                    matching.append(is_match)
-                record = self._row(batch, index, record)
-            else:
-                paths.append([])
-                matching.append(False)
-            records.append(record)
-        made = [self._array(batch, records)]
+        batch, values = self._matching(batch, self._values(batch))
+        rows = [None if value is None else self._row(batch, index, value) for index, value in enumerate(values)]
+        made = {"record": self._array(batch, rows)}
         if self._decoding.is_delta:
-            made.append(pa.array(paths, pa.list_(pa.string())))
-        kept = [name for name in batch.schema.names if name != "value"]
-        names = ["record", *(["changed"] if self._decoding.is_delta else []), *kept]
-        whole = pa.RecordBatch.from_arrays([*made, *map(batch.column, kept)], names)
-        return whole if self._matches is None else whole.filter(pa.array(matching, pa.bool_()))
+            paths = [[] if value is None else carried_paths(value) for value in values]
+            made["changed"] = pa.array(paths, pa.list_(pa.string()))
+        made |= {name: batch.column(name) for name in batch.schema.names if name != "value"}
+        return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
-    def _value(self, batch: pa.RecordBatch, index: int, value: bytes, headers: Headers) -> Value:
-        try:
-            return self._codec.decode_command(value, headers, is_delta=self._decoding.is_delta)
-        except RecordRejected as error:
-            raise self._undecodable(batch, index, str(error)) from None
+    def _values(self, batch: pa.RecordBatch) -> list[Value]:
+        """What stands in column `value`, decoded; None where there is nothing."""
+        values: list[Value] = []
+        decode, is_delta = self._codec.decode_command, self._decoding.is_delta
+        for index, (data, headers) in enumerate(zip(batch.column("value").to_pylist(), _headers(batch), strict=True)):
+            try:
+                values.append(None if data is None else decode(data, headers or [], is_delta=is_delta))
+            except RecordRejected as error:
+                raise self._undecodable(batch, index, str(error)) from None
+        return values
+
+    def _matching(self, batch: pa.RecordBatch, values: list[Value]) -> tuple[pa.RecordBatch, list[Value]]:
+        """The rows that match, and their values: what does not need not fit the columns."""
+        if self._matches is None:
+            return batch, values
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        known = zip(
+            values,
+            batch.column("value").to_pylist(),
+            batch.column("sow_key").to_pylist(),
+            _headers(batch),
+            batch.column("timestamp").cast(pa.int64()).to_pylist(),
+            strict=True,
+        )
+        verdicts = []
+        for index, (value, data, key, headers, time_us) in enumerate(known):
+            try:
+                verdicts.append(value is not None and self._matches(value, data, key, headers, time_us // 1000))
+            except RecordRejected as error:
+                raise self._undecodable(batch, index, str(error)) from None
+        return batch.filter(pa.array(verdicts, pa.bool_())), list(compress(values, verdicts))
 
     def _row(self, batch: pa.RecordBatch, index: int, record: Value) -> Value:
         try:
@@ -144,6 +175,12 @@ class _BatchDecoder:
             f"{self._decoding.topic}, partition {where['partition']}, offset {where['offset']}, key "
             f"{where['sow_key']!r:.200}: {problem}; publish the record again, or give a schema that it fits"
         )
+
+
+def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
+    from spark_integration.merge.rows import headers_of  # noqa: PLC0415 - needed here, on an executor
+
+    return headers_of(batch.column("headers"))
 
 
 def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | None, int], bool]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -33,14 +34,22 @@ def inferred(
         ends: up to where to read; None: as far as there is.
 
     Raises:
-        ConfigurationError: there is no record to look at.
+        ConfigurationError: there is no record to look at, or one that is no JSON.
     """
     begins = facts.begins()
     ends = facts.committed_ends() if ends is None else ends
     late = {partition: max(begins[partition], end - SAMPLE_OFFSETS) for partition, end in ends.items()}
     for starts in (late, begins) if late != begins else (begins,):
         ranges = {"startingOffsets": _offsets(facts.topic, starts), "endingOffsets": _offsets(facts.topic, ends)}
-        struct = _struct(spark, {**options, **ranges})
+        try:
+            struct = _struct(spark, {**options, **ranges})
+        except Py4JJavaError as error:
+            if "MALFORMED_RECORD" not in str(error):
+                raise
+            raise ConfigurationError(
+                f"schema='infer': {facts.topic} has a record that is no JSON object; give a schema, or the config that "
+                "says its message type"
+            ) from None
         if struct.fields:
             return struct
     raise ConfigurationError(

@@ -14,7 +14,7 @@ from processor.filter import compile_filter
 from spark_integration.about import about
 from spark_integration.changed import changed
 from spark_integration.columns import refuse_clash
-from spark_integration.decode import Decoding, decoded
+from spark_integration.decode import Decoding, decoded, matched
 from spark_integration.filter import filter_column
 from spark_integration.schema import INFER, given_schema, own_schema, pinned
 from spark_integration.settings import TopicSettings
@@ -88,7 +88,7 @@ class Reader:
             FilterError: the filter cannot be meant.
         """
         if self.settings.topic.message_type == "json":
-            return self._of_json(records, matching)
+            return self._of_json(records, topic, matching)
         assert self.struct is not None, "only JSON is shown as it is"
         if matching is not None:
             compile_filter(matching)
@@ -100,11 +100,14 @@ class Reader:
             *self._fields(record), *(about(name, F.col(name)) for name in self.metadata)
         )
 
-    def _of_json(self, records: DataFrame, matching: str | None) -> DataFrame:
-        """The same in the JVM."""
+    def _of_json(self, records: DataFrame, topic: str, matching: str | None) -> DataFrame:
+        """The same in the JVM, save what it has not."""
         text = F.col("value").cast("string")
         record = None if self.struct is None else F.from_json(text, self.struct, {"mode": "FAILFAST"})
-        if matching is not None:
+        if matching is not None and compile_filter(matching).uses_facts:
+            keyed = records.withColumn("sow_key", F.col("key").cast("string"))
+            records = matched(keyed, Decoding(self.settings, topic, None, CHANGED in self.metadata, matching))
+        elif matching is not None:
             records = records.where(filter_column(matching, self.struct, record=record, value=text))
         fields = [text.alias("value")] if record is None else self._fields(record)
         return records.select(*fields, *(about(name, column) for name, column in self.metadata.items()))

@@ -153,7 +153,7 @@ def _said(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationError:
             )
         if kind == "TimeoutException":
             return BrokerUnavailable(
-                f"asking about {topic}: Kafka did not answer within {_ANSWER_TIMEOUT_S} s; check the option "
+                f"asking about {topic}: Kafka did not answer in time; check the option "
                 "'kafka.bootstrap.servers' and those of TLS and SASL, and whether the brokers run"
             )
         if kind != "ExecutionException":

@@ -5,11 +5,9 @@ import json
 
 import pytest
 
-from processor.errors import ConfigurationError, FilterError
+from processor.errors import BrokerUnavailable, ConfigurationError, FilterError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
-
-from py4j.protocol import Py4JJavaError
 
 from spark_integration import infer, read_sow
 from spark_integration.options import with_servers
@@ -84,6 +82,7 @@ def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
 
     assert matching("/qty > 20", None) == ["2"]
     assert matching("/qty < 20", "id LONG") == ["1"]
+    assert matching("SOW_KEY() = '2' AND MESSAGE_SIZE() = 20 AND TOPIC_NAME() = '" + history.name + "'", None) == ["2"]
     with pytest.raises(FilterError, match="column 7"):
         matching("/qty >", None)
 
@@ -114,12 +113,12 @@ def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch)
 
 
 def test_columns_cannot_be_inferred_of_nothing(spark, history) -> None:
-    """An empty topic says so, and a record that is no JSON fails."""
+    """Neither of an empty topic, nor of a record that is no JSON."""
     history.create("sow")
     with pytest.raises(ConfigurationError, match=r"schema='infer': .*\.sow has no record with fields to look at"):
         read_sow(spark, history.name, "infer", options=history.options)
     history.write("sow", ("1", "{"))
-    with pytest.raises(Py4JJavaError, match="Malformed records are detected in schema inference"):
+    with pytest.raises(ConfigurationError, match=r"\.sow has a record that is no JSON object; give a schema"):
         read_sow(spark, history.name, "infer", options=history.options)
 
 
@@ -138,6 +137,13 @@ def test_settings_name_the_servers_where_options_do_not(spark, history) -> None:
     with pytest.raises(ConfigurationError, match=r"'security\.protocol' to librdkafka.*kafka\.security\.protocol"):
         with_servers(None, secured)
     assert with_servers(history.options, secured) == history.options
+
+
+def test_a_kafka_that_does_not_answer_is_said_to_be_silent(spark) -> None:
+    """In the time that the options give it, and not only once Spark reads."""
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "300"}
+    with pytest.raises(BrokerUnavailable, match=r"asking about orders\.sow: Kafka did not answer in time; check"):
+        read_sow(spark, "orders", options=options | {"kafka.default.api.timeout.ms": "500"})
 
 
 def test_options_that_java_refuses_are_named_without_their_secrets(spark, history) -> None:
