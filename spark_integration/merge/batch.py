@@ -117,14 +117,14 @@ def _refuse(
     keyless: str,
 ) -> None:
     """Refuse what cannot be meant."""
+    if isinstance(base, str) and base != "sow":
+        raise ConfigurationError(f"base={base!r}: say 'sow', or give a DataFrame of SOW records")
     if history is not None and (since is not None or until is not None or isinstance(base, str)):
         raise ConfigurationError(
             "since, until and base='sow' are for the topic itself; of a `history` filter the rows, and read its base "
             "before"
         )
-    if isinstance(base, str) and base != "sow":
-        raise ConfigurationError(f"base={base!r}: say 'sow', or give a DataFrame of SOW records")
-    if base is not None and isinstance(base, str) and since is not None:
+    if isinstance(base, str) and since is not None:
         raise ConfigurationError("base='sow' begins where the workers stopped; leave `since` out")
     if keyless not in get_args(Keyless):
         raise ConfigurationError(f"keyless={keyless!r}: say one of {', '.join(get_args(Keyless))}")
@@ -141,8 +141,8 @@ def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
     rejected = rejected_for.total()
     counts = Counter({name: count for name, count in counted.items() if not name.startswith(REJECTED)})
     del counts[SEQUENCED]
-    counts["rejected"], counts["merged"] = rejected, counts[RECORDS] - rejected
-    counts[RECORDS] += counts["duplicate"] + counts[KEYLESS]
+    counts["rejected"], counts["merged"] = rejected, counts[RECORDS] - rejected - counts["duplicate"]
+    counts[RECORDS] += counts[KEYLESS]
     return +counts, rejected_for
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import eq
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,8 +22,8 @@ from processor.errors import Stop
 from processor.record import Name, Record
 from processor.runtime.sow_record import stored_from
 from spark_integration.merge.host import Host, KeyedState, NoRepeats, RepeatsTakenOut
-from spark_integration.merge.parsed import ParsedJson, length_max, written
 from spark_integration.merge.rows import in_chunks, outgoing, records
+from spark_integration.merge.runs import Repeat, Runs
 
 if TYPE_CHECKING:
     from processor.api import Codec
@@ -84,7 +85,7 @@ class Fold:
                 collect()
             if folding is not None:
                 yield from folding.finish()
-        if counts:
+        if counts := +counts:
             yield outgoing(COUNT, 0, [(name.encode(), b"%d" % count, []) for name, count in counts.items()])
 
 
@@ -96,11 +97,8 @@ class _Folding:
         self._fold, self._codec, self._counts = fold, codec, counts
         self._states = _States()
         self._host = Host(fold.settings, partition, self._states, None, codec=codec, processor_type=_AtTheirTime)
-        parsed = None if fold.deltas else ParsedJson.instead_of(codec, fold.settings.topic)
-        self._quick = None
-        if parsed is not None:
-            self._quick = Host(fold.settings, partition, self._states, None, codec=parsed, processor_type=_AtTheirTime)
-        self._bytes_max = fold.settings.topic.max_record_bytes
+        # Deltas are told one by one: then there is nothing to be saved.
+        self._runs = None if fold.deltas else Runs.of(codec, fold.settings.topic)
         self._last: dict[bytes, Outgoing] = {}
         """The last SOW record of each key that is not done."""
         self._place: tuple[bytes | None, int] = None, -2
@@ -118,8 +116,9 @@ class _Folding:
         came = _came(batch)
         if not came:
             return
-        self._check_places(came)
-        given = self._begin(came) if came[0].offset < 0 or BASE_OFFSET in batch.column("offset").to_pylist() else came
+        offsets = [record.offset for record in came]
+        self._check_places(offsets, came)
+        given = self._begin(came) if BASE_OFFSET in offsets else came
         self._counts[RECORDS] += len(given)
         if _has_sequence(batch.column("headers")):
             self._counts[SEQUENCED] += len(given)
@@ -128,60 +127,48 @@ class _Folding:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """There are no more records."""
         yield from self._merge([], None)
+        self._count()
 
     def _merge(self, given: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
-        host = self._quick
-        before = self._states.copy()
-        if host is not None and given:
-            host.process(given, 0)
-            if host.rejected or not self._is_small(given, before):
-                # Merged records may be spoilt by then: a merge changes them in place.
-                host.take()
-                host.events.clear()
-                host.rejected.clear()
-                self._states.reset(before)
-                host = None
-        if host is None:
-            host = self._host
-            if given:
-                host.process(given, 0)
-        held = None if open_key is None else self._states.pop(open_key)
-        if self._states.may_expire:
+        """Merge records, and let go of all keys but one that may go on."""
+        states, host, rest = self._states, self._host, given
+        if self._runs is not None:
+            done, rest = self._runs.merge(given, states.stored)
+            states.put_many({key: state for key, (state, _) in done.items()})
+            self._last.update({key: last for key, (_, last) in done.items() if last is not None})
+        if rest:
+            host.process(rest, 0)
+        open_state = None if open_key is None else states.pop(open_key)
+        if states.may_expire:
             host.expire(self._fold.as_of_ms)
-        yield from self._emit(host, open_key)
-        self._states.reset({})
-        if open_key is not None and held is not None:
-            last = self._last.get(open_key)
-            value = held.value if last is None or last[1] is None else last[1]
-            self._states.reset({open_key: held._replace(value=value)})
-        self._count(host)
+        yield from self._emit(open_key)
+        states.reset({} if open_key is None or open_state is None else {open_key: open_state})
 
     def _reject(self, keyless: Sequence[Record]) -> Iterator[pa.RecordBatch]:
         """Records without a key come before all others: nothing waits that they would be mixed with."""
         self._host.process(keyless, 0)
         self._counts[RECORDS] += len(keyless)
-        yield from self._emit(self._host, None)
-        self._count(self._host)
+        yield from self._emit(None)
 
-    def _emit(self, host: Host, open_key: bytes | None) -> Iterator[pa.RecordBatch]:
-        sent = host.take()
+    def _emit(self, open_key: bytes | None) -> Iterator[pa.RecordBatch]:
+        """What is done, by role."""
+        sent = self._host.take()
         self._last.update({record[0]: record for record in sent.get("sow", ())})  # type: ignore[misc]
-        last = {key: written(self._codec, record) for key, record in self._last.items()}
-        self._last = {}
-        if open_key is not None and open_key in last:
-            self._last[open_key] = last.pop(open_key)
-        if last:
-            yield outgoing("sow", self.partition, list(last.values()))
+        held = None if open_key is None else self._last.pop(open_key, None)
+        if self._last:
+            yield outgoing("sow", self.partition, list(self._last.values()))
+        self._last = {} if open_key is None or held is None else {open_key: held}
         if self._fold.deltas and "delta" in sent:
             yield outgoing("delta", self.partition, sent["delta"])
         if "dlq" in sent:
             yield outgoing("dlq", self.partition, sent["dlq"])
 
-    def _count(self, host: Host) -> None:
-        self._counts.update(host.events)
-        self._counts.update({f"{REJECTED}{reason}": count for reason, count in host.rejected.items()})
-        host.events.clear()
-        host.rejected.clear()
+    def _count(self) -> None:
+        """Bring together what was counted."""
+        self._counts.update(self._host.events)
+        self._counts.update({f"{REJECTED}{reason}": count for reason, count in self._host.rejected.items()})
+        if self._runs is not None:
+            self._counts.update(self._runs.events)
 
     def _begin(self, came: Sequence[Record]) -> list[Record]:
         """Put away what keys begin with; the rest is returned."""
@@ -195,19 +182,11 @@ class _Folding:
             self._last[record.key] = (record.key, record.value, record.headers or [])
         return given
 
-    def _is_small(self, given: Sequence[Record], before: dict[bytes, Stored]) -> bool:
-        """Whether no record can have been longer than it may be, at any time."""
-        sizes = [len(value) for _, value, _, _, _ in given if value is not None]
-        if length_max(sum(sizes)) + sum(len(stored.value) for stored in before.values()) <= self._bytes_max:
-            return True
-        lengths = Counter({key: len(stored.value) for key, stored in before.items()})
-        for key, value, _, _, _ in given:
-            if value is not None:
-                lengths[key] += length_max(len(value))  # type: ignore[index]
-        return max(lengths.values()) <= self._bytes_max
-
-    def _check_places(self, came: Sequence[Record]) -> None:
+    def _check_places(self, offsets: list[int], came: Sequence[Record]) -> None:
         """Refuse records whose order nothing says."""
+        if self._place != (came[0].key, offsets[0]) and not any(map(eq, offsets, offsets[1:])):
+            self._place = came[-1].key, offsets[-1]
+            return
         key, offset = self._place
         for record in came:
             if record.offset == offset and record.key == key:
@@ -227,17 +206,12 @@ class _States(KeyedState):
     def may_expire(self) -> bool:
         return any(stored.expires_at_ms for stored in self._stored.values())
 
-    def copy(self) -> dict[bytes, Stored]:
-        return dict(self._stored)
+    @property
+    def stored(self) -> Mapping[bytes, Stored]:
+        return self._stored
 
     def reset(self, stored: dict[bytes, Stored]) -> None:
         self._stored = dict(stored)
-
-
-class _Repeat(Record):
-    """A record that repeats another one."""
-
-    __slots__ = ()
 
 
 class _Told(NoRepeats):
@@ -258,7 +232,7 @@ class _AtTheirTime(RepeatsTakenOut):
     def _take(self, record: Record) -> None:
         self._now_ms = record[4]  # By number: twice as fast.
         if record[2]:
-            self._sequences.is_repeat = type(record) is _Repeat
+            self._sequences.is_repeat = type(record) is Repeat
         super()._take(record)
 
 
@@ -269,7 +243,7 @@ def _came(batch: pa.RecordBatch) -> list[Record]:
     if place < 0 or batch.column(place).null_count == len(came):
         return came
     flags = batch.column(place).to_pylist()
-    return [_Repeat(*record) if is_repeat else record for record, is_repeat in zip(came, flags, strict=True)]
+    return [Repeat(*record) if is_repeat else record for record, is_repeat in zip(came, flags, strict=True)]
 
 
 def _has_sequence(headers: pa.ListArray) -> bool:

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from processor.errors import ConfigurationError
+from processor.plugins.delta_merge import DeltaMerge
+from processor.testing import ProcessorTestDriver
+from tests.endtoend.world import World, random_commands
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from spark_integration.merge.batch import merge_batch
+from spark_integration.merge.handover import hand_over
+from spark_integration.options import sink_options
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def world(bootstrap, tmp_path, unique) -> Iterator[World]:
+    """A family without workers."""
+    world = World(bootstrap, tmp_path, unique, partitions=PARTITIONS)
+    yield world
+    world.close()
+
+
+def _options(world: World) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": world.bootstrap}
+
+
+def _numbered(commands, first: int = 1):
+    """The same from a publisher that counts its records."""
+    return [
+        (key, value, {**headers, "client": "ann", "sequence": str(number)})
+        for number, (key, value, headers) in enumerate(commands, first)
+    ]
+
+
+def _expected(world: World) -> dict[bytes, tuple[bytes, str]]:
+    """Value and version of every live record, as one worker makes them of the whole input."""
+    history = defaultdict(list)
+    for seen in world.read("publish"):
+        history[seen.partition].append((seen.key, seen.value, seen.headers))
+    state = {}
+    for partition, commands in history.items():
+        driver = ProcessorTestDriver(DeltaMerge, world.config.topics[world.name], name=world.name, partition=partition)
+        for begin in range(0, len(commands), 500):
+            driver.pipe_batch(commands[begin : begin + 500])
+        driver.commit()
+        for record in driver.read_output("sow"):
+            state[record.key] = record.value, dict(record.headers)["version"].decode()
+    return {key: found for key, found in state.items() if found[0] is not None}
+
+
+def _sow(world: World) -> dict[bytes, tuple[bytes, str]]:
+    """The same of the SOW topic."""
+    state = {seen.key: (seen.value, seen.headers["version"]) for seen in world.read("sow")}
+    return {key: found for key, found in state.items() if found[0] is not None}
+
+
+def _offsets(world: World) -> dict[int, int]:
+    """What the workers' group has committed."""
+    reader = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"app-{world.name}.{world.name}"})
+    found = reader.committed([TopicPartition(f"{world.name}.publish", number) for number in range(PARTITIONS)], 10)
+    reader.close()
+    return {place.partition: place.offset for place in found if place.offset >= 0}
+
+
+@contextmanager
+def _publishing(world: World, commands) -> Iterator[None]:
+    """Publish as long as the block lasts, and at least all of these."""
+    thread = threading.Thread(target=lambda: [world.publish(commands[i : i + 50]) for i in range(0, len(commands), 50)])
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
+    """While publishers go on, 20,000 commands are merged and handed over; a worker takes the rest and drops repeats.
+
+    In the end every record has the value and the version that one worker would have given it.
+    """
+    commands = _numbered(random_commands(5, 24_000, 2_000))
+    rubbish = [
+        (b"1", b"no json", {"client": "ben", "sequence": "7"}),
+        (b"1", b'{"id":1,"n":7}', {"client": "ben", "sequence": "7"}),
+    ]
+    world.publish(commands[:20_000] + rubbish)
+    with (
+        _publishing(world, commands[20_000:]),
+        merge_batch(spark, world.name, config=world.file, options=_options(world)) as merged,
+    ):
+        hand_over(merged, options=_options(world))
+    assert merged.counts["records"] >= 20_002
+    assert merged.rejected_for == {"undecodable": 1}
+    assert _offsets(world) == merged.cut
+    world.publish(commands[19_000:20_500])  # After a lost connection, say.
+    world.start()
+    world.settle()
+    assert _sow(world) == _expected(world)
+    assert sum(seen.headers["dlq_reason"] == "undecodable" for seen in world.read("dlq")) == 1
+
+
+def test_hand_over_that_died_is_made_again(spark, world) -> None:
+    """Whatever part of it was written, the next one writes what is missing, and a third one nothing."""
+    world.publish([*_numbered(random_commands(6, 600, 60)), (b"1", b"no", {})])
+    as_of = dt.datetime.now(dt.UTC)
+    with merge_batch(spark, world.name, config=world.file, options=_options(world), deltas=True, as_of=as_of) as merged:
+        for role, part in (("delta", merged.deltas.where("key < '3'")), ("sow", merged.records.where("key < '4'"))):
+            part.write.format("kafka").options(**sink_options(world.name, role, _options(world))).save()
+        cut = merged.cut
+    assert not _offsets(world)
+    with merge_batch(
+        spark, world.name, config=world.file, options=_options(world), deltas=True, as_of=as_of, until=cut
+    ) as merged:
+        hand_over(merged, options=_options(world), deltas=True)
+        first = {role: world.read(role) for role in ("sow", "delta", "dlq", "mark")}
+        hand_over(merged, options=_options(world), deltas=True)
+        assert {role: world.read(role) for role in first} == first
+    assert _sow(world) == _expected(world)
+    assert len(first["sow"]) == len(_sow(world))
+    assert len(first["dlq"]) == 1
+    versions = defaultdict(list)
+    for seen in first["delta"]:
+        versions[seen.key].append((int(seen.headers["version"]), seen.headers.get("kind", "update")))
+    for told in versions.values():
+        for (before, kind), (after, _) in pairwise(told):
+            assert after == (1 if kind == "delete" else before + 1)
+    assert _offsets(world) == cut
+
+
+def test_hand_over_refuses_what_would_lose_records(spark, world) -> None:
+    """Living workers, offsets of others, other records in SOW, input that is gone: an error, and nothing is written."""
+    world.publish([(b"%d" % n, {"id": n, "a": n}, {}) for n in range(20)])
+    with merge_batch(spark, world.name, config=world.file, options=_options(world)) as merged:
+        world.publish([(b"99", {"id": 99}, {"version": "1"})], role="sow")
+        with pytest.raises(ConfigurationError, match=r"not empty, and has other records .* b'99'.*mode='repair'"):
+            hand_over(merged, options=_options(world))
+        assert len(world.read("sow")) == 1
+        member = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"app-{world.name}.{world.name}"})
+        member.subscribe([f"{world.name}.publish"])
+        world.wait(lambda: member.poll(0.1) is not None or bool(member.assignment()), "joining the group")
+        with pytest.raises(ConfigurationError, match=r"1 living members, such as one at .*stop the workers first"):
+            hand_over(merged, options=_options(world), mode="repair")
+        member.close()
+        partition = next(number for number, end in merged.cut.items() if end)
+        admin = AdminClient({"bootstrap.servers": world.bootstrap})
+        world.publish([(b"%d" % n, {"id": n, "a": n}, {}) for n in range(20)])
+        place = TopicPartition(f"{world.name}.publish", partition, merged.cut[partition] + 1)
+        admin.delete_records([place])[TopicPartition(place.topic, partition)].result(30)
+        with pytest.raises(
+            ConfigurationError, match=rf"partition {partition}: the cut is at offset .* lies between is gone"
+        ):
+            hand_over(merged, options=_options(world), mode="repair")
+    assert not _offsets(world)
+
+
+def test_repair_writes_what_differs(spark, world) -> None:
+    """Wrong records are corrected above their version, missing ones written, others deleted; subscribers are told."""
+    world.publish([(b"%d" % n, {"id": n, "a": {"b": n}}, {}) for n in range(6)])
+    world.publish([(b"5", None, {})])
+    there = [
+        (b"0", b'{"id":0,"a":{"b":0}}', {"version": "4"}),  # As it should be.
+        (b"1", b'{"id":1,"a":{"b":7,"c":8}}', {"version": "9"}),
+        (b"5", b'{"id":5,"a":1}', {"version": "2"}),
+        (b"7", b'{"id":7}', {"version": "3"}),
+    ]
+    world.publish(there, role="sow")
+    before = len(world.read("sow"))
+    with merge_batch(spark, world.name, config=world.file, options=_options(world)) as merged:
+        hand_over(merged, options=_options(world), mode="repair")
+        written = len(world.read("sow"))
+        hand_over(merged, options=_options(world), mode="repair")
+    assert len(world.read("sow")) == written == before + 6
+    assert _sow(world) == {
+        b"0": (b'{"id":0,"a":{"b":0}}', "4"),
+        b"1": (b'{"id":1,"a":{"b":1}}', "10"),
+        **{b"%d" % n: (b'{"id":%d,"a":{"b":%d}}' % (n, n), "1") for n in (2, 3, 4)},
+    }
+    deltas = {seen.key: (seen.value, seen.headers) for seen in world.read("delta")}
+    assert deltas == {
+        b"1": (b'{"id":1,"a":{"b":1}}', {"version": "10", "removed": '["/a/c"]'}),
+        **{b"%d" % n: (b'{"id":%d,"a":{"b":%d}}' % (n, n), {"version": "1", "kind": "insert"}) for n in (2, 3, 4)},
+        b"5": (b'{"id":5}', {"version": "3", "kind": "delete"}),
+        b"7": (b'{"id":7}', {"version": "4", "kind": "delete"}),
+    }
+    assert _offsets(world) == merged.cut
+
+
+def test_base_is_where_the_workers_stopped(spark, world) -> None:
+    """What stopped workers left is gone on with: their records, versions and marks, and the input that they lack."""
+    commands = _numbered(random_commands(8, 900, 50))
+    world.publish(commands[:500])
+    worker = world.start(name=world.name)
+    world.settle()
+    assert worker.stop() == 0
+    world.publish(commands[400:])
+    with merge_batch(spark, world.name, config=world.file, options=_options(world), base="sow") as merged:
+        assert merged.counts["records"] == 500
+        assert merged.counts["duplicate"] == 100
+        hand_over(merged, options=_options(world), mode="repair")
+    assert _sow(world) == _expected(world)
+    assert _offsets(world) == merged.cut

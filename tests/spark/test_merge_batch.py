@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections import defaultdict
+
+import pytest
+
+from processor.errors import ConfigurationError, Stop
+from processor.record import Record
+from spark_integration.settings import topic_settings
+from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_integration.merge.batch import merge_batch
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+AS_OF = dt.datetime.fromtimestamp(NOW_MS / 1000 + 10_000, dt.UTC)
+AS_OF_MS = NOW_MS + 10_000_000
+DDL = (
+    "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, offset bigint, "
+    "timestamp timestamp"
+)
+
+
+def _history(spark, records: list[tuple[int, Record]]):
+    """Records with their partition, as Spark's Kafka source has them, in an order that says nothing."""
+    rows = [
+        (r.key, r.value, r.headers, partition, r.offset, dt.datetime.fromtimestamp(r.timestamp_ms / 1000, dt.UTC))
+        for partition, r in records
+    ]
+    random.Random(0).shuffle(rows)
+    return spark.createDataFrame(rows, DDL)
+
+
+def _rows(frame) -> list[tuple]:
+    return [
+        (row.partition, _bytes(row.key), _bytes(row.value), [(name, _bytes(value)) for name, value in row.headers])
+        for row in frame.select("partition", "key", "value", "headers").toLocalIterator()
+    ]
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _marks(frame) -> dict[int, dict[bytes, bytes]]:
+    marks: dict[int, dict[bytes, bytes]] = defaultdict(dict)
+    for row in frame.collect():
+        marks[row.partition][bytes(row.name)] = b"%d" % row.sequence
+    return marks
+
+
+def _numbered(key: str, value: str, client: str, sequence: int, offset: int, **headers: str) -> Record:
+    given = {"client": client, "sequence": str(sequence), **headers}
+    return Record(key.encode(), value.encode(), [(n, v.encode()) for n, v in given.items()], offset, NOW_MS)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_merge_is_a_worker(spark, seed) -> None:
+    """Random histories of clients that repeat themselves: SOW, deltas, dead letters and marks are a worker's."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    topic = {"expiration": "20s", "null_policy": "remove", "partitions": 8}
+    histories = {partition: random_history(rng, 250, clients="abc") for partition in range(8)}
+    given = [(partition, record) for partition, history in histories.items() for record in history]
+    duplicates = 0
+    with merge_batch(spark, NAME, config=topic, history=_history(spark, given), deltas=True, as_of=AS_OF) as merged:
+        sow, deltas, dlq = (_rows(merged.of(role)) for role in ("sow", "delta", "dlq"))
+        marks = _marks(merged.marks)
+    for partition, history in histories.items():
+        expected = worker(topic_settings(NAME, topic), partition, history, AS_OF_MS)
+        assert {key: row for p, key, *row in sow if p == partition} == {k: list(v) for k, v in expected.sow.items()}
+        assert sorted((tuple(r) for p, *r in dlq if p == partition), key=repr) == expected.dlq
+        found = defaultdict(list)
+        for p, key, value, headers in deltas:
+            if p == partition:
+                found[key].append((value, headers))
+        assert found == expected.deltas
+        assert marks[partition] == expected.marks
+        duplicates += expected.events.get("duplicate", 0)
+    assert merged.counts["duplicate"] == duplicates > 0
+    assert merged.counts["records"] == len(given)
+    assert merged.counts["merged"] + merged.counts["duplicate"] + merged.counts["rejected"] == len(given)
+    assert merged.counts["rejected"] == sum(merged.rejected_for.values()) == len(dlq) > 0
+
+
+def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
+    """A record is corrected under the number with which it was rejected: it is no repeat, and nothing is lost."""
+    history = [
+        _numbered("1", '{"id":1,"a":1}', "ann", 1, 0),
+        _numbered("1", '{"id":2,"a":2}', "ann", 5, 1),  # Not of this key: rejected.
+        _numbered("1", '{"id":1,"a":3}', "ann", 5, 2),
+        _numbered("1", '{"id":1,"a":4}', "ann", 5, 3),  # Now it is a repeat.
+        _numbered("2", '{"id":2,"a":5}', "ann", 4, 4),
+        _numbered("2", '{"id":2,"a":6}', "ben", 9, 5, command="nonsense"),
+        _numbered("2", '{"id":2,"a":7}', "ben", 2, 6),
+    ]
+    given = _history(spark, [(0, record) for record in history])
+    with merge_batch(spark, NAME, history=given, as_of=AS_OF) as merged:
+        records = {bytes(row.key): bytes(row.value) for row in merged.records.collect()}
+        assert _marks(merged.marks) == {0: {b"sequence//ann": b"5", b"sequence//ben": b"2"}}
+    assert records == {b"1": b'{"id":1,"a":3}', b"2": b'{"id":2,"a":7}'}
+    assert merged.counts["duplicate"] == 2
+    assert merged.rejected_for == {"key_mismatch": 1, "unknown_command": 1}
+
+
+def test_records_without_a_key(spark) -> None:
+    """They are an error that says what may be chosen; left out; or merged last by the key in their body."""
+    settings = {"partitions": 2}
+    history = [
+        (0, Record(None, b'{"id":1,"a":1}', None, 0, NOW_MS)),
+        (0, Record(None, b'{"a":2}', None, 1, NOW_MS)),
+        (1, Record(b"1", b'{"id":1,"a":3,"b":4}', None, 7, NOW_MS)),
+    ]
+    given = _history(spark, history)
+    with pytest.raises(ConfigurationError, match=r"2 records have no Kafka key.*keyless='skip'.*keyless='merge'"):
+        merge_batch(spark, NAME, config=settings, history=given)
+    with merge_batch(spark, NAME, config=settings, history=given, keyless="skip") as skipped:
+        assert [value for _, _, value, _ in _rows(skipped.records)] == [b'{"id":1,"a":3,"b":4}']
+    assert skipped.counts == {"records": 3, "keyless": 2, "merged": 1}
+    with merge_batch(spark, NAME, config=settings, history=given, keyless="merge") as merged:
+        ((partition, key, value, headers),) = _rows(merged.records)
+        assert [(p, dict(h)["dlq_reason"]) for p, _, _, h in _rows(merged.rejected)] == [(0, b"missing_key")]
+    assert (partition, key, value, headers) == (1, b"1", b'{"id":1,"a":1,"b":4}', [("version", b"2")])
+
+
+def test_rubbish_is_an_error(spark) -> None:
+    """Where more was rejected than `dlq_max_ratio` allows, nothing comes out but the reason that most of it has."""
+    history = _history(spark, [(0, Record(b"1", b"no", None, n, NOW_MS)) for n in range(20)])
+    topic = {"dlq_window_records": 10, "dlq_max_ratio": 0.5}
+    with pytest.raises(Stop, match="20 of 20 records were rejected, 20 as undecodable"):
+        merge_batch(spark, NAME, config=topic, history=history)
+
+
+def test_table(spark) -> None:
+    """The records as a typed table, with key and version; the deleted are not in it."""
+    history = [
+        Record(b"1", b'{"id":1,"a":{"b":1.5}}', None, 0, NOW_MS),
+        Record(b"1", b'{"id":1,"a":{"c":"x"}}', None, 1, NOW_MS),
+        Record(b"2", b'{"id":2}', None, 2, NOW_MS),
+        Record(b"2", None, None, 3, NOW_MS),
+    ]
+    with merge_batch(spark, NAME, history=_history(spark, [(0, record) for record in history])) as merged:
+        (row,) = merged.table("id LONG, a STRUCT<b: DOUBLE, c: STRING>").collect()
+        assert json.loads(merged.table("id LONG").toJSON().first()) == {"id": 1, "sow_key": "1", "version": 2}
+    assert row.asDict(recursive=True) == {"id": 1, "a": {"b": 1.5, "c": "x"}, "sow_key": "1", "version": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"keyless": "guess"}, "keyless='guess': say one of error, skip, merge"),
+        ({"base": "orders"}, "base='orders': say 'sow'"),
+        ({"until": {0: 1}}, "since, until and base='sow' are for the topic itself"),
+        ({"as_of": dt.datetime(2026, 1, 1)}, "as_of has no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_arguments_that_cannot_be_meant(spark, given, said) -> None:
+    """What cannot be meant is refused before anything is read, with what to give instead."""
+    with pytest.raises(ConfigurationError, match=said):
+        merge_batch(spark, NAME, history=_history(spark, []), **given)
+
+
+def test_history_of_other_columns_is_refused(spark) -> None:
+    """A history without the columns of Spark's Kafka source is refused by the name of what it lacks."""
+    lacks = _history(spark, []).drop("offset")
+    with pytest.raises(ConfigurationError, match="column 'offset' of the history is missing, not a whole number"):
+        merge_batch(spark, NAME, history=lacks)
+    other = _history(spark, []).withColumn("timestamp", F.lit(5))
+    with pytest.raises(ConfigurationError, match="column 'timestamp' of the history is int, not a timestamp"):
+        merge_batch(spark, NAME, history=other)
