@@ -16,10 +16,6 @@ from spark_integration.mask import Place, masked_text, pointers, text_of
 from spark_integration.publish_columns import Body
 from spark_integration.row_error import failing
 
-HEADER: Final = "struct<key: string, value: binary>"
-"""A header as Spark's Kafka sink takes it."""
-
-
 MASK: Final = "__mask"
 """The column that has a row's mask as JSON Pointers: made once, and looked at for each field."""
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from processor.codec import load_codec
 from processor.codec.contract import CodecOptions
 from processor.errors import RecordRejected
 from processor.record import Headers
-from spark_integration.commands import HEADER
 from spark_integration.row_error import failing
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
     from spark_integration.settings import TopicSettings
 
-_HEADERS: Final = f"array<{HEADER}>"
+_HEADERS: Final = ArrayType(StructType().add("key", "string").add("value", "binary"))
+"""Headers as Spark's Kafka sink takes them."""
 
 
 class Message(NamedTuple):

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from processor.errors import ConfigurationError
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_integration.changed import changed
+from tests.spark.published import bodies, sent
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+SCHEMA = """
+    id BIGINT, `na.me` STRING, `s/l~a"sh` DOUBLE, tags ARRAY<STRUCT<t: INT>>, open BOOLEAN, big DECIMAL(30,4),
+    `to` STRUCT<zip: STRING, geo: STRUCT<lat: DOUBLE, `l/on`: DOUBLE>, notes: ARRAY<STRING>>,
+    attributes MAP<STRING, BIGINT>
+"""
+
+
+def _delta(rng: random.Random, number: int) -> dict:
+    """A delta that carries any of the fields, each with a value or null."""
+    text = rng.choice(["", "ø €😀", 'a "b" \\ \n', "null", "/x~"])
+    geo = {"lat": rng.choice([None, 1.5]), "l/on": rng.choice([None, -2.25])}
+    to = {"zip": rng.choice([None, text]), "geo": _part(rng, geo), "notes": rng.choice([None, [], [text, None]])}
+    attributes = {rng.choice(["a", "b/c", "d~e", text]): rng.choice([None, 0, 2**53 + 1]) for _ in range(3)}
+    fields = {
+        "na.me": rng.choice([None, text]),
+        's/l~a"sh': rng.choice([None, 0.1, -1e-7]),
+        "tags": rng.choice([None, [], [{"t": 1}, {"t": None}]]),
+        "open": rng.choice([None, True]),
+        "big": None,
+        "to": _part(rng, to),
+        "attributes": _part(rng, attributes),
+    }
+    return {"id": number, **_some(rng, fields)}
+
+
+def _some(rng: random.Random, fields: dict) -> dict:
+    return {name: value for name, value in fields.items() if value != {} and rng.random() < 0.5}
+
+
+def _part(rng: random.Random, fields: dict) -> dict | None:
+    return None if rng.random() < 0.1 else _some(rng, fields)
+
+
+def test_what_a_mask_names_is_the_delta_it_was_made_of(spark) -> None:
+    """Deltas read into typed columns, and published by the paths that each carried, are the same deltas again."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    deltas = [_delta(rng, number) for number in range(300)]
+    texts = spark.createDataFrame([(json.dumps(delta),) for delta in deltas], "text STRING")
+    rows = texts.select(F.from_json("text", SCHEMA, {"mode": "FAILFAST"}).alias("r"), changed(F.col("text")).alias("m"))
+    # A null in the place of an object is a leaf, and Spark has all its fields for it: the paths say which it is.
+    found = bodies(rows.select("r.*", "m"), mask="m")
+    assert {body["id"]: body for body in found} == {delta["id"]: delta for delta in deltas}
+
+
+NAMED = [
+    ([], {}),
+    (["id", "/id"], {}),
+    (["na.me"], {"na.me": "n"}),
+    (["/na.me", "na.me"], {"na.me": "n"}),
+    (['s/l~a"sh'], {'s/l~a"sh': None}),
+    (["/to"], {"to": {"zip": "1", "geo": None, "notes": None}}),
+    (["/to/geo"], {"to": {"geo": None}}),
+    (["/to/geo/lat", "/to/zip"], {"to": {"zip": "1", "geo": {"lat": None}}}),
+    (["/attributes/b~1c"], {"attributes": {"b/c": 2}}),
+    (["attributes"], {"attributes": {"a": None, "b/c": 2}}),
+]
+"""What a mask has, and what a delta has by it beside its key."""
+
+
+def test_names_and_pointers(spark) -> None:
+    """A mask has names of columns, or pointers at them and into them; the key is there in any case, first and once."""
+    found = sent(_rows(spark, [mask for mask, _ in NAMED]), mask="m")
+    expected = {str(number): {"id": number, **delta} for number, (_, delta) in enumerate(NAMED)}
+    assert {key: json.loads(value) for key, value, _ in found} == expected
+    assert all(value.startswith(b'{"id":%s' % key.encode()) and value.count(b'"id"') == 1 for key, value, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("mask", "said"),
+    [
+        (["/to/zap"], r'names what the DataFrame has no column for: \["/to/zap"\]; add the columns'),
+        (["nome", "open"], r'no column for: \["/nome"\]'),
+        (["/attributes/z"], r'no column for: \["/attributes/z"\]'),
+        (["/tags/0"], r'no column for: \["/tags/0"\]'),
+        ([None], r"no column for: \[null\]"),
+        (None, "the mask of a row is null; give it an empty array where nothing changes$"),
+    ],
+)
+def test_mask_that_cannot_be_meant_ends_the_query(spark, mask, said) -> None:
+    """What a mask names and no column has would be lost in silence; it ends the query, which says what it was."""
+    with pytest.raises(ConfigurationError, match=said):
+        sent(_rows(spark, [mask]), mask="m")
+
+
+def _rows(spark, masks):
+    """A row for each mask, numbered by its key."""
+    fields = {"na.me": "n", "to": {"zip": "1"}, "attributes": {"a": None, "b/c": 2}}
+    texts = [(json.dumps({"id": number, **fields}), mask) for number, mask in enumerate(masks)]
+    rows = spark.createDataFrame(texts, "text STRING, m ARRAY<STRING>")
+    return rows.select(F.from_json("text", SCHEMA).alias("r"), "m").select("r.*", "m")

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from processor.errors import ConfigurationError
+from processor.plugins.request import SEQUENCE_MAX, RequestReader
+from processor.plugins.sequences import Sequences
+from processor.state.marks import TransactionalMarks
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_integration.publish_client import CLIENT, recipe, sender
+from spark_integration.publish_options import publish_options
+from spark_integration.sequence import BATCH_MAX
+from tests.spark.published import NOWHERE, sent
+
+spark_test = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+def _marked(test):
+    for mark in spark_test:
+        test = mark(test)
+    return test
+
+
+def _numbers(records) -> set:
+    return {(key, value, headers["client"], int(headers["sequence"])) for key, value, headers in records}
+
+
+@_marked
+def test_rows_have_the_same_numbers_however_they_come(spark) -> None:
+    """Order and division of the rows, and the session's partitions, make no difference to the numbers."""
+    rows = spark.range(500).select((F.col("id") % 40).alias("id"), F.col("id").alias("n"), (F.col("id") % 7).alias("x"))
+    way = {"columns": ["n", "x"], "order_by": ["n"], "batch_id": 3, "writers": 5}
+    first = sent(rows, **way)
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+    try:
+        again = sent(rows.orderBy(F.col("n").desc()).repartition(3), **way)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    assert _numbers(again) == _numbers(first)
+    assert len({(client, number) for _, _, client, number in _numbers(first)}) == 500
+
+
+@_marked
+def test_a_writer_sends_in_the_order_of_its_numbers(spark) -> None:
+    """Each writer's rows leave in one task with growing numbers, those of one key in the order of `order_by`."""
+    rows = spark.range(500).select((F.col("id") % 40).alias("id"), (-F.col("id")).alias("n"))
+    records = sent(rows.repartition(3), columns=["n"], order_by=["n"], batch_id=7, writers=16)
+    by_client, by_key = defaultdict(list), defaultdict(list)
+    for key, value, headers in records:
+        by_client[headers["client"]].append(int(headers["sequence"]))
+        by_key[key].append((headers["client"], int(value.split(b":")[-1][:-1])))
+    for numbers in by_client.values():
+        assert numbers == [(7 << 32) + number for number in range(1, len(numbers) + 1)]
+    assert len(by_client) > 8
+    for sent_of_key in by_key.values():
+        assert len({client for client, _ in sent_of_key}) == 1
+        assert sent_of_key == sorted(sent_of_key)
+
+
+@_marked
+def test_rows_without_an_order_are_refused(spark) -> None:
+    """Two rows of a key that differ, and of which none is the later one, end the query with the key and what to do."""
+    rows = spark.createDataFrame([("a", 1, 1), ("b", 1, 1), ("b", 1, 2)], "id STRING, t INT, n INT")
+    for order_by in [[], ["t"]]:
+        with pytest.raises(ConfigurationError, match=r"rows of the key b differ, .* order_by=\[\.\.\.\]"):
+            sent(rows, columns=["n"], order_by=order_by)
+    assert len(sent(rows, columns=["n"], order_by=["t", "n"])) == 3
+
+
+@_marked
+def test_rows_that_are_the_same_need_no_order(spark) -> None:
+    """A row that is there twice is published twice: whichever comes first, the record is the same."""
+    rows = spark.createDataFrame([("b", None, 2), ("b", None, 2)], "id STRING, t INT, n INT")
+    assert len(sent(rows, columns=["n"], order_by=["t"])) == 2
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
+    """Of attempts that each send the first part of one order, mixed in any way, the workers take every row once.
+
+    Batch by batch, as a batch begins when one attempt of the one before was whole; others of that may still be going.
+    """
+    print("seed", seed)
+    rng = random.Random(seed)
+    batches = [[(batch << 32) + number for number in range(1, rng.randrange(2, 9))] for batch in range(4)]
+    log: list[int] = []
+    going: list[list[int]] = []
+    for batch in batches:
+        whole = list(batch)
+        going += [batch[: rng.randrange(len(batch))] for _ in range(rng.randrange(3))] + [whole]
+        while whole:
+            attempt = rng.choice([attempt for attempt in going if attempt])
+            log.append(attempt.pop(0))
+    while left := [attempt for attempt in going if attempt]:
+        log.append(rng.choice(left).pop(0))
+    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), RequestReader("delta_publish", 0).read
+    taken = []
+    for number in log:
+        request = read([("client", b"spark/1"), ("sequence", b"%d" % number)])
+        if not sequences.is_duplicate(request):
+            sequences.take(request)
+            taken.append(number)
+    assert taken == [number for batch in batches for number in batch]
+
+
+@_marked
+def test_batch_of_a_stream_has_the_same_name_whenever_it_is_done(spark, tmp_path) -> None:
+    """A batch that failed after one of two calls repeats both names; a new checkpoint has others, as its batches do."""
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.txt").write_text(f"{number}\n")
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(tmp_path / "in"))
+
+    def run(checkpoint: str, fails_in: int) -> list:
+        seen = []
+
+        def publish(batch, batch_id: int) -> None:
+            for topic in ["orders", "orders", "trades"]:
+                with sender(batch.sparkSession, topic, "way", None, None) as by:
+                    seen.append((topic, by))
+                    if batch_id == fails_in and len(seen) % 3 == 2:
+                        raise RuntimeError("the calamity")
+
+        query = (
+            lines.writeStream.foreachBatch(publish)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - Spark's class for it is none of ours
+            assert "the calamity" in str(error)  # noqa: PT017
+        finally:
+            query.stop()
+        return [(str(query.id), *one) for one in seen]
+
+    first = run("a", fails_in=1)
+    again = run("a", fails_in=9)
+    query_id = first[0][0]
+    whole = [("orders", 0), ("orders", 1), ("trades", 0)]
+    names = [(batch, topic, f"spark/{query_id}/{call}/way") for batch in range(3) for topic, call in whole]
+    assert [(by.batch_id, topic, by.client) for _, topic, by in first] == names[:5]
+    assert [(by.batch_id, topic, by.client) for _, topic, by in again] == names[3:]
+    other = run("b", fails_in=9)
+    assert {by.client for _, _, by in other}.isdisjoint(by.client for _, _, by in first)
+
+
+@_marked
+def test_calls_outside_of_a_stream_never_share_a_number(spark) -> None:
+    """A name is used by one call at a time, each time with a higher number; calls at the same time have two."""
+    with sender(spark, "orders", "way", None, None) as first:
+        with sender(spark, "orders", "way", None, None) as beside:
+            assert beside.client != first.client
+        with sender(spark, "orders", "way", None, None) as after:
+            assert after == beside._replace(batch_id=beside.batch_id + 1)
+    with sender(spark, "orders", "way", "mine", 5) as given:
+        assert given == ("mine/way", 5)
+    assert first.client.startswith(f"{CLIENT}/")
+
+
+def test_what_changes_the_numbers_changes_the_name() -> None:
+    """Another key, another order or another number of writers is another client: its rows are no repeats."""
+    ways = [recipe(["a"], [], 16), recipe(["b"], [], 16), recipe(["a"], ["b"], 16), recipe(["a"], [], 8)]
+    assert len(set(ways)) == 4
+    assert ways[0] == recipe(("a",), (), 16)
+
+
+def test_highest_sequence_is_one() -> None:
+    """The last row of the last batch has a number that the workers take."""
+    assert (BATCH_MAX << 32) + 2**32 - 1 == SEQUENCE_MAX
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"kafka.acks": "1"}, "option 'kafka.acks' cannot be given"),
+        ({"KAFKA.enable.idempotence": "false"}, "option 'KAFKA.enable.idempotence' cannot be given"),
+        ({"kafka.delivery.timeout.ms": "1000"}, "nothing is given up that waits to be sent"),
+        ({"kafka.retries": "3"}, "nothing is given up"),
+        ({"kafka.max.request.size": str(2**25)}, "the topic takes records of 16777216 bytes"),
+        ({"kafka.max.request.size": "much"}, "is much"),
+    ],
+)
+def test_options_that_could_leave_a_gap_are_refused(option, said) -> None:
+    """A producer that gives up a record and writes the next would have the first one taken for a repeat later."""
+    with pytest.raises(ConfigurationError, match=said):
+        publish_options("orders", NOWHERE | option)
+
+
+def test_producer_gives_nothing_up() -> None:
+    """The producer is idempotent and waits as long as it takes; what a caller may set stays."""
+    assert publish_options("orders", NOWHERE | {"kafka.max.request.size": "2000000"}) == NOWHERE | {
+        "topic": "orders.publish",
+        "kafka.enable.idempotence": "true",
+        "kafka.delivery.timeout.ms": "2147483647",
+        "kafka.max.request.size": "2000000",
+    }
