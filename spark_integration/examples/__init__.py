@@ -1,0 +1,1 @@
+"""Programs to read and run: what people do with SOW and delta topics in Spark."""

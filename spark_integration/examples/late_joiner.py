@@ -1,0 +1,80 @@
+"""Who joins late loses nothing: a snapshot, and the deltas that follow it, are the records that came of them.
+
+It notes where the delta topic ends, reads the SOW topic, waits, reads it again, and applies to the first snapshot the
+deltas since then, key by key, from the version behind the snapshot's on. ::
+
+    python -m spark_integration.examples.late_joiner --bootstrap localhost:9092 --topic orders --wait 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+
+from pyspark.sql import Row, SparkSession
+
+from processor.merge.apply import apply_delta
+from processor.record import Value
+from spark_integration import read_sow, spark_session, stream_deltas
+from spark_integration.options import Options
+
+Snapshot = dict[str, tuple[int, Value]]
+"""Version and record of each key."""
+
+
+def snapshot(spark: SparkSession, topic: str, options: Options) -> Snapshot:
+    """The records as they are now."""
+    rows = read_sow(spark, topic, options=options).select("sow_key", "version", "value").collect()
+    return {row["sow_key"]: (row["version"], json.loads(row["value"])) for row in rows}
+
+
+def deltas(spark: SparkSession, topic: str, options: Options) -> dict[str, list[Row]]:
+    """Every delta up to now by key, in the order of the topic."""
+    stream = stream_deltas(spark, topic, options={**options, "startingOffsets": "earliest"})
+    stream.writeStream.format("memory").queryName("deltas").trigger(availableNow=True).start().awaitTermination()
+    by_key: dict[str, list[Row]] = defaultdict(list)
+    for row in spark.table("deltas").orderBy("partition", "offset").collect():
+        by_key[row["sow_key"]].append(row)
+    return by_key
+
+
+def differing(before: Snapshot, after: Snapshot, by_key: dict[str, list[Row]]) -> list[str]:
+    """The keys whose record is not what the deltas from before the one snapshot made of it until the other."""
+    wrong = []
+    for key, (version, record) in after.items():
+        joined, replayed = before.get(key, (0, None))
+        places = [row["version"] for row in by_key[key]]
+        begin = places.index(joined + 1) if joined + 1 in places else len(places)
+        end = max((place for place, found in enumerate(places, 1) if found == version), default=0)
+        for row in by_key[key][begin:end]:
+            is_gone = row["kind"] in ("delete", "expire")
+            replayed = None if is_gone else apply_delta(replayed, json.loads(row["value"]), row["removed"])
+        if replayed != record:
+            wrong.append(key)
+    return wrong
+
+
+def main() -> None:
+    """Join, wait, compare."""
+    parser = argparse.ArgumentParser(description="A snapshot and the deltas after it, compared with a later snapshot.")
+    parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
+    parser.add_argument("--topic", default="orders", help="the family's name")
+    parser.add_argument("--wait", type=float, default=30, help="seconds between the snapshots")
+    given = parser.parse_args()
+    options = {"kafka.bootstrap.servers": given.bootstrap}
+    with spark_session("late-joiner") as spark:
+        known = deltas(spark, given.topic, options)
+        before = snapshot(spark, given.topic, options)
+        time.sleep(given.wait)
+        after = snapshot(spark, given.topic, options)
+        for key, rows in (by_key := deltas(spark, given.topic, options)).items():
+            del rows[: len(known[key])]
+        wrong = differing(before, after, by_key)
+    sys.exit(f"{len(wrong)} of {len(after)} records differ: {wrong[:10]}" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The order book as it is now: of every open order its latest record, summed up by instrument, side and price.
+
+`read_sow` gives one row per living order, whatever was published in parts and when; what was deleted or has expired is
+not there. The filter is one of the filter language, of the merged record, and Spark sees only what is true for it. ::
+
+    python -m spark_integration.examples.latest_order_book --bootstrap localhost:9092 --topic orders
+
+An order has `id`, `instrument`, `side` (`buy` or `sell`), `price`, `open` (what is left of it) and `state`.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_integration import read_sow, spark_session
+from spark_integration.options import Options
+
+ORDER = "id STRING, instrument STRING, side STRING, price DECIMAL(18,6), open LONG, state STRING"
+
+
+def order_book(spark: SparkSession, topic: str, options: Options) -> DataFrame:
+    """The levels of each book: columns `instrument`, `side`, `price`, `orders`, `open`, best prices first."""
+    working = read_sow(spark, topic, ORDER, options, filter="/state = 'working' AND /open > 0")
+    levels = working.groupBy("instrument", "side", "price").agg(
+        F.count("*").alias("orders"), F.sum("open").alias("open")
+    )
+    # The best bid is the highest, the best offer the lowest.
+    distance = F.when(F.col("side") == "buy", -F.col("price")).otherwise(F.col("price"))
+    return levels.orderBy("instrument", "side", distance)
+
+
+def main() -> None:
+    """Show the book."""
+    parser = argparse.ArgumentParser(description="The order book as it is now.")
+    parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
+    parser.add_argument("--topic", default="orders", help="the family's name")
+    arguments = parser.parse_args()
+    with spark_session("latest-order-book") as spark:
+        book = order_book(spark, arguments.topic, {"kafka.bootstrap.servers": arguments.bootstrap})
+        book.show(100, truncate=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A copy of a topic in another one, with nothing lost, doubled or made up: deltas go on as the deltas they were.
+
+`mask="changed"` publishes of each delta what it carried, a null that was set among it; `removed` takes away what was
+removed; a delete is a delete. The offset orders what comes together. Workers of the copy drop what Spark writes twice,
+for as long as the checkpoint is kept: it is what makes a repeat the same record. ::
+
+    python -m spark_integration.examples.mirror --bootstrap localhost:9092 --topic orders --copy orders_copy \
+        --schema "id LONG, customer STRUCT<name: STRING>, balance DOUBLE" --checkpoint /tmp/mirror
+
+The schema has every field that a delta may carry: one that it lacks ends the query, and is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_integration import publish_deltas, spark_session, stream_deltas
+from spark_integration.options import Options
+
+
+def mirror(deltas: DataFrame, copy: str, options: Options) -> DataStreamWriter:
+    """The writer that publishes deltas to another family.
+
+    Args:
+        deltas: what `stream_deltas` gives.
+        copy: the name of the family that is published to; its key is `/id`, and its null policy `set`.
+        options: of Spark's Kafka sink.
+    """
+    rows = deltas.withColumn("is_gone", F.col("kind").isin("delete", "expire"))
+    writer = publish_deltas(
+        rows, copy, key=["id"], options=options, mask="changed", removed="removed", deleted="is_gone",
+        order_by=["partition", "offset"],
+    )  # fmt: skip
+    assert writer is not None, "a stream has a writer"
+    return writer
+
+
+def start(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Mirror what there is, and with `--once` end."""
+    options = {"kafka.bootstrap.servers": arguments.bootstrap}
+    deltas = stream_deltas(spark, arguments.topic, arguments.schema, options | {"startingOffsets": "earliest"})
+    writer = mirror(deltas, arguments.copy, options).option("checkpointLocation", arguments.checkpoint)
+    writer = writer.trigger(availableNow=True) if arguments.once else writer.trigger(processingTime="5 seconds")
+    writer.start().awaitTermination()
+
+
+def main() -> None:
+    """Mirror a topic."""
+    parser = argparse.ArgumentParser(description="A copy of a topic in another one.")
+    parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
+    parser.add_argument("--topic", default="orders", help="the family's name")
+    parser.add_argument("--copy", default="orders_copy", help="the other family's name")
+    parser.add_argument("--schema", required=True, help="the fields of the records, as DDL")
+    parser.add_argument("--checkpoint", required=True, help="a directory: where the query keeps how far it is")
+    parser.add_argument("--once", action="store_true", help="do what there is, and end")
+    arguments = parser.parse_args()
+    with spark_session("mirror") as spark:
+        start(spark, arguments)
+
+
+if __name__ == "__main__":
+    main()
