@@ -59,7 +59,7 @@ def comparing(name: Comparison, constant: Scalar, place: Place) -> Check | None:
         return None
     if given is None:
         # A text that is no number stands above every number.
-        return _always(OPERATORS[name](0, 1))
+        return lambda found, source: _known(OPERATORS[name](0, 1), found)  # noqa: ARG005
     exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given)
     if not exact.is_finite():
         return None
@@ -85,11 +85,8 @@ def compare_whole(name: Comparison, found: Column, exact: Decimal, kind: DataTyp
     low, high = math.floor(exact), math.ceil(exact)
     # Never with what the type does not hold: Spark 4.0.0 takes null < 9223372036854775808 for true.
     if low < -largest - 1 or high > largest or (name in ("=", "!=") and low != high):
-        return _always(OPERATORS[name](0, exact))(found, _NOWHERE)
+        return _known(OPERATORS[name](0, exact), found)
     return compared(name, found, F.lit(Decimal(low if name in (">", "<=") else high)).cast(kind))
-
-
-_NOWHERE: Final = Source(None, None)  # type: ignore[arg-type]
 
 
 def _comparing_whole(name: Comparison, exact: Decimal, kind: DataType) -> Check:
@@ -162,9 +159,9 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
     return compare
 
 
-def _always(verdict: bool) -> Check:
+def _known(verdict: bool, found: Column) -> Column:
     """A verdict on whatever is there."""
-    return lambda found, source: found.isNotNull() & F.lit(verdict)  # noqa: ARG005
+    return found.isNotNull() & F.lit(verdict)
 
 
 def compared(name: Comparison, one: Column, other: Column) -> Column:
