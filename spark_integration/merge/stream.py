@@ -69,12 +69,17 @@ def merge_stream(
         stream_kafka.check(settings, kafka)
     if not says_where_to_begin(options):
         source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, kafka)
-    merged = _merged(spark, settings, source, initial).mapInArrow(taken_apart, OUTGOING_DDL)
+    begin = None
+    if initial is not None:
+        begin = initial_state(spark, topic, settings.topic.partitions, kafka_options(options or {}))
+    merged = _merged(spark, settings, source, begin).mapInArrow(taken_apart, OUTGOING_DDL)
     # One task writes a partition, in the order of the rows: nothing may come between merging and writing.
     return merged.writeStream.format("kafka").outputMode("append").options(**sink)
 
 
-def _merged(spark: SparkSession, settings: TopicSettings, source: Mapping[str, str], initial: str | None) -> DataFrame:
+def _merged(
+    spark: SparkSession, settings: TopicSettings, source: Mapping[str, str], begin: DataFrame | None
+) -> DataFrame:
     """What goes to the topics, in bundles."""
     published = (
         spark.readStream.format("kafka")
@@ -82,9 +87,6 @@ def _merged(spark: SparkSession, settings: TopicSettings, source: Mapping[str, s
         .load()
         .selectExpr("key", "value", "headers", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms")
     )
-    begin = None
-    if initial is not None:
-        begin = initial_state(spark, settings.name, settings.topic.partitions, kafka_options(source)).groupBy("slot")
     return (
         published.mapInArrow(bundled, CHUNKS_DDL)
         .groupBy("slot")
@@ -93,7 +95,7 @@ def _merged(spark: SparkSession, settings: TopicSettings, source: Mapping[str, s
             outputStructType=CHUNK_DDL,
             outputMode="append",
             timeMode="ProcessingTime",
-            initialState=begin,
+            initialState=None if begin is None else begin.groupBy("slot"),
         )
     )
 
