@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from spark_integration.merge.merged import Merged
     from spark_integration.options import Options
 
-Mode: TypeAlias = Literal["bootstrap", "repair"]
-"""`bootstrap`: there is no SOW yet. `repair`: the SOW topic is made what was merged."""
+Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
+"""`bootstrap`: there is no SOW yet. `continue`: the merge began with the SOW topic, where the workers stopped.
+`repair`: the SOW topic is made what was merged."""
 
 _RECORD = ["partition", "key", "value", "headers"]
 
@@ -41,10 +42,12 @@ def hand_over(
     Args:
         merged: what `merge_batch` made.
         options: of Spark's Kafka source and sink.
-        mode: `bootstrap` refuses a SOW topic with other records, and a group that has been elsewhere. `repair` writes
-            what differs from the SOW topic, with versions above those there, deletes what should not be there, and
-            tells subscribers by deltas.
-        deltas: write every delta of the history too; for `bootstrap`, of what was merged with `deltas=True`.
+        mode: `bootstrap` refuses a SOW topic with other records, and a group that has been elsewhere. `continue` is for
+            a merge with `base="sow"`, and refuses a group that has moved since. `repair` writes what differs from the
+            SOW topic, with versions above those there, deletes what should not be there, and tells subscribers by
+            deltas.
+        deltas: write every delta of the history too, where it was merged with `deltas=True`; not in a repair. Without,
+            subscribers see from a gap in the versions that they missed some.
         cut: where the workers begin, offset of each partition of the input topic; for a history that came from
             elsewhere.
 
@@ -82,15 +85,19 @@ class _HandOver:
         if self._mode == "repair":
             self._repair()
         else:
-            self._bootstrap(deltas=deltas)
+            self._go_on(deltas=deltas)
         self._write("mark", self._marks())
         self._broker.refuse_members("one has come since this began, and the cut is not committed")
         self._broker.admin.set_offsets(self._broker.group, topic_name(self._settings.name, "publish"), cut)
 
-    def _bootstrap(self, *, deltas: bool) -> None:
-        records, there = self._merged.records, self._there("sow")
+    def _go_on(self, *, deltas: bool) -> None:
+        """Write what is not there yet."""
+        is_new = self._mode == "bootstrap"
+        # Of a key that nobody has heard of there is nothing to delete.
+        records, there = self._merged.records if is_new else self._merged.of("sow"), self._there("sow")
         if there is not None:
-            self._refuse_others(there, records)
+            if is_new:
+                self._refuse_others(there, records)
             records = _lacking(records, there)
         if deltas:
             self._write("delta", self._not_yet("delta"))
@@ -138,8 +145,20 @@ class _HandOver:
         if self._mode == "bootstrap" and committed and committed != dict(cut):
             raise ConfigurationError(
                 f"the group {self._broker.group} has offsets already, {_first(committed)}, and the cut is at "
-                f"{_first(dict(cut))}: workers have been here; mode='repair' makes their SOW topic what was merged"
+                f"{_first(dict(cut))}: workers have been here. mode='continue' goes on with their records after "
+                "merge_batch(…, base='sow'), mode='repair' makes their SOW topic what was merged"
             )
+        if self._mode == "continue":
+            bounds = self._merged.bounds
+            if bounds is None or not self._merged.has_base:
+                raise ConfigurationError(
+                    "mode='continue' goes on with a SOW topic: merge_batch(…, base='sow') begins there"
+                )
+            if bounds.begins | committed not in (bounds.begins, dict(cut)):
+                raise ConfigurationError(
+                    f"the group {self._broker.group} has moved to {_first(committed)} since the SOW topic was read: "
+                    "merge again"
+                )
 
     def _refuse_others(self, there: DataFrame, records: DataFrame) -> None:
         other = _lacking(there, records).select("partition", "key").first()

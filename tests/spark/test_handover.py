@@ -215,9 +215,18 @@ def test_base_is_where_the_workers_stopped(spark, world) -> None:
     world.settle()
     assert worker.stop() == 0
     world.publish(commands[400:])
-    with merge_batch(spark, world.name, config=world.file, options=_options(world), base="sow") as merged:
-        assert merged.counts["records"] == 500
+    with merge_batch(spark, world.name, config=world.file, options=_options(world), base="sow", deltas=True) as merged:
+        assert merged.counts["records"] == 600
         assert merged.counts["duplicate"] == 100
-        hand_over(merged, options=_options(world), mode="repair")
+        hand_over(merged, options=_options(world), mode="continue", deltas=True)
     assert _sow(world) == _expected(world)
     assert _offsets(world) == merged.cut
+    told = {seen.key: seen for seen in world.read("delta")}
+    assert {key: told[key].headers["version"] for key in _sow(world)} == {
+        key: version for key, (_, version) in _sow(world).items()
+    }
+    world.publish([(b"1", {"id": 1}, {})])
+    world.start(name=world.name)
+    world.settle()
+    with pytest.raises(ConfigurationError, match="living members"):
+        hand_over(merged, options=_options(world), mode="continue")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import random
+import tracemalloc
 from collections import defaultdict
 
 import pytest
@@ -155,3 +156,33 @@ def test_collector_is_as_it_was() -> None:
         _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("keys", [1, 1_000_000])
+@pytest.mark.parametrize("deltas", [False, True])
+def test_memory_is_a_chunk(keys, deltas) -> None:
+    """A task's memory does not grow with its records, be they of many keys or all of one."""
+
+    def peak(count: int) -> int:
+        """The most memory, in bytes, while so many records go through, which come as they are asked for."""
+        template = next(_batches([(0, Record(b"1", b"{}", None, 0, NOW_MS))], random.Random(0))).schema
+
+        def batches():
+            for begin in range(0, count, 1_000):
+                numbers = range(begin, begin + 1_000)
+                names = [b"%09d" % (number % keys) for number in numbers]
+                values = [b'{"id":"%b","n":%d}' % row for row in zip(names, numbers, strict=True)]
+                columns = [names, values, [None] * 1_000, [0] * 1_000, list(numbers), [NOW_MS] * 1_000]
+                arrays = [pa.array(column, field.type) for column, field in zip(columns, template, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=template)
+
+        tracemalloc.start()
+        try:
+            for _ in Fold(topic_settings(NAME, None), NOW_MS, deltas)(batches()):
+                pass
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(5_000)
+    assert peak(40_000) < 1.3 * peak(8_000)
