@@ -1,0 +1,82 @@
+"""Look-ups in bundles, against the JVM's end of PySpark's connection, spoken in the real messages."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
+pytest.importorskip("google.protobuf", reason="protobuf is not installed: pip install 'sowstream[spark]'")
+
+from pyspark.serializers import CPickleSerializer
+
+from spark_integration.merge.stream_bulk import _BYTES_MAX, _QUESTIONS_MAX, BulkMap
+
+
+class Jvm:
+    """Answers in order, when asked for the answer; what waits is what must fit the sockets."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.waiting: list[bytes] = []
+        self.most = self.most_bytes = 0
+        self._status = status
+        self._pickle = CPickleSerializer()
+
+    def _send_proto_message(self, message: bytes) -> None:
+        self.waiting.append(message)
+        self.most = max(self.most, len(self.waiting))
+        if len(self.waiting) > 1:
+            self.most_bytes = max(self.most_bytes, sum(map(len, self.waiting)))
+
+    def _receive_proto_message(self) -> tuple[int, str, bytes]:
+        import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
+
+        request = messages.StateRequest.FromString(self.waiting.pop(0))
+        call = request.stateVariableRequest.mapStateCall
+        assert call.stateName == "records"
+        asked = call.WhichOneof("method")
+        (key,) = self._pickle.loads(getattr(call, asked).userKey)
+        answer = b""
+        if asked == "updateValue":
+            (self.rows[key],) = self._pickle.loads(call.updateValue.value)
+        elif asked == "removeKey":
+            self.rows.pop(key, None)
+        elif key in self.rows:
+            answer = self._pickle.dumps((self.rows[key],))
+        return self._status, "no disk", answer
+
+    def map(self) -> BulkMap:
+        """The state as PySpark would hold it."""
+        return BulkMap(
+            SimpleNamespace(_stateName="records", _mapStateClient=SimpleNamespace(_stateful_processor_api_client=self))
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_answers_as_a_map(seed) -> None:
+    """Values of any size are set, found and removed, each key its own, and never more is on the way than fits."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    jvm, expected = Jvm(), {}
+    state = jvm.map()
+    for _ in range(20):
+        changes = {
+            b"%d" % rng.randrange(900): rng.choice([None, b"", rng.randbytes(rng.choice([3, 200, 70_000]))])
+            for _ in range(rng.randrange(400))
+        }
+        state.put_many(changes)
+        expected.update(changes)
+        keys = rng.sample([b"%d" % number for number in range(900)], 500)
+        assert state.get_many(keys) == {key: expected.get(key) for key in keys}
+    assert not jvm.waiting
+    assert 1 < jvm.most <= _QUESTIONS_MAX
+    assert jvm.most_bytes <= _BYTES_MAX
+
+
+def test_failure_is_told() -> None:
+    """What Spark says of a failure is the error."""
+    with pytest.raises(RuntimeError, match=r"'records' failed: no disk"):
+        Jvm(1).map().put_many({b"1": b"2"})
