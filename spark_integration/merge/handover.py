@@ -8,7 +8,7 @@ hand-over that died is made again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,7 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError
 from processor.topics import Role, topic_name
 from spark_integration.merge.base import latest
-from spark_integration.merge.history import Broker, Offsets, all_of, read_topic
+from spark_integration.merge.handover_checks import Mode, cut_of, refuse_group, refuse_topics
+from spark_integration.merge.history import Broker, Offsets, read_topic
 from spark_integration.merge.repair import THERE, WANTED, Repair
 from spark_integration.merge.rows import OUTGOING_DDL
 from spark_integration.options import sink_options
@@ -25,11 +26,7 @@ if TYPE_CHECKING:
     from spark_integration.merge.merged import Merged
     from spark_integration.options import Options
 
-Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
-"""`bootstrap`: there is no SOW yet. `continue`: the merge began with the SOW topic, where the workers stopped.
-`repair`: the SOW topic is made what was merged."""
-
-_RECORD = ["partition", "key", "value", "headers"]
+_RECORD: Final = ["partition", "key", "value", "headers"]
 
 
 def hand_over(
@@ -65,7 +62,7 @@ def hand_over(
         )
     broker = Broker(merged.settings, options)
     try:
-        _HandOver(merged, broker, options, mode).run(_checked_cut(merged, cut), deltas=deltas)
+        _HandOver(merged, broker, options, mode).run(cut_of(merged, cut), deltas=deltas)
     finally:
         broker.close()
 
@@ -80,8 +77,8 @@ class _HandOver:
 
     def run(self, cut: Offsets, *, deltas: bool) -> None:
         """Check, write, commit."""
-        self._refuse_topics(cut)
-        self._refuse_group(cut)
+        refuse_topics(self._merged, self._broker, cut)
+        refuse_group(self._merged, self._broker, cut, self._mode)
         if self._mode == "repair":
             self._repair()
         else:
@@ -117,48 +114,6 @@ class _HandOver:
             self._write("sow", changes.where("topic = 'sow'").drop("topic"))
         finally:
             changes.unpersist()
-
-    def _refuse_topics(self, cut: Offsets) -> None:
-        """Make sure that every topic is there, with the same partitions, and the input from the cut on."""
-        wanted = self._settings.topic.partitions
-        roles: tuple[Role, ...] = ("publish", "sow", "delta", "mark", "dlq")
-        for role in roles:
-            found = self._broker.partitions(role)
-            if found != wanted:
-                raise ConfigurationError(
-                    f"{topic_name(self._settings.name, role)} has {found} partitions, the settings say {wanted}: keys "
-                    "would lie elsewhere than workers look; mend the settings, or make the topics anew"
-                )
-        bounds = self._broker.bounds("publish", wanted)
-        for partition, offset in all_of("cut", cut, wanted).items():
-            begin, end = bounds.begins[partition], bounds.ends[partition]
-            if not begin <= offset <= end:
-                why = "what lies between is gone" if offset < begin else "so it is of another topic"
-                raise ConfigurationError(
-                    f"partition {partition}: the cut is at offset {offset}, and the input topic has {begin} to {end}: "
-                    f"{why}; merge again"
-                )
-
-    def _refuse_group(self, cut: Offsets) -> None:
-        self._broker.refuse_members("two would write the same records")
-        committed = self._broker.committed(self._settings.topic.partitions)
-        if self._mode == "bootstrap" and committed and committed != dict(cut):
-            raise ConfigurationError(
-                f"the group {self._broker.group} has offsets already, {_first(committed)}, and the cut is at "
-                f"{_first(dict(cut))}: workers have been here. mode='continue' goes on with their records after "
-                "merge_batch(…, base='sow'), mode='repair' makes their SOW topic what was merged"
-            )
-        if self._mode == "continue":
-            bounds = self._merged.bounds
-            if bounds is None or not self._merged.has_base:
-                raise ConfigurationError(
-                    "mode='continue' goes on with a SOW topic: merge_batch(…, base='sow') begins there"
-                )
-            if bounds.begins | committed not in (bounds.begins, dict(cut)):
-                raise ConfigurationError(
-                    f"the group {self._broker.group} has moved to {_first(committed)} since the SOW topic was read: "
-                    "merge again"
-                )
 
     def _refuse_others(self, there: DataFrame, records: DataFrame) -> None:
         other = _lacking(there, records).select("partition", "key").first()
@@ -230,19 +185,6 @@ class _HandOver:
             rows.write.format("kafka").options(**chosen).save()
 
 
-def _checked_cut(merged: Merged, cut: Offsets | None) -> Offsets:
-    if (merged.cut is None) == (cut is None):
-        raise ConfigurationError(
-            "the history came from elsewhere: say with `cut` where the workers begin, offset of each partition of the "
-            "input topic"
-            if cut is None
-            else "the cut is where the merge ended, and cannot be another one; leave `cut` out"
-        )
-    found = merged.cut if cut is None else cut
-    assert found is not None
-    return found
-
-
 def _lacking(rows: DataFrame, others: DataFrame) -> DataFrame:
     """Rows that are not among others, as records; values and keys may be null."""
     left, right = rows.alias("l"), others.select(*_RECORD).alias("r")
@@ -254,8 +196,3 @@ def _side(records: DataFrame, side: int) -> DataFrame:
     return records.select(
         *_RECORD, F.lit(side).cast("bigint").alias("offset"), F.lit(0).cast("bigint").alias("timestamp_ms")
     )
-
-
-def _first(offsets: dict[int, int]) -> str:
-    partition = min(offsets)
-    return f"such as {offsets[partition]} in partition {partition}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import random
 import tracemalloc
 from collections import defaultdict
@@ -99,6 +100,29 @@ def test_fold_is_a_worker_per_key(topic, seed, deltas) -> None:
     assert told == {name: count for name, count in events.items() if name in told}
     assert counts["records"] == len(given)
     assert len(out["sow"]) == len({(p, key) for p, key, *_ in out["sow"]})
+
+
+@pytest.mark.parametrize("deltas", [False, True])
+def test_fold_of_avro(tmp_path, deltas) -> None:
+    """Records of Avro merge as a worker merges them: deltas name their fields, a null is not a missing field."""
+    fields = [{"name": "id", "type": "long"}]
+    fields += [{"name": name, "type": ["null", "long"], "default": None} for name in ("n", "m")]
+    (tmp_path / "order.avsc").write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    topic = {"message_type": "avro", "schema": str(tmp_path / "order.avsc"), "null_policy": "set"}
+    codec, rng = topic_settings(NAME, topic).codec(), random.Random(3)
+    history = []
+    for offset in range(200):
+        key = rng.randrange(8)
+        body = {"id": key} | {name: rng.choice([None, offset]) for name in rng.sample("nm", rng.randrange(3))}
+        value, headers = codec.encode_delta(body)
+        if rng.random() < 0.2:
+            value, headers = rng.choice([codec.encode(body), b"no"]), [("command", b"publish")]
+        history.append(Record(b"%d" % key, value, headers, offset, NOW_MS))
+    expected = worker(topic_settings(NAME, topic), 0, history, NOW_MS)
+    out = _fold([(0, record) for record in history], rng, topic, deltas=deltas, as_of_ms=NOW_MS)
+    assert {key: tuple(row) for _, key, *row in out["sow"]} == expected.sow
+    assert len(out["dlq"]) == len(expected.dlq) > 0
+    assert sum(map(len, expected.deltas.values())) == (len(out["delta"]) if deltas else 200 - len(out["dlq"]))
 
 
 def test_key_of_many_chunks_is_one_record() -> None:
