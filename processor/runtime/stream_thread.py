@@ -96,8 +96,10 @@ class StreamThread:
             while not stop.is_set():
                 self._step()
             self._try(self._commit)
-        except BaseException:
+        except BaseException as error:
             self._broken = True
+            # Now: letting go may take long, as of states on a disk that takes nothing.
+            log.error("stopping", pipeline=self._pipeline.name, error=str(error))
             raise
         finally:
             if self._broken:

@@ -42,6 +42,7 @@ def test_a_worker_whose_disk_is_full_stops_and_goes_on_with_more_room(
         assert "MB are free there" in said
         assert "make room, or give state_dir a larger disk, then start again" in said
         assert "Traceback" not in said
+        assert said.index('"event": "stopping"') < said.index('"event": "let go"')
         assert "wiped" not in said
         assert "damaged" not in said
 
