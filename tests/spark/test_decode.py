@@ -183,28 +183,15 @@ def test_avro_without_a_registry_has_its_schema_from_a_file(spark, history, tmp_
     ]
 
 
-@pytest.mark.parametrize(
-    ("schema", "value", "said"),
-    [
-        (None, b"\x02", r"undecodable: not Avro of the schema Order"),
-        ("id TINYINT", plain(ORDER, {"id": 1000}), "a value has no room in its column: "),
-        (
-            "home STRUCT<zip: LONG>",
-            plain(ORDER, {"id": 1, "home": {"zip": "x"}}),
-            "/home/zip is str where .* an integer",
-        ),
-    ],
-)
-def test_a_record_that_cannot_be_decoded_fails_the_query(spark, history, tmp_path, schema, value, said) -> None:
+def test_a_record_that_cannot_be_decoded_fails_the_query(spark, history, tmp_path) -> None:
     """With its topic, partition, offset and key, so that it can be found."""
     history.create("sow", 2)
     file_codec(ORDER, tmp_path)
-    history.write("sow", ("good", plain(ORDER, {"id": 1})), ("bad", value), partition=1)
+    history.write("sow", ("good", plain(ORDER, {"id": 1})), ("bad", b"\x02"), partition=1)
     config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
-    if schema is not None:
-        history.write("sow", ("good", None), partition=1)
-    table = read_sow(spark, history.name, schema, options=history.options, config=config)
-    with pytest.raises(PythonException, match=rf"{history.name}\.sow, partition 1, offset 1, key 'bad': {said}"):
+    table = read_sow(spark, history.name, options=history.options, config=config)
+    said = rf"{history.name}\.sow, partition 1, offset 1, key 'bad': undecodable: not Avro of the schema Order"
+    with pytest.raises(PythonException, match=said):
         table.collect()
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 
 import pytest
 
@@ -46,21 +45,17 @@ def drain(stream, name, mode="append"):
     return [row.asDict(recursive=True) for row in stream.sparkSession.table(name).collect()]
 
 
-@pytest.mark.parametrize("message_type", ["json", "avro"])
-def test_timestamps_serve_as_a_watermark(spark, history, tmp_path, message_type) -> None:
+def test_timestamps_serve_as_a_watermark(spark, history, tmp_path) -> None:
     """Windows that the watermark has passed are told, the last one is not; decoding in Python keeps the times."""
     history.create("delta")
-    config, encode = None, json.dumps
-    if message_type == "avro":
-        encode = file_codec(record(("id", "long")), tmp_path).encode
-        config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
+    encode = file_codec(record(("id", "long")), tmp_path).encode
+    config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
     for minute in (0, 1, 1, 9):
         history.write("delta", ("1", encode({"id": minute})), at=NOON + minute * MINUTE)
-    stream = stream_deltas(
-        spark, history.name, "id LONG", options=history.options | {"startingOffsets": "earliest"}, config=config
-    )
+    options = history.options | {"startingOffsets": "earliest"}
+    stream = stream_deltas(spark, history.name, options=options, config=config)
     counted = stream.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "2 minutes")).count()
-    rows = drain(counted, f"{history.name}_{message_type}")
+    rows = drain(counted, f"{history.name}_windows")
     assert [(row["window"]["start"].astimezone(dt.UTC), row["count"]) for row in rows] == [(NOON, 3)]
 
 

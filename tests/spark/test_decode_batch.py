@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from processor.errors import Stop
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
+
+import pyarrow as pa
+from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
+
+from spark_integration.decode import Decoding, _BatchDecoder
+from spark_integration.merge.rows import headers_column
+from spark_integration.schema import pinned
+from spark_integration.settings import topic_settings
+from tests.codec.avro_world import file_codec, plain, record
+
+HOME = record(("zip", ["null", "string"], None), name="Home")
+ORDER = record(("id", "long"), ("home", ["null", HOME], None))
+WHEN = dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC)
+
+
+def struct(**types) -> StructType:
+    """Columns of these types."""
+    return StructType([StructField(name, data_type) for name, data_type in types.items()])
+
+
+def decoder(directory, columns, **changes) -> _BatchDecoder:
+    """What an executor has for a topic of orders."""
+    file_codec(ORDER, directory)
+    settings = pinned(topic_settings("orders", {"message_type": "avro", "schema": str(directory / "schema.avsc")}))
+    # Whatever becomes of the file, the schema of the start counts.
+    (directory / "schema.avsc").write_text('{"type": "record", "name": "Other", "fields": []}')
+    return _BatchDecoder(Decoding(settings, "orders.sow", columns, **({"is_delta": False, "matching": None} | changes)))
+
+
+def batch(*values, headers=()) -> pa.RecordBatch:
+    """Rows as they come from Spark, keys from `a`, offsets from 10."""
+    count = len(values)
+    return pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array(values, pa.binary()),
+            "sow_key": [chr(ord("a") + index) for index in range(count)],
+            "timestamp": pa.array([WHEN] * count, pa.timestamp("us", "UTC")),
+            "headers": headers_column([list(headers)] * count),
+            "partition": pa.array([3] * count, pa.int32()),
+            "offset": [10 + index for index in range(count)],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "value", "said"),
+    [
+        (struct(id=LongType()), b"\x04\x00\xff", "undecodable: the record of schema Order ends at byte 2 of 3"),
+        (struct(id=StringType()), plain(ORDER, {"id": 7}), "/id is int where the schema means text"),
+        (struct(id=ByteType()), plain(ORDER, {"id": 1000}), "a value has no room in its column: "),
+        (
+            struct(home=struct(zip=LongType())),
+            plain(ORDER, {"id": 1, "home": {"zip": "x"}}),
+            "/home/zip is str where the schema means an integer",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_said_with_its_place(tmp_path, columns, value, said) -> None:
+    """Topic, partition, offset and key, also where only Arrow finds that a value has no room."""
+    place = r"orders\.sow, partition 3, offset 11, key 'b'"
+    with pytest.raises(Stop, match=f"{place}: {said}.*; publish the record again"):
+        decoder(tmp_path, columns).decode(batch(None, value))
+
+
+def test_a_record_that_no_filter_wants_need_not_fit(tmp_path) -> None:
+    """Rows that match keep what stands beside them."""
+    rows = batch(*(plain(ORDER, {"id": number}) for number in (1000, 1, 2000, 2)))
+    found = decoder(tmp_path, struct(id=ByteType()), matching="/id < 100 AND SOW_KEY() != 'x'").decode(rows)
+    assert found.column("record").to_pylist() == [{"id": 1}, {"id": 2}]
+    assert found.column("offset").to_pylist() == [11, 13]
+
+
+def test_a_delta_carries_what_its_header_says(tmp_path) -> None:
+    """An empty object and a null among it; a row without a value carries nothing."""
+    codec = file_codec(ORDER, tmp_path)
+    data, headers = codec.encode_delta({"id": 1, "home": {}})
+    decode = decoder(tmp_path, struct(id=LongType(), home=struct(zip=StringType())), is_delta=True).decode
+    found = decode(batch(data, None, headers=headers))
+    assert found.column("record").to_pylist() == [{"id": 1, "home": {"zip": None}}, None]
+    assert found.column("changed").to_pylist() == [["/id", "/home"], []]
+    data, headers = codec.encode_delta({"id": 1, "home": {"zip": None}})
+    assert decode(batch(data, headers=headers)).column("changed").to_pylist() == [["/id", "/home/zip"]]
