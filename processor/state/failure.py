@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_MAKE_ROOM: Final = "make room, or give state_dir a larger disk"
+_SETTING: Final = "state_dir (a client: view_dir)"
 _TO_DO: Final = {
-    errno.ENOSPC: _MAKE_ROOM,
+    errno.ENOSPC: f"make room, or give {_SETTING} a larger disk",
     errno.EDQUOT: "raise the quota of this user, or make room",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.EROFS: "mount the file system for writing",
-    errno.EIO: "look at the system's log; if the disk is failing, give state_dir another one",
+    errno.EIO: f"look at the system's log; if the disk is failing, give {_SETTING} another one",
     errno.EACCES: "let this user read and write there",
     errno.EPERM: "let this user read and write there",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -32,9 +32,9 @@ _TO_DO: Final = {
     errno.ENOMEM: "give the process more memory, or lower runtime.block_cache_bytes",
     errno.ENOTDIR: "something else stands where a directory belongs: move it away",
     errno.EISDIR: "a directory stands where a file belongs: move it away",
-    errno.ENAMETOOLONG: "choose a shorter state_dir",
-    errno.ENOLCK: "give state_dir a file system that has locks",
-    errno.EOPNOTSUPP: "give state_dir a file system that has locks",
+    errno.ENAMETOOLONG: f"choose a shorter {_SETTING}",
+    errno.ENOLCK: f"give {_SETTING} a file system that has locks",
+    errno.EOPNOTSUPP: f"give {_SETTING} a file system that has locks",
 }
 """What helps, for the errors that no wiping and restoring helps against."""
 

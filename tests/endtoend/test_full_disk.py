@@ -40,7 +40,7 @@ def test_a_worker_whose_disk_is_full_stops_and_goes_on_with_more_room(
         assert "No space left on device" in said
         assert f"{disk.path}/app-{world.name}/{world.name}/" in said
         assert "MB are free there" in said
-        assert "make room, or give state_dir a larger disk, then start again" in said
+        assert "make room, or give state_dir (a client: view_dir) a larger disk, then start again" in said
         assert "Traceback" not in said
         assert said.index('"event": "stopping"') < said.index('"event": "let go"')
         assert "wiped" not in said
