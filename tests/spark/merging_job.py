@@ -1,0 +1,36 @@
+"""A streaming merge in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+
+from processor.config import load
+from spark_integration import spark_session
+from spark_integration.merge.stream import merge_stream
+from tests.spark.test_merge_stream import PROVIDER, ROCKSDB
+
+
+def main(topic: str, config: str, checkpoint: str, cores: str, offsets: str) -> None:
+    """Merge until killed, on so many cores, so many records at a time."""
+    spark = spark_session(
+        "merging",
+        **{
+            "spark.master": f"local[{cores}]",
+            "spark.driver.memory": "1g",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            PROVIDER: ROCKSDB,
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    options = {
+        "kafka.bootstrap.servers": load(config).kafka["bootstrap.servers"],
+        "maxOffsetsPerTrigger": offsets,
+    }
+    writer = merge_stream(spark, topic, config=config, options=options)
+    query = writer.option("checkpointLocation", checkpoint).trigger(processingTime="200 milliseconds").start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,180 @@
+"""The streaming merge on a real Kafka: what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.config import TopicConfig
+from processor.errors import ConfigurationError
+from processor.kafka.admin import Admin
+from processor.kafka.partitioner import partition_for
+from processor.plugins.delta_merge import DeltaMerge
+from processor.testing import ProcessorTestDriver
+from processor.topics import family_specs
+from tests.spark.conftest import PARTITIONS
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+ROLES = ("publish", "sow", "delta", "dlq", "ack", "mark")
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+PATIENCE_S = 90
+
+
+@pytest.fixture
+def merging(spark):
+    """The session, as a streaming merge wants it."""
+    before = {name: spark.conf.get(name) for name in (PROVIDER, NO_DATA)}
+    spark.conf.set(PROVIDER, ROCKSDB)
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def _create(family):
+    """The topics as `sowstream topics apply` makes them."""
+    Admin(family._client).create(family_specs(family.name, ROLES, partitions=PARTITIONS))
+
+
+def _publish(family, commands):
+    producer = Producer({**family._client, "partitioner": "murmur2_random"})
+    for key, value, headers in commands:
+        producer.produce(f"{family.name}.publish", value, key, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def _commands(rng, count, sequences):
+    for _ in range(count):
+        key, client = rng.randrange(9), rng.choice("ab")
+        sequences[client] += rng.choice([1, 1, 1, 0])
+        headers = [("client", client.encode()), ("sequence", b"%d" % sequences[client])] if rng.random() < 0.3 else []
+        if rng.random() < 0.3:
+            headers.append(("command", rng.choice([b"publish", b"sow_delete", b"delta_publish", b"nonsense"])))
+        value = rng.choice([b'{"id":%d,"a":%d}', b'{"id":%d,"b":{"c":%d}}', b'{"id":9%d,"a":%d}', b'{"id":%d,%d'])
+        yield b"%d" % key, value % (key, rng.randrange(4)), headers
+
+
+def _read(family, role, partition):
+    records = [record for record in family.read(role) if record.partition() == partition]
+    return [(record.key(), record.value(), record.headers() or []) for record in records]
+
+
+def test_it_merges_as_workers_do_and_writes_the_same_again(merging, family, tmp_path) -> None:
+    """Begun with a worker's records it goes on as a worker; a micro-batch that was not committed comes again alike."""
+    from spark_integration.merge.stream import merge_stream
+
+    merging.conf.set(NO_DATA, "false")  # Else there is no last micro-batch.
+    rng = random.Random(5)
+    _create(family)
+    with family.transaction("sow") as write:
+        write("77", '{"id":77,"a":1}', version="7")
+    drivers = [
+        ProcessorTestDriver(DeltaMerge, TopicConfig(), name=family.name, partition=partition)
+        for partition in range(PARTITIONS)
+    ]
+    sequences = {"a": 0, "b": 0}
+
+    def run(count):
+        """Publish, and let a query merge it."""
+        commands = list(_commands(rng, count, sequences))
+        for command in commands:
+            drivers[partition_for(command[0], PARTITIONS)].pipe_batch([command])
+        _publish(family, commands)
+        query.processAllAvailable()
+
+    def start():
+        writer = merge_stream(merging, family.name, config={"partitions": PARTITIONS}, options=family.options)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = start()
+    known = (b"77", b'{"id":77,"b":2}', [])
+    drivers[partition_for(b"77", PARTITIONS)].pipe_batch([known])
+    _publish(family, [known])
+    for count in (60, 40, 50):
+        run(count)
+    query.stop()
+    told = {(role, at): _read(family, role, at) for role in ("sow", "delta", "dlq") for at in range(PARTITIONS)}
+    for (role, at), records in told.items():
+        expected = [(r.key, r.value, r.headers or []) for r in _committed(drivers[at], role) if r.key != b"77"]
+        assert [record for record in records if record[0] != b"77"] == expected, (role, at)
+    at = partition_for(b"77", PARTITIONS)
+    assert (b"77", b'{"id":77,"a":1,"b":2}', [("version", b"8")]) in told["sow", at]
+    last = max(int(path.name) for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit())
+    (tmp_path / "checkpoint" / "commits" / str(last)).unlink()
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    repeated = 0
+    for (role, at), records in told.items():
+        again = _read(family, role, at)[len(records) :]
+        assert again == records[len(records) - len(again) :], (role, at)
+        repeated += len(again)
+    assert repeated > 50
+
+
+def _committed(driver, role):
+    driver.commit()
+    return driver.read_output(role)
+
+
+def test_records_expire_and_acks_follow_what_they_tell(merging, family, tmp_path) -> None:
+    """Without any input a record expires, after its time; an ack is there after the record, not before."""
+    from spark_integration.merge.stream import merge_stream
+
+    _create(family)
+    config = {"partitions": PARTITIONS, "expiration": "2s"}
+    writer = merge_stream(merging, family.name, config=config, options=family.options, initial=None)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="300 milliseconds").start()
+    _publish(family, [(b"1", b'{"id":1}', [("ack_type", b"persisted"), ("client", b"c"), ("sequence", b"1")])])
+    until_s = time.monotonic() + PATIENCE_S
+    while len(found := family.read("sow")) < 2:
+        assert query.exception() is None
+        assert time.monotonic() < until_s, found
+        time.sleep(0.2)  # Between two looks.
+    query.stop()
+    record, end = found
+    assert (end.value(), dict(end.headers())["kind"]) == (None, b"expire")
+    assert end.timestamp()[1] >= int(dict(record.headers())["expires_at"])
+    (ack,) = family.read("ack")
+    assert json.loads(ack.value())["ack_type"] == "persisted"
+    assert ack.timestamp()[1] > record.timestamp()[1]
+
+
+def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
+    """Without RocksDB the error says which setting to make."""
+    from spark_integration.merge.stream import merge_stream
+
+    with pytest.raises(ConfigurationError, match=f"{PROVIDER}=.*RocksDB"):
+        merge_stream(spark, "orders", config={}, options={"kafka.bootstrap.servers": "nowhere:1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"config": None}, "config={}"),
+        ({"initial": "begin"}, "initial='begin'"),
+        ({"options": {"kafka.acks": "1"}}, "kafka.acks"),
+        ({"options": {"kafka.enable.idempotence": "false"}}, "kafka.enable.idempotence"),
+        ({"options": {"kafka.transactional.id": "x"}}, "no transactions"),
+        ({"options": {"kafka.partitioner.class": "x"}}, "kafka.partitioner.class"),
+        ({"options": {"kafka.sasl.mechanism": "PLAIN"}}, "startingOffsets"),
+        ({}, "does not exist"),
+    ],
+)
+def test_what_cannot_work_is_refused(merging, family, given, why) -> None:
+    """Settings and options that would lose records or their order are errors before anything starts."""
+    from spark_integration.merge.stream import merge_stream
+
+    options = family.options | given.get("options", {})
+    with pytest.raises(ConfigurationError, match=why):
+        merge_stream(merging, family.name, **{"config": {}, **given, "options": options})
