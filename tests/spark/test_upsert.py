@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql.types import LongType, StringType, StructField
 
+from spark_integration import read_sow, stream_sow
 from spark_integration.upsert import read_snapshot, upsert_to
 from spark_integration.upsert_merge import create_sql, merge_sql
 from spark_integration.upsert_snapshot import Snapshots
@@ -82,7 +83,7 @@ def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path) -
             state[key] = (offset, live[key])
     path = str(tmp_path / "t")
     upsert = upsert_to(path)
-    cuts = sorted(rng.sample(range(1, 60), 3))
+    cuts = sorted(rng.sample(range(1, 60), 2))
     batches = [log[begin:end] for begin, end in zip([0, *cuts], [*cuts, 60], strict=True)]
     for number, rows in enumerate(batches):
         upsert(spark.createDataFrame(rng.sample(rows, len(rows)), COLUMNS), number)
@@ -91,6 +92,38 @@ def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path) -
     upsert(spark.createDataFrame(batches[again], COLUMNS), again)
     assert table(spark, path) == state
     assert Snapshots(spark, path).latest().number == number, "a repeated batch writes nothing"
+
+
+@with_spark
+@pytest.mark.broker
+def test_a_topic_is_kept_as_a_table(spark, family, tmp_path) -> None:
+    """By a query that stops and goes on: the table is that of `read_sow`, deletes and keys that came back included."""
+    family.create("sow")
+    path, schema = str(tmp_path / "t"), "id LONG, qty LONG"
+    options = family.options | {"startingOffsets": "earliest"}
+
+    def drain():
+        stream = stream_sow(spark, family.name, schema, options=options).writeStream.foreachBatch(upsert_to(path))
+        query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    with family.transaction("sow") as write:
+        for i in range(10):
+            write(str(i), f'{{"id":{i},"qty":1}}', version="1", kind="insert")
+        write("9", None, version="2", kind="delete")
+    drain()
+    with family.transaction("sow") as write:
+        write("1", '{"id":1,"qty":2}', version="2")
+        write("2", None, version="2", kind="expire")
+        write("9", '{"id":9,"qty":3}', version="1", kind="insert")
+    drain()
+    wanted = ["sow_key", "id", "qty", "version", "partition", "offset"]
+    found = read_snapshot(spark, path).select(*wanted).orderBy("sow_key").collect()
+    assert found == read_sow(spark, family.name, schema, family.options).select(*wanted).orderBy("sow_key").collect()
+    assert [row["sow_key"] for row in found] == ["0", "1", "3", "4", "5", "6", "7", "8", "9"]
 
 
 @with_spark
