@@ -15,8 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from processor.config import load
 from processor.kafka.admin import Admin
 from processor.runtime.pipeline import specs
-from spark_integration import merge_batch, merge_stream
-from spark_integration.merge import hand_over
+from spark_integration import hand_over, merge_batch, merge_stream
 from tests.engines.commands import KINDS, Commands
 from tests.engines.kept import PARTITIONS, Kept, differences, kept
 
@@ -86,7 +85,7 @@ def run(
         family = families["batch", kind]
         begun = time.monotonic()
         with merge_batch(spark, family, config=settings, options=options, deltas=True) as merged:
-            hand_over(merged, deltas=True)
+            hand_over(merged, options=options, deltas=True)
         say(f"merged {family} in {time.monotonic() - begun:.0f} s")
     wrong: list[str] = []
     for kind in KINDS:
@@ -198,7 +197,7 @@ def _stream(
     spark: SparkSession, family: str, settings: Path, options: dict[str, str], directory: Path
 ) -> Iterator[StreamingQuery]:
     query = (
-        merge_stream(spark, family, config=settings, options=options)
+        merge_stream(spark, family, config=settings, options=options, initial=None)
         .option("checkpointLocation", str(directory / "checkpoints" / family))
         .start()
     )
