@@ -59,10 +59,13 @@ def lay_ground(store: RocksStore) -> None:
 
 def write_until_a_compaction_fails(store: RocksStore, directory: Path) -> int:
     """Where there is room for tables and none for a compaction; the number of the next batch."""
+    store._db.set_options({"disable_auto_compactions": "true"})
     number = GROUND + 1
     while look(store, "num-files-at-level0") < 4:
         apply(store, number)
         number += 1
+    store._db.flush(True)  # One that meets the compaction would fail too, which is told in another way.
+    store._db.set_options({"disable_auto_compactions": "false"})
     deadline = time.monotonic() + 20
     # What it had written by then fills the disk until it is deleted.
     while look(store, "background-errors") == 0 or shutil.disk_usage(directory).free < MB:
