@@ -95,6 +95,7 @@ def _publishing(world: World, commands) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.long
 def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
     """While publishers go on, 20,000 commands are merged and handed over; a worker takes the rest and drops repeats.
 
@@ -121,6 +122,7 @@ def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
     assert sum(seen.headers["dlq_reason"] == "undecodable" for seen in world.read("dlq")) == 1
 
 
+@pytest.mark.long
 def test_hand_over_that_died_is_made_again(spark, world) -> None:
     """Whatever part of it was written, the next one writes what is missing, and a third one nothing."""
     world.publish([*_numbered(random_commands(6, 600, 60)), (b"1", b"no", {})])
@@ -207,6 +209,7 @@ def test_repair_writes_what_differs(spark, world) -> None:
     assert _offsets(world) == merged.cut
 
 
+@pytest.mark.long
 def test_base_is_where_the_workers_stopped(spark, world) -> None:
     """What stopped workers left is gone on with: their records, versions and marks, and the input that they lack."""
     commands = _numbered(random_commands(8, 900, 50))

@@ -208,5 +208,5 @@ def test_memory_is_a_chunk(keys, deltas) -> None:
         finally:
             tracemalloc.stop()
 
-    peak(5_000)
-    assert peak(40_000) < 1.3 * peak(8_000)
+    peak(2_000)
+    assert peak(20_000) < 1.3 * peak(5_000)
