@@ -23,7 +23,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
-NOON = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
+# Of yesterday: what is older than a topic's retention is deleted while the test looks.
+NOON = (dt.datetime.now(dt.UTC) - dt.timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
 MINUTE = dt.timedelta(minutes=1)
 
 
