@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, get_args
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
@@ -73,7 +74,7 @@ class _HandOver:
     def __init__(self, merged: Merged, broker: Broker, options: Options, mode: Mode) -> None:
         self._merged, self._settings = merged, merged.settings
         self._broker, self._options, self._mode = broker, options, mode
-        self._spark = SparkSession.active()
+        self._spark = merged.rows.sparkSession
 
     def run(self, cut: Offsets, *, deltas: bool) -> None:
         """Check, write, commit."""
@@ -107,7 +108,7 @@ class _HandOver:
         sides = [_side(there, THERE), _side(self._merged.of("sow"), WANTED)]
         keys = ["partition", "key"]
         both = sides[0].unionByName(sides[1]).repartition(*keys).sortWithinPartitions(*keys, "offset")
-        changes = both.mapInArrow(Repair(self._settings), OUTGOING_DDL).persist(self._merged.rows.storageLevel)
+        changes = both.mapInArrow(Repair(self._settings), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
         try:
             self._write("dlq", self._not_yet("dlq"))
             self._write("delta", changes.where("topic = 'delta'").drop("topic"))
