@@ -47,15 +47,13 @@ class Snapshots:
 
     def all(self) -> list[Snapshot]:
         """Those that are kept, the oldest first."""
-        numbers = sorted(
-            int(name.removesuffix(_SUFFIX)) for name in self._listed(_NAMES) if name.removesuffix(_SUFFIX).isdigit()
-        )
-        return [self._read(number) for number in numbers]
+        return list(map(self._read, self._numbers()))
 
     def latest(self) -> Snapshot | None:
         """The last one; None where there is none yet."""
-        found = self.all()
-        return found[-1] if found else None
+        numbers = self._numbers()
+        # That alone: an older one may go while it is looked at.
+        return self._read(numbers[-1]) if numbers else None
 
     def rows(self, snapshot: Snapshot) -> DataFrame:
         """The rows of one."""
@@ -103,6 +101,10 @@ class Snapshots:
         for name in self._listed(_NAMES):
             if not name.endswith(_SUFFIX):
                 self._files.delete(self._at(f"{_NAMES}/{name}"), False)
+
+    def _numbers(self) -> list[int]:
+        names = (name.removesuffix(_SUFFIX) for name in self._listed(_NAMES))
+        return sorted(int(name) for name in names if name.isdigit())
 
     def _read(self, number: int) -> Snapshot:
         stream = self._files.open(self._at(f"{_NAMES}/{number}{_SUFFIX}"))

@@ -49,6 +49,26 @@ TEXT_PATHS = ["/name", "/name", "/'a b'", "/to/zip", "/tags", "/tags[0]", "/legs
 ANY_PATHS = [*LONG_PATHS, *NUMBER_PATHS, *TEXT_PATHS, "/to", "/legs", "/to/at", "/nowhere", "/legs/n[0]", "/name/x"]
 COMPARISONS = ["=", "!=", "<", "<=", ">", ">="]
 
+SHARP = [
+    *("/px = 0.30000000000000004", "/px <= 0.12345678901234568", "/px < 1e23", "NOT /px = 0.1", "/px IN (10, 0.1)"),
+    *("/to/at/lat BETWEEN 0.1 AND 1e23", "/amount = 1.005", "/amount > 10.25", "/amount <= 1.00", "/qty != 0.5"),
+    *(
+        "/id < 9223372036854775808",
+        "/legs/n >= -9223372036854775809",
+        "NOT (/id + 1 > 2)",
+        "NOT /open",
+        "/tags IS NULL",
+    ),
+    *(
+        "/name LIKE 'b$'",
+        "/name LIKE 'a.b$'",
+        "/name LIKE r'^a.*\\s$'",
+        "/to IS NOT NULL",
+        "/name NOT IN ('', 'a', '10')",
+    ),
+]
+"""Filters that tell nearly the same from the same, where a type rounds or a bound is passed."""
+
 
 def record(rng: random.Random) -> str:
     """A record that the schema fits."""

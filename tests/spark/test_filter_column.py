@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from spark_integration.filter import filter_column, split_filter
 from spark_integration.filter.pattern import searching
-from tests.spark.filter_cases import SCHEMA, filter_text, record
+from tests.spark.filter_cases import SCHEMA, SHARP, filter_text, record
 
 pytestmark = [
     pytest.mark.spark,
@@ -55,7 +55,7 @@ def agree(spark, seed: int, count: int) -> None:
     rng = random.Random(seed)
     records = [record(rng) for _ in range(300)]
     decoded = [JsonCodec().decode(text.encode()) for text in records]
-    pushed: list[str] = []
+    pushed = list(SHARP)
     mixed: list[str] = []
     while len(pushed) < count or len(mixed) < 2:
         text = filter_text(rng)
@@ -74,7 +74,7 @@ def agree(spark, seed: int, count: int) -> None:
 
 def test_a_column_says_what_the_processor_says(spark) -> None:
     """Random filters of numbers, texts, arrays and objects, in three-valued logic, for random records of a schema."""
-    agree(spark, random.randrange(2**32), 30)
+    agree(spark, random.randrange(2**32), 45)
 
 
 @pytest.mark.long
