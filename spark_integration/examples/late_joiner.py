@@ -17,18 +17,17 @@ from collections import defaultdict
 from pyspark.sql import Row, SparkSession
 
 from processor.merge.apply import apply_delta
-from processor.record import Value
 from spark_integration import read_sow, spark_session, stream_deltas
 from spark_integration.options import Options
 
-Snapshot = dict[str, tuple[int, Value]]
+Snapshot = dict[str, tuple[int, str]]
 """Version and record of each key."""
 
 
 def snapshot(spark: SparkSession, topic: str, options: Options) -> Snapshot:
     """The records as they are now."""
     rows = read_sow(spark, topic, options=options).select("sow_key", "version", "value").collect()
-    return {row["sow_key"]: (row["version"], json.loads(row["value"])) for row in rows}
+    return {row["sow_key"]: (row["version"], row["value"]) for row in rows}
 
 
 def deltas(spark: SparkSession, topic: str, options: Options) -> dict[str, list[Row]]:
@@ -45,14 +44,15 @@ def differing(before: Snapshot, after: Snapshot, by_key: dict[str, list[Row]]) -
     """The keys whose record is not what the deltas from before the one snapshot made of it until the other."""
     wrong = []
     for key, (version, record) in after.items():
-        joined, replayed = before.get(key, (0, None))
+        joined, text = before.get(key, (0, "null"))
+        replayed = json.loads(text)
         places = [row["version"] for row in by_key[key]]
         begin = places.index(joined + 1) if joined + 1 in places else len(places)
         end = max((place for place, found in enumerate(places, 1) if found == version), default=0)
         for row in by_key[key][begin:end]:
             is_gone = row["kind"] in ("delete", "expire")
             replayed = None if is_gone else apply_delta(replayed, json.loads(row["value"]), row["removed"])
-        if replayed != record:
+        if replayed != json.loads(record):
             wrong.append(key)
     return wrong
 
