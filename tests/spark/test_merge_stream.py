@@ -26,7 +26,7 @@ ROLES = ("publish", "sow", "delta", "dlq", "ack", "mark")
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
-PATIENCE_S = 90
+PATIENCE_S = 150
 
 
 @pytest.fixture
