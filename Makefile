@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions fuzz faults conflated subscriptions lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -72,6 +72,9 @@ bench-conflation: $(DEV) ## measure one conflate worker beside Kafka Streams' su
 bench-subscriptions: $(DEV) ## measure what subscriptions cost an engine, and how fast snapshots are; ARGS="--only many"
 	$(BIN)/python -m tests.benchmarks.subscriptions $(ARGS)
 
+bench-spark: $(DEV) ## measure merge_batch on one and two cores beside one worker; ARGS="--deltas 1000000"
+	$(BIN)/python -m tests.benchmarks.spark_merge $(ARGS)
+
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
@@ -86,6 +89,10 @@ conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and ac
 subscriptions: $(DEV) ## let subscribers join while 20,000 updates a second come, and compare what each holds; ARGS="--records 100000"
 	$(BIN)/python -m processor.broker
 	$(BIN)/python -m tests.subscriptions $(ARGS)
+
+engines: $(DEV) ## one history through a worker, merge_batch and merge_stream, and compare what each kept; ARGS="--commands 100000"
+	$(BIN)/python -m processor.broker
+	$(BIN)/python -m tests.engines $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.

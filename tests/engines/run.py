@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
@@ -199,6 +200,7 @@ def _stream(
     query = (
         merge_stream(spark, family, config=settings, options=options, initial=None)
         .option("checkpointLocation", str(directory / "checkpoints" / family))
+        .trigger(processingTime="2 seconds")
         .start()
     )
     try:
@@ -209,11 +211,11 @@ def _stream(
 
 def _catch_up(kafka: dict[str, str], families: list[str], queries: list[StreamingQuery]) -> None:
     """Wait until the worker and the streams have taken all there is."""
-    for query in queries:
-        query.processAllAvailable()
     admin = Admin(kafka)
+    deadline = time.monotonic() + PATIENCE_S
+    for query in queries:
+        _await_stream(query, admin, deadline)
     for family in families:
-        deadline = time.monotonic() + PATIENCE_S
         topic = f"{family}.publish"
         ends = admin.end_offsets(topic, range(PARTITIONS))
         group = Consumer({**kafka, "group.id": f"sowstream.{family}"})
@@ -224,6 +226,23 @@ def _catch_up(kafka: dict[str, str], families: list[str], queries: list[Streamin
             assert time.monotonic() < deadline, f"the worker of {topic} is at {places} of {ends}"
             time.sleep(0.5)
         group.close()
+
+
+def _await_stream(query: StreamingQuery, admin: Admin, deadline: float) -> None:
+    """Wait until a stream has taken all there is, and what it held back until the next micro-batches."""
+    done_in: int | None = None
+    while True:
+        assert query.isActive, f"a stream ended: {query.exception()}"
+        assert time.monotonic() < deadline, f"a stream is at {query.lastProgress}"
+        progress = query.lastProgress
+        if progress is not None and progress["sources"][0]["endOffset"]:
+            ((topic, offsets),) = json.loads(progress["sources"][0]["endOffset"]).items()
+            ends = admin.end_offsets(topic, range(PARTITIONS))
+            if done_in is None and all(offsets.get(str(number), 0) >= end for number, end in ends.items()):
+                done_in = progress["batchId"]
+            if done_in is not None and progress["batchId"] >= done_in + 2:
+                return
+        time.sleep(0.5)
 
 
 def _figures(found: dict[str, Kept]) -> str:
