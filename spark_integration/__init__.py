@@ -12,36 +12,36 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from spark_integration.lag import LagListener
-    from spark_integration.merge.batch import merge_batch
-    from spark_integration.merge.files import history_of
-    from spark_integration.merge.handover import hand_over
-    from spark_integration.merge.stream import merge_stream
-    from spark_integration.publish import delete_records, publish_deltas, publish_records
-    from spark_integration.read import read_sow
-    from spark_integration.schema import registry_schema, schema_file
+    from spark_integration.merge.batch.files import history_of
+    from spark_integration.merge.batch.handover import hand_over
+    from spark_integration.merge.batch.merge_batch import merge_batch
+    from spark_integration.merge.streaming.merge_stream import merge_stream
+    from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
+    from spark_integration.reading.read import read_sow
+    from spark_integration.reading.schema import registry_schema, schema_file
+    from spark_integration.reading.stream import stream_deltas, stream_sow
     from spark_integration.session import spark_session
-    from spark_integration.source import register
-    from spark_integration.stream import stream_deltas, stream_sow
-    from spark_integration.upsert import read_snapshot, upsert_to
+    from spark_integration.source.data_source import register_source
+    from spark_integration.tables.upsert import read_snapshot, upsert_to
 
 _HOMES = {
     "LagListener": "lag",
-    "delete_records": "publish",
-    "hand_over": "merge.handover",
-    "history_of": "merge.files",
-    "merge_batch": "merge.batch",
-    "merge_stream": "merge.stream",
-    "publish_deltas": "publish",
-    "publish_records": "publish",
-    "read_snapshot": "upsert",
-    "read_sow": "read",
-    "register": "source",
-    "registry_schema": "schema",
-    "schema_file": "schema",
+    "delete_records": "publishing.publish",
+    "hand_over": "merge.batch.handover",
+    "history_of": "merge.batch.files",
+    "merge_batch": "merge.batch.merge_batch",
+    "merge_stream": "merge.streaming.merge_stream",
+    "publish_deltas": "publishing.publish",
+    "publish_records": "publishing.publish",
+    "read_snapshot": "tables.upsert",
+    "read_sow": "reading.read",
+    "register_source": "source.data_source",
+    "registry_schema": "reading.schema",
+    "schema_file": "reading.schema",
     "spark_session": "session",
-    "stream_deltas": "stream",
-    "stream_sow": "stream",
-    "upsert_to": "upsert",
+    "stream_deltas": "reading.stream",
+    "stream_sow": "reading.stream",
+    "upsert_to": "tables.upsert",
 }
 
 __all__ = [
@@ -55,7 +55,7 @@ __all__ = [
     "publish_records",
     "read_snapshot",
     "read_sow",
-    "register",
+    "register_source",
     "registry_schema",
     "schema_file",
     "spark_session",

@@ -13,13 +13,17 @@ from pyspark.sql import SparkSession
 from processor.broker.directories import cache_dir
 from processor.errors import ConfigurationError
 from spark_integration.java import require_java
+from spark_integration.source.data_source import register_source
 
 _CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PACKAGES: Final = "spark.jars.packages"
 
 
 def spark_session(app_name: str, **conf: str) -> SparkSession:
     """Start Spark in this process with the Kafka connector of its own version, or give the session there is.
+
+    Format `sow` is registered with it.
 
     The connector comes from the central Maven repository at the first start and is kept in `ivy` under Sowstream's
     cache directory.
@@ -39,7 +43,9 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     for name, value in (_defaults() | conf | {_PACKAGES: _packages(conf.get(_PACKAGES, ""))}).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    register_source(session)
+    return session
 
 
 def _defaults() -> dict[str, str]:
@@ -50,6 +56,8 @@ def _defaults() -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars.ivy": str(cache_dir() / "ivy"),
         "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
+        # The default keeps all state in memory, and cannot keep that of `merge_stream` at all.
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     }
 
 

@@ -13,7 +13,7 @@ from processor.broker import EmbeddedBroker
 from processor.kafka.admin import Admin
 from processor.topics import family_specs
 from spark_integration import spark_session
-from spark_integration.merge.stream import merge_stream
+from spark_integration.merge.streaming.merge_stream import merge_stream
 
 ROLES = ("publish", "sow", "delta", "dlq", "ack", "mark")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -107,7 +107,7 @@ def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
     The small one pays for what a process pays once: the session's first plans, Java's compiler, Python's imports.
     """
     from spark_integration import spark_session
-    from spark_integration.merge.batch import merge_batch
+    from spark_integration.merge.batch.merge_batch import merge_batch
 
     spark = spark_session(
         "sowstream-bench",

@@ -6,7 +6,7 @@ import sys
 
 from processor.config import load
 from spark_integration import spark_session
-from spark_integration.merge.stream import merge_stream
+from spark_integration.merge.streaming.merge_stream import merge_stream
 from tests.spark.test_merge_stream import PROVIDER, ROCKSDB
 
 

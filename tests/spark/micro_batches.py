@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from processor.record import Outgoing, Record
 from spark_integration.merge.rows import headers_column, headers_of
-from spark_integration.merge.stream_chunks import RECORDS_MAX, bundled, taken_apart
-from spark_integration.merge.stream_processor import MergeProcessor
-from spark_integration.merge.stream_slot import slot_of
+from spark_integration.merge.streaming.chunks import RECORDS_MAX, bundled, taken_apart
+from spark_integration.merge.streaming.processor import MergeProcessor
+from spark_integration.merge.streaming.slot import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

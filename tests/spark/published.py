@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from spark_integration.publish import delta_rows
-from spark_integration.publish_sending import Sending
-from spark_integration.row_error import told
-from spark_integration.sequence import Sender, numbered
+from spark_integration.publishing.publish import delta_rows
+from spark_integration.publishing.row_error import told
+from spark_integration.publishing.sending import Sending
+from spark_integration.publishing.sequence import Sender, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration import stream_deltas
 from spark_integration.examples import change_rate, dashboard, late_joiner, latest_order_book, mirror
-from spark_integration.upsert import read_snapshot
+from spark_integration.tables.upsert import read_snapshot
 
 pytestmark = [
     pytest.mark.spark,

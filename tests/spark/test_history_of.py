@@ -9,8 +9,8 @@ from processor.errors import ConfigurationError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.merge.batch import merge_batch
-from spark_integration.merge.files import history_of
+from spark_integration.merge.batch.files import history_of
+from spark_integration.merge.batch.merge_batch import merge_batch
 
 pytestmark = [
     pytest.mark.spark,

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.merge.batch import merge_batch
+from spark_integration.merge.batch.merge_batch import merge_batch
 
 pytestmark = [
     pytest.mark.spark,

@@ -71,7 +71,7 @@ def _read(family, role, partition):
 
 def test_it_merges_as_workers_do_and_writes_the_same_again(merging, family, tmp_path) -> None:
     """Begun with a worker's records it goes on as a worker; a micro-batch that was not committed comes again alike."""
-    from spark_integration.merge.stream import merge_stream
+    from spark_integration.merge.streaming.merge_stream import merge_stream
 
     merging.conf.set(NO_DATA, "false")  # Else there is no last micro-batch.
     rng = random.Random(5)
@@ -129,7 +129,7 @@ def _committed(driver, role):
 
 def test_records_expire_and_acks_follow_what_they_tell(merging, family, tmp_path) -> None:
     """Without any input a record expires, after its time; an ack is there after the record, not before."""
-    from spark_integration.merge.stream import merge_stream
+    from spark_integration.merge.streaming.merge_stream import merge_stream
 
     _create(family)
     config = {"partitions": PARTITIONS, "expiration": "2s"}
@@ -152,7 +152,7 @@ def test_records_expire_and_acks_follow_what_they_tell(merging, family, tmp_path
 
 def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
     """Without RocksDB the error says which setting to make."""
-    from spark_integration.merge.stream import merge_stream
+    from spark_integration.merge.streaming.merge_stream import merge_stream
 
     with pytest.raises(ConfigurationError, match=f"{PROVIDER}=.*RocksDB"):
         merge_stream(spark, "orders", config={}, options={"kafka.bootstrap.servers": "nowhere:1"})
@@ -173,7 +173,7 @@ def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
 )
 def test_what_cannot_work_is_refused(merging, family, given, why) -> None:
     """Settings and options that would lose records or their order are errors before anything starts."""
-    from spark_integration.merge.stream import merge_stream
+    from spark_integration.merge.streaming.merge_stream import merge_stream
 
     options = family.options | given.get("options", {})
     with pytest.raises(ConfigurationError, match=why):

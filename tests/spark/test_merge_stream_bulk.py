@@ -12,7 +12,7 @@ pytest.importorskip("google.protobuf", reason="protobuf is not installed: pip in
 
 from pyspark.serializers import CPickleSerializer
 
-from spark_integration.merge.stream_bulk import _BYTES_MAX, _QUESTIONS_MAX, BulkMap
+from spark_integration.merge.streaming.bulk import _BYTES_MAX, _QUESTIONS_MAX, BulkMap
 
 
 class Jvm:

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'so
 pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sowstream[spark]'")
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.merge.stream_processor import MergeProcessor
+from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.settings import topic_settings
 from tests.spark.micro_batches import MicroBatches
 

@@ -9,9 +9,10 @@ from processor.errors import BrokerUnavailable, ConfigurationError, FilterError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration import infer, read_sow
+from spark_integration import read_sow
 from spark_integration.options import with_servers
-from spark_integration.schema import schema_file
+from spark_integration.reading import infer
+from spark_integration.reading.schema import schema_file
 from tests.spark.history import History
 
 pytestmark = [

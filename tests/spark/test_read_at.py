@@ -11,7 +11,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_integration import cut, read_sow
+from spark_integration import read_sow
+from spark_integration.reading import cut
 from tests.spark.history import History
 
 pytestmark = [

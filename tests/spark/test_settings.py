@@ -13,9 +13,9 @@ from processor.errors import ConfigurationError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 import spark_integration
-from spark_integration.changed import changed_paths
 from spark_integration.java import require_java
 from spark_integration.options import sink_options, source_options, table_options
+from spark_integration.reading.changed import changed_paths
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ALL = pytest.mark.parametrize("options_of", [source_options, table_options, sink_options])

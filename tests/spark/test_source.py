@@ -15,9 +15,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
-from spark_integration.source import SowSource, register
-from spark_integration.source_options import parse_source_options
-from spark_integration.source_reader import SowReader
+from spark_integration.source.data_source import SowSource, register_source
+from spark_integration.source.options import parse_source_options
+from spark_integration.source.reader import SowReader
 
 pytestmark = pytest.mark.broker
 
@@ -64,7 +64,7 @@ def orders(family):
 
 def source(spark, family, **options):
     """A reader of the family's table."""
-    register(spark)
+    register_source(spark)
     return spark.read.format("sow").options(topic=family.name, **family.options, **options)
 
 
@@ -103,7 +103,7 @@ def test_the_table_is_that_of_read_sow(spark, orders, schema) -> None:
 @through_spark
 def test_a_view_is_read_anew_each_time(spark, orders) -> None:
     """By SQL alone, and a query sees what was committed when it began."""
-    register(spark)
+    register_source(spark)
     options = {"topic": orders.name, **orders.options, "schema": "id LONG"}
     listed = ", ".join(f"'{name}' '{text}'" for name, text in options.items())
     spark.sql(f"CREATE TEMP VIEW {orders.name} USING sow OPTIONS ({listed})")

@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.sql.types import LongType, StringType, StructField
 
 from spark_integration import read_sow, stream_sow
-from spark_integration.upsert import read_snapshot, upsert_to
-from spark_integration.upsert_merge import create_sql, merge_sql
-from spark_integration.upsert_snapshot import Snapshots
+from spark_integration.tables.merge_into import create_sql, merge_sql
+from spark_integration.tables.snapshots import Snapshots
+from spark_integration.tables.upsert import read_snapshot, upsert_to
 
 COLUMNS = "id LONG, qty LONG, sow_key STRING, kind STRING, version LONG, partition INT, offset LONG"
 

@@ -1,0 +1,292 @@
+"""Folds sorted records into the last record of every key, in a task of Spark's: the same merge, no Kafka.
+
+The input of a task is sorted by partition, key and offset. A chunk at a time goes through; of a chunk's keys all but
+the last one are done with it, and leave memory. So a task holds one chunk and the record of one key, however many keys
+there are, and however many deltas one of them has.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import eq
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from processor.errors import Stop
+from processor.record import Name, Record
+from processor.runtime.sow_record import stored_from
+from spark_integration.merge.batch.runs import Repeat, Runs
+from spark_integration.merge.host import Host, KeyedState, NoRepeats, RepeatsTakenOut
+from spark_integration.merge.rows import in_chunks, outgoing, records
+
+if TYPE_CHECKING:
+    from processor.api import Codec
+    from processor.plugins.request import Request
+    from processor.record import Outgoing, Stored
+    from spark_integration.settings import TopicSettings
+
+COUNT: Final = "count"
+"""In column `topic`: the row is a count, its key says of what, its value how many."""
+RECORDS: Final = "records"
+"""Counts what was given to the merge."""
+KEYLESS: Final = "keyless"
+"""Counts what came without a key, and was left out."""
+SEQUENCED: Final = "sequenced"
+"""Counts records that have a sequence, about: none is none."""
+REJECTED: Final = "rejected/"
+"""Begins the name of the count of records that were rejected for a reason."""
+IS_REPEAT: Final = "is_repeat"
+"""Names the column that tells repeats from other records; where it is missing there are none."""
+BASE_OFFSET: Final = -1
+"""The offset of a record that a key begins with, and that is no input."""
+
+_CHUNK_RECORDS: Final = 2_000
+_COLLECT_CHUNKS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a task does to its records; travels to the executors."""
+
+    settings: TopicSettings
+    """The topic's."""
+    as_of_ms: int
+    """What is due then expires in the end, milliseconds since the epoch."""
+    deltas: bool
+    """Whether the deltas are wanted too."""
+    rejects_keyless: bool = False
+    """Whether records without a key are rejected, for what a worker says of them; else they are left out."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Records (`RECORDS_DDL`) to what is to be written (`OUTGOING_DDL`), with the topic's role in column `topic`.
+
+        Of a key the last SOW record comes out, a tombstone if it was deleted; counts come at the end.
+
+        Raises:
+            Stop: what a worker stops for, or two records in one place.
+        """
+        counts: Counter[str] = Counter()
+        codec = self.settings.codec()
+        folding: _Folding | None = None
+        with _few_collections() as collect:
+            for batch in in_chunks(iter(batches), _CHUNK_RECORDS):
+                for partition, part in _by_partition(batch):
+                    if folding is None or folding.partition != partition:
+                        if folding is not None:
+                            yield from folding.finish()
+                        folding = _Folding(self, partition, codec, counts)
+                    yield from folding.take(part)
+                collect()
+            if folding is not None:
+                yield from folding.finish()
+        if counts := +counts:
+            yield outgoing(COUNT, 0, [(name.encode(), b"%d" % count, []) for name, count in counts.items()])
+
+
+class _Folding:
+    """One partition's part of a task."""
+
+    def __init__(self, fold: Fold, partition: int, codec: Codec, counts: Counter[str]) -> None:
+        self.partition = partition
+        self._fold, self._codec, self._counts = fold, codec, counts
+        self._states = _States()
+        self._host = Host(fold.settings, partition, self._states, None, codec=codec, processor_type=_AtTheirTime)
+        # Deltas are told one by one: then there is nothing to be saved.
+        self._runs = None if fold.deltas else Runs.of(codec, fold.settings.topic)
+        self._last: dict[bytes, Outgoing] = {}
+        """The last SOW record of each key that is not done."""
+        self._place: tuple[bytes | None, int] = None, -2
+        """Key and offset of the last record."""
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Merge records; what is done comes out."""
+        keyless = batch.column("key").null_count
+        if keyless:  # They are sorted before all others.
+            if self._fold.rejects_keyless:
+                yield from self._reject(records(batch.slice(0, keyless)))
+            else:
+                self._counts[KEYLESS] += keyless
+            batch = batch.slice(keyless)
+        came = _came(batch)
+        if not came:
+            return
+        offsets = [record.offset for record in came]
+        self._check_places(offsets, came)
+        given = self._begin(came) if BASE_OFFSET in offsets else came
+        self._counts[RECORDS] += len(given)
+        if _has_sequence(batch.column("headers")):
+            self._counts[SEQUENCED] += len(given)
+        yield from self._merge(given, came[-1].key)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """There are no more records."""
+        yield from self._merge([], None)
+        self._count()
+
+    def _merge(self, given: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Merge records, and let go of all keys but one that may go on."""
+        states, host, rest = self._states, self._host, given
+        if self._runs is not None:
+            done, rest = self._runs.merge(given, states.stored)
+            states.put_many({key: state for key, (state, _) in done.items()})
+            self._last.update({key: last for key, (_, last) in done.items() if last is not None})
+        if rest:
+            host.process(rest, 0)
+        open_state = None if open_key is None else states.pop(open_key)
+        if states.may_expire:
+            host.expire(self._fold.as_of_ms)
+        yield from self._emit(open_key)
+        states.reset({} if open_key is None or open_state is None else {open_key: open_state})
+
+    def _reject(self, keyless: Sequence[Record]) -> Iterator[pa.RecordBatch]:
+        """Records without a key come before all others: nothing waits that they would be mixed with."""
+        self._host.process(keyless, 0)
+        self._counts[RECORDS] += len(keyless)
+        yield from self._emit(None)
+
+    def _emit(self, open_key: bytes | None) -> Iterator[pa.RecordBatch]:
+        """What is done, by role."""
+        sent = self._host.take()
+        self._last.update({record[0]: record for record in sent.get("sow", ())})  # type: ignore[misc]
+        held = None if open_key is None else self._last.pop(open_key, None)
+        if self._last:
+            yield outgoing("sow", self.partition, list(self._last.values()))
+        self._last = {} if open_key is None or held is None else {open_key: held}
+        if self._fold.deltas and "delta" in sent:
+            yield outgoing("delta", self.partition, sent["delta"])
+        if "dlq" in sent:
+            yield outgoing("dlq", self.partition, sent["dlq"])
+
+    def _count(self) -> None:
+        """Bring together what was counted."""
+        self._counts.update(self._host.events)
+        self._counts.update({f"{REJECTED}{reason}": count for reason, count in self._host.rejected.items()})
+        if self._runs is not None:
+            self._counts.update(self._runs.events)
+
+    def _begin(self, came: Sequence[Record]) -> list[Record]:
+        """Put away what keys begin with; the rest is returned."""
+        given = []
+        for record in came:
+            if record.offset != BASE_OFFSET:
+                given.append(record)
+                continue
+            assert record.key is not None
+            self._states.put_many({record.key: stored_from(record)})
+            self._last[record.key] = (record.key, record.value, record.headers or [])
+        return given
+
+    def _check_places(self, offsets: list[int], came: Sequence[Record]) -> None:
+        """Refuse records whose order nothing says."""
+        if self._place != (came[0].key, offsets[0]) and not any(map(eq, offsets, offsets[1:])):
+            self._place = came[-1].key, offsets[-1]
+            return
+        key, offset = self._place
+        for record in came:
+            if record.offset == offset and record.key == key:
+                raise Stop(
+                    f"{self._fold.settings.name}: two records of the key {key!r:.100} are both at offset {offset} of "
+                    f"partition {self.partition}, so that nothing says which of them came first; "
+                    "mend columns `partition` and `offset` of the history"
+                )
+            key, offset = record.key, record.offset
+        self._place = key, offset
+
+
+class _States(KeyedState):
+    """The states of a chunk's keys."""
+
+    @property
+    def may_expire(self) -> bool:
+        return any(stored.expires_at_ms for stored in self._stored.values())
+
+    @property
+    def stored(self) -> Mapping[bytes, Stored]:
+        return self._stored
+
+    def reset(self, stored: dict[bytes, Stored]) -> None:
+        self._stored = dict(stored)
+
+
+class _Told(NoRepeats):
+    """Is told of each record whether it repeats another one."""
+
+    is_repeat = False
+
+    def is_duplicate(self, request: Request) -> bool:  # noqa: ARG002
+        return self.is_repeat
+
+
+class _AtTheirTime(RepeatsTakenOut):
+    """Merges each record as if a worker had taken it when it was published."""
+
+    sequences_type = _Told
+    _sequences: _Told
+
+    def _take(self, record: Record) -> None:
+        self._now_ms = record[4]  # By number: twice as fast.
+        if record[2]:
+            self._sequences.is_repeat = type(record) is Repeat
+        super()._take(record)
+
+
+def _came(batch: pa.RecordBatch) -> list[Record]:
+    """The records of a batch, those that repeat others as such."""
+    came = records(batch)
+    place = batch.schema.get_field_index(IS_REPEAT)
+    if place < 0 or batch.column(place).null_count == len(came):
+        return came
+    flags = batch.column(place).to_pylist()
+    return [Repeat(*record) if is_repeat else record for record, is_repeat in zip(came, flags, strict=True)]
+
+
+def _has_sequence(headers: pa.ListArray) -> bool:
+    names = headers.flatten().field("key")
+    return bool(pc.any(pc.equal(names, Name.SEQUENCE)).as_py()) if len(names) else False
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The parts of a batch that are of one partition each."""
+    numbers = batch.column("partition")
+    begin, end = 0, batch.num_rows
+    while begin < end:
+        number = numbers[begin].as_py()
+        if numbers[end - 1].as_py() == number:
+            yield number, batch.slice(begin)
+            return
+        rest = numbers.slice(begin).to_pylist()
+        length = next(place for place, other in enumerate(rest) if other != number)
+        yield number, batch.slice(begin, length)
+        begin += length
+
+
+@contextmanager
+def _few_collections() -> Iterator[Callable[[], None]]:
+    """Keep Python from looking for circles of objects, which merging makes none of but where it rejects.
+
+    It would walk all that a chunk holds, again and again: a fifth of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    chunks = 0
+
+    def collect() -> None:
+        nonlocal chunks
+        chunks += 1
+        if chunks % _COLLECT_CHUNKS == 0:
+            gc.collect()
+
+    try:
+        yield collect
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

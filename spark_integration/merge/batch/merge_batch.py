@@ -1,0 +1,160 @@
+"""Merges a history of publishes and deltas into the SOW records of its keys, on as many cores as Spark has."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from processor.errors import ConfigurationError, Stop
+from spark_integration.merge.batch.base import Base, as_base, from_topics
+from spark_integration.merge.batch.fold import COUNT, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
+from spark_integration.merge.batch.history import Bounds, Broker, Offsets, as_records, bounds_of, read_topic
+from spark_integration.merge.batch.merged import Merged
+from spark_integration.merge.batch.settle import Keyless, Plan, settle
+from spark_integration.settings import Settings, TopicSettings, topic_settings
+
+if TYPE_CHECKING:
+    from spark_integration.options import Options
+
+
+def merge_batch(
+    spark: SparkSession,
+    topic: str,
+    *,
+    config: Settings = None,
+    options: Options | None = None,
+    history: DataFrame | None = None,
+    base: DataFrame | Literal["sow"] | None = None,
+    since: Offsets | None = None,
+    until: Offsets | datetime | None = None,
+    as_of: datetime | None = None,
+    deltas: bool = False,
+    keyless: Keyless = "error",
+    partitions: int | None = None,
+) -> Merged:
+    """Merge what was published as a worker would that takes each record at the time when it was published.
+
+    Args:
+        spark: a session; with Spark's Kafka connector where topics are read.
+        topic: the family's name.
+        config: its settings; see `topic_settings`.
+        options: of Spark's Kafka source; needed where topics are read.
+        history: rows with the columns of Spark's Kafka source, such as an archive; None: `<topic>.publish` itself.
+        base: what keys begin with: SOW records with the columns `key`, `value`, `headers` and `partition`, or `"sow"`
+            for the topic's own and its marks, to which the part of the input is added that the stopped workers have not
+            seen.
+        since: the first offset of each partition to be read; None: the oldest kept, or after a base of `"sow"` where
+            the workers stopped.
+        until: the offset after the last one of each partition, or a time; None: all that is committed now.
+        as_of: what is due then expires in the end; None: now.
+        deltas: keep every delta too.
+        keyless: what is done with records without a Kafka key. `error`: nothing is merged. `skip`: they are left out,
+            as workers have read them and sent them again, keyed. `merge`: as no worker has, they are merged behind all
+            others of their key, where a worker's copies would be.
+        partitions: how many tasks fold; None: `spark.sql.shuffle.partitions`.
+
+    Returns:
+        The records, counted and kept on the executors' disks.
+
+    Raises:
+        ConfigurationError: settings, options or columns cannot be used, or records have no key.
+        Stop: more records were rejected than `dlq_max_ratio` allows; nothing is kept.
+    """
+    settings = topic_settings(topic, config)
+    _refuse(history, base, since, until, as_of, keyless)
+    as_of_ms = round((time.time() if as_of is None else as_of.timestamp()) * 1000)
+    bounds: Bounds | None = None
+    first: Base | None = None
+    if history is None or isinstance(base, str):
+        broker = Broker(settings, options)
+        try:
+            count = broker.partitions("publish")
+            if isinstance(base, str):
+                first, since = from_topics(spark, settings, broker, options or {})
+            if history is None:
+                bounds = bounds_of(broker, count, since, until)
+                history = read_topic(spark, topic, "publish", bounds, options or {})
+        finally:
+            broker.close()
+    if isinstance(base, DataFrame):
+        first = Base(as_base(base), None)
+    plan = Plan(
+        settings, as_records(history), first, Fold(settings, as_of_ms, deltas, keyless == "merge"), keyless, partitions
+    )
+    rows, marks, counted, kept = settle(plan)
+    counts, rejected_for = _told(counted)
+    try:
+        _judge(settings, counts, rejected_for)
+    except Stop:
+        for frame in kept:
+            frame.unpersist()
+        raise
+    return Merged(
+        settings=settings,
+        rows=rows.where(F.col("topic") != COUNT),
+        marks=marks,
+        counts=counts,
+        rejected_for=rejected_for,
+        bounds=bounds,
+        as_of_ms=as_of_ms,
+        has_deltas=deltas,
+        has_base=first is not None,
+        kept=kept,
+    )
+
+
+def _refuse(
+    history: DataFrame | None,
+    base: DataFrame | str | None,
+    since: Offsets | None,
+    until: Offsets | datetime | None,
+    as_of: datetime | None,
+    keyless: str,
+) -> None:
+    """Refuse what cannot be meant."""
+    if isinstance(base, str) and base != "sow":
+        raise ConfigurationError(f"base={base!r}: say 'sow', or give a DataFrame of SOW records")
+    if history is not None and (since is not None or until is not None or isinstance(base, str)):
+        raise ConfigurationError(
+            "since, until and base='sow' are for the topic itself; of a `history` filter the rows, and read its base "
+            "before"
+        )
+    if isinstance(base, str) and since is not None:
+        raise ConfigurationError("base='sow' begins where the workers stopped; leave `since` out")
+    if keyless not in get_args(Keyless):
+        raise ConfigurationError(f"keyless={keyless!r}: say one of {', '.join(get_args(Keyless))}")
+    for name, moment in (("as_of", as_of), ("until", until)):
+        if isinstance(moment, datetime) and moment.utcoffset() is None:
+            raise ConfigurationError(f"{name} has no time zone: {moment.isoformat()} could mean several moments")
+
+
+def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
+    """What is told of what was counted: of all records, and of those that were rejected for each reason."""
+    rejected_for = Counter(
+        {name.removeprefix(REJECTED): count for name, count in counted.items() if name.startswith(REJECTED)}
+    )
+    rejected = rejected_for.total()
+    counts = Counter({name: count for name, count in counted.items() if not name.startswith(REJECTED)})
+    del counts[SEQUENCED]
+    counts["rejected"], counts["merged"] = rejected, counts[RECORDS] - rejected - counts["duplicate"]
+    counts[RECORDS] += counts[KEYLESS]
+    return +counts, rejected_for
+
+
+def _judge(settings: TopicSettings, counts: Counter[str], rejected_for: Counter[str]) -> None:
+    """Refuse a history of rubbish: then a setting is wrong, not the records."""
+    topic = settings.topic
+    records, rejected = counts[RECORDS], counts["rejected"]
+    if records < topic.dlq_window_records or rejected <= topic.dlq_max_ratio * records:
+        return
+    ((reason, count),) = rejected_for.most_common(1)
+    raise Stop(
+        f"{settings.name}: {rejected} of {records} records were rejected, {count} as {reason}. If the topic's settings "
+        "are wrong (message_type, schema, key), mend them. If the records are, let them pass: raise dlq_max_ratio (now "
+        f"{topic.dlq_max_ratio:g}; 1 never stops), and look at `rejected` of what comes out"
+    )

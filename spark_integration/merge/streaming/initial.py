@@ -1,0 +1,67 @@
+"""What a streaming merge begins with: the records and marks that workers left in their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from processor.errors import Stop
+from processor.runtime.sow_record import stored_from
+from processor.topics import Role
+from spark_integration.merge.streaming.chunks import CHUNKS_DDL, bundled
+from spark_integration.merge.streaming.slot import slot_of
+from spark_integration.options import table_options
+
+if TYPE_CHECKING:
+    from processor.record import Record
+    from spark_integration.merge.streaming.state import SparkState
+
+SOW: Final = "sow"
+"""Kind of a row with records of the SOW topic."""
+MARK: Final = "mark"
+"""Kind of a row with marks."""
+_BEGINNING: Final = "beginning"
+
+
+def initial_state(spark: SparkSession, topic: str, partitions: int, options: Mapping[str, str]) -> DataFrame:
+    """The last record of every key and the last value of every mark, by slot; and a row for each partition.
+
+    Without that row a partition with nothing in its topics would not know a micro-batch for the first one.
+    """
+    beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(partitions)]
+    found = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
+    roles: tuple[Role, ...] = (SOW, MARK)
+    for role in roles:
+        latest = _latest(spark, topic, role, options).mapInArrow(bundled, CHUNKS_DDL)
+        found = found.union(latest.withColumn("kind", F.lit(role)))
+    return found
+
+
+def load(state: SparkState, found: Sequence[Record]) -> None:
+    """Take over records of the SOW topic.
+
+    Raises:
+        Stop: one is not what a worker writes.
+    """
+    for record in found:
+        try:
+            state.put_many({record.key or b"": stored_from(record)})
+        except ValueError as error:
+            place = f"the record with the key {record.key!r:.100} at offset {record.offset} of its partition"
+            raise Stop(f"the SOW topic cannot be begun with: {place} is not what a worker writes: {error}") from error
+
+
+def _latest(spark: SparkSession, topic: str, role: Role, options: Mapping[str, str]) -> DataFrame:
+    """The last record of each key, tombstones left out, with the columns that are bundled."""
+    records = spark.read.format("kafka").options(**table_options(topic, role, options)).load()
+    # As in `read_sow`: a key has one partition, where offsets order its records.
+    return (
+        records.groupBy("partition", "key")
+        .agg(F.max_by(F.struct("value", "headers", "offset", "timestamp"), "offset").alias("latest"))
+        .select("partition", "key", "latest.*")
+        .where("value IS NOT NULL")
+        .selectExpr("key", "value", "headers", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms")
+    )

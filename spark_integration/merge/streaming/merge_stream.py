@@ -1,0 +1,135 @@
+"""A Structured Streaming job that merges: it keeps the SOW and delta topics of a family itself, in place of workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from processor.errors import ConfigurationError
+from processor.topics import topic_name
+from spark_integration.merge.rows import OUTGOING_DDL
+from spark_integration.merge.streaming import kafka as workers
+from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bundled, taken_apart
+from spark_integration.merge.streaming.initial import initial_state
+from spark_integration.merge.streaming.options import kafka_options, read_options, says_where_to_begin, write_options
+from spark_integration.merge.streaming.processor import MergeProcessor
+from spark_integration.options import Options
+from spark_integration.settings import Settings, TopicSettings, topic_settings
+
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_EARLIEST: Final = -2  # As Spark's Kafka source says it.
+
+
+def merge_stream(
+    spark: SparkSession,
+    topic: str,
+    *,
+    config: Settings,
+    options: Options | None = None,
+    initial: Literal["sow"] | None = "sow",
+) -> DataStreamWriter:
+    """Merge what is published into the SOW topic, as workers do, at least once and with the latency of micro-batches.
+
+    Returns:
+        A writer that is not started: give it `checkpointLocation` and a trigger, such as
+        `.trigger(processingTime="1 second")`, and call `start`. The checkpoint is the job's memory: without it, it
+        does not know what it has merged.
+
+    Args:
+        spark: a session with Spark's Kafka connector and RocksDB for its state.
+        topic: the family's name. Its topics exist.
+        config: the topic's settings, the same as the workers': see `topic_settings`.
+        options: of Spark's Kafka source, such as `maxOffsetsPerTrigger` (100,000 unless given); those that begin with
+            `kafka.` hold for the sink too.
+        initial: what a new checkpoint begins with. `sow`: the records and marks that the topics have, and the input
+            where the workers left it, unless `startingOffsets` says where. None: nothing, and the input from its
+            beginning; only for topics without records. A checkpoint that exists goes on from where it is.
+
+    Raises:
+        ConfigurationError: settings, options, session or topics cannot be used, or workers merge this topic.
+        Stop: Kafka does not answer, or refuses.
+    """
+    if config is None:
+        raise ConfigurationError(
+            f"no config for {topic!r}: what merges must have the topic's settings; give config='sowstream.yaml', or "
+            "config={} for a topic of plain JSON with its key in /id"
+        )
+    if initial not in ("sow", None):
+        raise ConfigurationError(f"initial={initial!r}: say 'sow' (begin with what the SOW topic has) or None")
+    _check_session(spark)
+    settings = topic_settings(topic, config)
+    source, sink = read_options(topic, options), write_options(topic, options)
+    kafka = workers.client_properties(settings, options)
+    if kafka is not None:
+        workers.check(settings, kafka)
+    if not says_where_to_begin(options):
+        source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, kafka)
+    begin = None
+    if initial is not None:
+        begin = initial_state(spark, topic, settings.topic.partitions, kafka_options(options or {}))
+    merged = _merged(spark, settings, source, begin).mapInArrow(taken_apart, OUTGOING_DDL)
+    # One task writes a partition, in the order of the rows: nothing may come between merging and writing.
+    return merged.writeStream.format("kafka").outputMode("append").options(**sink)
+
+
+def _merged(
+    spark: SparkSession, settings: TopicSettings, source: Mapping[str, str], begin: DataFrame | None
+) -> DataFrame:
+    """What goes to the topics, in bundles."""
+    published = (
+        spark.readStream.format("kafka")
+        .options(**source)
+        .load()
+        .selectExpr("key", "value", "headers", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms")
+    )
+    return (
+        published.mapInArrow(bundled, CHUNKS_DDL)
+        .groupBy("slot")
+        .transformWithStateInPandas(
+            MergeProcessor(settings),
+            outputStructType=CHUNK_DDL,
+            outputMode="append",
+            timeMode="ProcessingTime",
+            initialState=None if begin is None else begin.groupBy("slot"),
+        )
+    )
+
+
+def _check_session(spark: SparkSession) -> None:
+    """Refuse a session that would lose state or order.
+
+    Raises:
+        ConfigurationError: with the setting.
+    """
+    provider = spark.conf.get(_PROVIDER)
+    if not (provider or "").endswith("RocksDBStateStoreProvider"):
+        raise ConfigurationError(
+            f"Spark would keep the records with {provider}, which cannot: "
+            f"set {_PROVIDER}={_ROCKSDB} on the session before merge_stream"
+        )
+    if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
+        raise ConfigurationError(
+            "spark.speculation is true: two tasks would write the same partition at once, and an older record could "
+            "come to stand behind a newer one of its key; start the session without it"
+        )
+
+
+def _left_by_workers(settings: TopicSettings, kafka: Mapping[str, str] | None) -> str:
+    """Where the workers left the input, as Spark's source takes it.
+
+    Raises:
+        ConfigurationError: there is no way to ask.
+    """
+    if kafka is None:
+        raise ConfigurationError(
+            f"where the workers left {settings.name!r} is not known: Kafka can be asked only with the properties of a "
+            "config file (section `kafka`); give one, or say it with the option startingOffsets"
+        )
+    found = workers.committed(settings, kafka)
+    offsets = {str(partition): _EARLIEST if offset is None else offset for partition, offset in found.items()}
+    return json.dumps({topic_name(settings.name, "publish"): offsets})

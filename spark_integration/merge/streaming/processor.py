@@ -1,0 +1,205 @@
+"""Merges a micro-batch, partition by partition, with Spark's state store as the workers' RocksDB.
+
+    rows of a partition ─▶ in the order of offsets ─▶ Host ─▶ sow, delta, dlq, publish, mark      now
+                                                          └─▶ ack                                 a micro-batch later
+
+Whatever a micro-batch does hangs on its records, the state before it and its time, and Spark keeps all three: one that
+comes again after a failure does the same again, byte for byte.
+"""
+
+# ruff: noqa: N802, N803 - the names are Spark's.
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from processor.kafka.partitioner import partition_for
+from processor.topics import Role, topic_name
+from spark_integration.merge.host import Host
+from spark_integration.merge.rows import outgoing, records
+from spark_integration.merge.streaming.bulk import BulkMap
+from spark_integration.merge.streaming.chunks import pack, unpack
+from spark_integration.merge.streaming.initial import MARK, SOW, load
+from spark_integration.merge.streaming.kept import Kept
+from spark_integration.merge.streaming.slot import partition_of
+from spark_integration.merge.streaming.state import GRACE_MS, SparkMarks, SparkState
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+    from processor.api import Codec
+    from processor.record import Outgoing
+    from spark_integration.settings import TopicSettings
+
+MARKS_KEPT_MS: Final = 7 * 86_400_000
+"""How long a mark is kept that does not change: as long as the mark topic has it."""
+
+_LOOKED_AT_MAX: Final = 50_000  # Records that expire at once: they are in memory.
+_BINARY: Final = "value binary"
+
+_codecs: dict[bytes, Codec] = {}
+
+
+class MergeProcessor(StatefulProcessor):
+    """The merge of one topic, as Spark's `transformWithStateInPandas` calls it; groups are slots, one a partition."""
+
+    def __init__(self, settings: TopicSettings) -> None:
+        self._settings = settings
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Name the state: once on the driver, and for each task."""
+        self._handle = handle
+        self._records = BulkMap(handle.getMapState("records", "key binary", _BINARY))
+        self._expiring = BulkMap(handle.getMapState("expiring", "time binary", _BINARY))
+        self._marks = BulkMap(handle.getMapState("marks", "name binary", _BINARY, MARKS_KEPT_MS))
+        self._kept = Kept(BulkMap(handle.getMapState("kept", "name binary", _BINARY)))
+        self._seen_until: dict[int, int] = {}
+        """Until when everything of a partition was seen that this task had to do with."""
+        self._codec = _codec_of(self._settings)
+        self._began: set[int] = set()
+        """Partitions that this very micro-batch gave their first state."""
+
+    def handleInitialState(
+        self,
+        key: Any,
+        initialState: pd.DataFrame,
+        timerValues: TimerValues,
+    ) -> None:
+        """Take over what the topics have.
+
+        Nothing else is done in that micro-batch: if it had told anything, it would begin with that when it came again.
+        """
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        self._began.add(int(key[0]))
+        state, marks = SparkState(self._records, self._expiring), SparkMarks(self._marks)
+        for kind, chunk in zip(initialState["kind"], initialState["chunk"], strict=True):
+            if kind == SOW:
+                load(state, records(unpack(chunk)))
+                self._wake_at(state.flush(now_ms, now_ms))
+            elif kind == MARK:
+                for record in records(unpack(chunk)):
+                    marks.put(record.key or b"", record.value or b"")
+        marks.flush()
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,
+    ) -> Iterator[pd.DataFrame]:
+        """Merge the records of a partition."""
+        slot, now_ms = int(key[0]), timerValues.getCurrentProcessingTimeInMs()
+        found = [row for frame in rows for row in zip(frame["first_offset"], frame["chunk"], strict=True)]
+        chunks = [chunk for _, chunk in sorted(found, key=_first_offset)]
+        if slot in self._began:
+            self._kept.hold(chunks)
+            self._wake_at([now_ms + 1])
+            return
+        yield from self._begin(slot, chunks, now_ms)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: TimerValues,
+        expiredTimerInfo: ExpiredTimerInfo,
+    ) -> Iterator[pd.DataFrame]:
+        """Expire what is due, not before every record published in time has been seen."""
+        slot, now_ms = int(key[0]), timerValues.getCurrentProcessingTimeInMs()
+        time_ms = expiredTimerInfo.getExpiryTimeInMs()
+        if slot not in self._seen_until:
+            yield from self._begin(slot, [], now_ms)
+        until_ms = self._seen_until[slot]
+        keys = SparkState(self._records, self._expiring).expiring(time_ms)
+        if not keys:
+            return
+        merge = self._merge(slot)
+        for begin in range(0, len(keys), _LOOKED_AT_MAX):
+            merge.state.look_at(keys[begin : begin + _LOOKED_AT_MAX], time_ms)
+            merge.host.expire(until_ms)
+            yield from self._told(merge.partition, merge.host.take())
+            self._wake_at(merge.state.flush(now_ms, until_ms))
+
+    def _begin(self, slot: int, chunks: Sequence[bytes], now_ms: int) -> Iterator[pd.DataFrame]:
+        """Do what a partition's micro-batch begins with: what was left to it, then its records."""
+        until_ms = now_ms - GRACE_MS
+        yield from _frame(self._kept.take_acks())
+        chunks = [*self._kept.take_held(), *chunks]
+        if chunks:
+            merge = self._merge(slot)
+            acks: list[Outgoing] = []
+            for chunk in chunks:
+                batch = records(unpack(chunk))
+                merge.host.process(batch, now_ms)
+                until_ms = min(batch[-1].timestamp_ms, until_ms)
+                sent = merge.host.take()
+                acks += sent.pop("ack", [])
+                yield from self._told(merge.partition, sent)
+            self._wake_at(merge.state.flush(now_ms, until_ms))
+            yield from self._told(merge.partition, {"mark": merge.marks.flush()})
+            if acks:
+                self._kept.keep_acks(pack(self._batch("ack", merge.partition, acks)))
+                self._wake_at([now_ms + 1])
+        self._seen_until[slot] = until_ms
+
+    def _merge(self, slot: int) -> _Merge:
+        return _Merge(self._settings, partition_of(slot), self._records, self._expiring, self._marks, self._codec)
+
+    def _told(self, partition: int, sent: Mapping[Role, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
+        """What goes to the topics, as Spark takes it."""
+        return _frame([pack(self._batch(role, partition, sent[role])) for role in sent if sent[role]])
+
+    def _batch(self, role: Role, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
+        batch = outgoing(topic_name(self._settings.name, role), partition, sent)
+        if role != "publish":
+            return batch
+        # What came without a key goes where its own says.
+        places = [partition_for(key or b"", self._settings.topic.partitions) for key, _, _ in sent]
+        return batch.set_column(1, batch.schema.field(1), pa.array(places, pa.int32()))
+
+    def _wake_at(self, times_ms: Sequence[int]) -> None:
+        for time_ms in times_ms:
+            self._handle.registerTimer(time_ms)
+
+
+class _Merge:
+    """One partition's, during one micro-batch."""
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        partition: int,
+        records: BulkMap,
+        expiring: BulkMap,
+        marks: BulkMap,
+        codec: Codec,
+    ) -> None:
+        self.partition = partition
+        self.state = SparkState(records, expiring)
+        self.marks = SparkMarks(marks)
+        self.host = Host(settings, partition, self.state, self.marks, codec=codec)
+
+
+def _codec_of(settings: TopicSettings) -> Codec:
+    """The topic's message type: kept for the tasks that follow in this process, as making one takes some 10 ms."""
+    name = pickle.dumps(settings)
+    if name not in _codecs:
+        _codecs.clear()
+        _codecs[name] = settings.codec()
+    return _codecs[name]
+
+
+def _frame(chunks: Sequence[bytes]) -> Iterator[pd.DataFrame]:
+    import pandas  # noqa: ICN001, PLC0415 - on executors
+
+    if chunks:
+        yield pandas.DataFrame({"chunk": chunks})
+
+
+def _first_offset(row: tuple[int, bytes]) -> int:
+    return row[0]

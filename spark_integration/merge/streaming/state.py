@@ -1,0 +1,181 @@
+"""One partition's records and marks in Spark's state store, and every byte that they are there.
+
+    map        key                         value
+    records    record key                  placed_at_ms, little-endian int64, 0 is nowhere; then a record as
+                                           `processor.state.layout` has it
+    expiring   time in ms, ASCII decimal   keys: for each its length, little-endian uint32, and the key
+    marks      name                        value
+
+A micro-batch reads each key it meets once, and writes each key it changed once, at its end.
+
+A record that expires stands in `expiring` once, at a time that is not before its own end or was there before it was
+touched again. When that time comes, what has been touched since is put where it belongs now: a key that is touched
+each second costs one entry and not thousands.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from processor.state.layout import decode_record, encode_record
+
+if TYPE_CHECKING:
+    from processor.record import Outgoing, Stored
+    from spark_integration.merge.streaming.bulk import BulkMap
+
+GRACE_MS: Final = 1_000
+"""How long after its end a record is looked at where no input came: as long as a publish may have been on its way to
+Kafka, unseen, when the micro-batch began."""
+
+BUCKET_MS: Final = 500
+"""Records whose ends are so close are looked at together."""
+
+_DELAY_MS_MAX: Final = 60_000
+
+_PLACED_AT = struct.Struct("<q")
+_LENGTH = struct.Struct("<I")
+
+
+class SparkState:
+    """The records of one partition, during one micro-batch."""
+
+    def __init__(self, records: BulkMap, expiring: BulkMap) -> None:
+        self._records, self._expiring = records, expiring
+        self._known: dict[bytes, Stored | None] = {}
+        self._placed_at: dict[bytes, int] = {}
+        self._changed: dict[bytes, None] = {}
+        self._due: deque[tuple[int, bytes]] = deque()
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
+        """The states of these keys."""
+        known = self._known
+        if missing := [key for key in dict.fromkeys(keys) if key not in known]:
+            for key, row in self._records.get_many(missing).items():
+                if row is None:
+                    known[key] = None
+                    continue
+                known[key] = decode_record(row[_PLACED_AT.size :])
+                (self._placed_at[key],) = _PLACED_AT.unpack_from(row)
+        return {key: known[key] for key in keys}
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Take over changes; they are in Spark's store after `flush`."""
+        self._known.update(changes)
+        self._changed.update(dict.fromkeys(changes))
+
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """What is due until then, of the keys that were looked at."""
+        due, known = self._due, self._known
+        found: list[tuple[bytes, Stored]] = []
+        while due and due[0][0] <= until_ms and len(found) < keys_max:
+            time_ms, key = due.popleft()
+            stored = known[key]
+            if stored is not None and stored.expires_at_ms == time_ms:
+                found.append((key, stored))
+        # They stay due until they are put.
+        due.extendleft((stored.expires_at_ms, key) for key, stored in reversed(found))
+        return found
+
+    def expiring(self, time_ms: int) -> list[bytes]:
+        """The keys that stand at a time, which must be over; they do no more after `flush`."""
+        name = b"%d" % time_ms
+        row = self._expiring.get_many([name])[name]
+        if row is None:
+            return []
+        self._expiring.put_many({name: None})
+        return list(dict.fromkeys(_keys(row)))
+
+    def look_at(self, keys: Sequence[bytes], time_ms: int) -> None:
+        """Keys stood at a time: those that still belong there may be due, and are put elsewhere if they are not."""
+        found = self.get_many(keys)
+        here = [key for key in keys if self._placed_at.get(key) == time_ms and found[key] is not None]
+        for key in here:
+            self._placed_at[key] = 0
+            self._changed[key] = None
+        due = [(stored.expires_at_ms, key) for key in here if (stored := found[key]) and stored.expires_at_ms]
+        self._due = deque(sorted(due))
+
+    def flush(self, now_ms: int, until_ms: int) -> list[int]:
+        """Write what has changed, and forget all that was read.
+
+        Args:
+            now_ms: the time of the micro-batch.
+            until_ms: the time until which everything was seen.
+
+        Returns:
+            The times to be woken at, to look for what expires.
+        """
+        rows: dict[bytes, bytes | None] = {}
+        placed: defaultdict[int, list[bytes]] = defaultdict(list)
+        # Who is behind does not look again and again at what has to wait.
+        earliest_ms = now_ms + 1 + min((now_ms - until_ms) // 2, _DELAY_MS_MAX)
+        for key in self._changed:
+            stored = self._known[key]
+            if stored is None:
+                rows[key] = None
+                continue
+            placed_at = self._placed_at.get(key, 0)
+            if stored.expires_at_ms:
+                time_ms = max(_bucket(stored.expires_at_ms), earliest_ms)
+                if not placed_at or time_ms < placed_at:
+                    placed_at = time_ms
+                    placed[time_ms].append(key)
+            rows[key] = _PLACED_AT.pack(placed_at) + encode_record(stored)
+        self._records.put_many(rows)
+        self._known, self._placed_at, self._changed = {}, {}, {}
+        return self._place(placed)
+
+    def _place(self, placed: Mapping[int, Sequence[bytes]]) -> list[int]:
+        """Put keys at their times; the times at which there was nothing."""
+        if not placed:
+            return []
+        there = self._expiring.get_many([b"%d" % time_ms for time_ms in placed])
+        rows = {name: (there[name] or b"") + _row(keys) for name, keys in zip(there, placed.values(), strict=True)}
+        self._expiring.put_many(rows)
+        return [int(name) for name, row in there.items() if row is None]
+
+
+class SparkMarks:
+    """The marks of one partition, during one micro-batch."""
+
+    def __init__(self, marks: BulkMap) -> None:
+        self._marks = marks
+        self._known: dict[bytes, bytes | None] = {}
+        self._changed: dict[bytes, bytes] = {}
+
+    def get(self, name: bytes) -> bytes | None:
+        """The value of a mark; None if there is none."""
+        if name not in self._known:
+            self._known.update(self._marks.get_many([name]))
+        return self._known[name]
+
+    def put(self, name: bytes, value: bytes) -> None:
+        """Change a mark; it is in Spark's store after `flush`."""
+        self._known[name] = self._changed[name] = value
+
+    def flush(self) -> list[Outgoing]:
+        """Write what has changed; what the mark topic is to be told."""
+        changed, self._changed = self._changed, {}
+        self._marks.put_many(changed)
+        return [(name, value, []) for name, value in changed.items()]
+
+
+def _bucket(expires_at_ms: int) -> int:
+    """The first time at which everything with that end, or one shortly before, can be looked at."""
+    return -(-(expires_at_ms + GRACE_MS) // BUCKET_MS) * BUCKET_MS
+
+
+def _row(keys: Sequence[bytes]) -> bytes:
+    return b"".join([_LENGTH.pack(len(key)) + key for key in keys])
+
+
+def _keys(row: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(row):
+        (length,) = _LENGTH.unpack_from(row, at)
+        at += _LENGTH.size
+        yield row[at : at + length]
+        at += length

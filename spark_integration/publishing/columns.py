@@ -1,0 +1,188 @@
+"""Which columns of a DataFrame make the key of a record, and which its body: checked against the schema, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, BooleanType, MapType, StringType, StructField, VariantType
+
+from processor.config import TopicConfig
+from processor.errors import ConfigurationError
+from processor.merge.pointer import child, names
+from spark_integration.publishing.keys import is_key_type
+from spark_integration.publishing.mask import Place
+from spark_integration.reading.about import is_about
+
+Nulls: TypeAlias = Literal["keep", "skip"]
+"""What a null in a row is: said, or a field that is left out."""
+
+_WAYS = (
+    "columns=[...] (these, their nulls too), mask='column' (an array of names or JSON Pointers in each row) "
+    "or nulls='skip' (every column that is not null)"
+)
+
+
+class Body(NamedTuple):
+    """What may be in a record's body."""
+
+    fields: list[Place]
+    """The columns beside the key."""
+    mask: Column | None
+    """What of them a row carries, by name or JSON Pointer; None: all."""
+    skip_nulls: bool
+    """Whether a null is left out."""
+
+
+def delta_body(
+    df: DataFrame, key: Sequence[Place], columns: Sequence[str] | None, mask: str | None, nulls: Nulls | None
+) -> Body:
+    """What a delta carries, in the one way that the caller has chosen.
+
+    Raises:
+        ConfigurationError: no way was chosen or two were, or the columns cannot be used.
+    """
+    _check_nulls(nulls)
+    if columns is not None and mask is not None:
+        raise ConfigurationError("columns and mask both say what is in a delta; give one of them")
+    if mask is not None:
+        if nulls is not None:
+            raise ConfigurationError(f"nulls={nulls!r} cannot be given with a mask: what it names is said, null or not")
+        carried = text_array(df, "mask", mask)
+        return Body(_others(df, key, mask), carried, skip_nulls=False)
+    if columns is not None:
+        return Body(_listed(df, key, columns), None, nulls == "skip")
+    if nulls != "skip":
+        raise ConfigurationError(f"nothing says which columns are in a delta, and a null is not a missing one: {_WAYS}")
+    return Body(_others(df, key), None, skip_nulls=True)
+
+
+def record_body(df: DataFrame, key: Sequence[Place], columns: Sequence[str] | None, nulls: Nulls) -> Body:
+    """What a whole record carries: these columns, or all that are about nothing but it.
+
+    Raises:
+        ConfigurationError: the columns cannot be used.
+    """
+    _check_nulls(nulls)
+    fields = _others(df, key) if columns is None else _listed(df, key, columns)
+    return Body(fields, None, nulls == "skip")
+
+
+def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> list[Place]:
+    """The key columns.
+
+    Args:
+        df: what has them.
+        key: their names.
+        topic: the topic's settings, where they are known: then the names are those of its key fields.
+
+    Raises:
+        ConfigurationError: there are none, they are no key, or not the topic's.
+    """
+    places = [_place(df, name) for name in listed("key", key)]
+    if not places:
+        raise ConfigurationError("key names no columns; a record without a key cannot be found again")
+    for field in (place.field for place in places):
+        if not is_key_type(field.dataType):
+            raise ConfigurationError(
+                f"key column {field.name!r} is {field.dataType.simpleString()}; "
+                "a key is made of strings, whole numbers and booleans: cast it"
+            )
+    if (
+        topic is not None
+        and topic.key_fields
+        and [names(pointer) for pointer in topic.key_fields] != [(place.field.name,) for place in places]
+    ):
+        raise ConfigurationError(
+            f"key={list(key)!r}, but the topic's settings say {list(topic.key_fields)!r}; "
+            "name the same fields in the same order, each a column of its own"
+        )
+    return places
+
+
+def text_array(df: DataFrame, argument: str, name: str) -> Column:
+    """A column that has names or JSON Pointers.
+
+    Raises:
+        ConfigurationError: there is no such column, or it is no array of strings.
+    """
+    place = _place(df, name)
+    found = place.field.dataType
+    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StringType):
+        raise ConfigurationError(f"{argument} column {name!r} is {found.simpleString()}; it is an array<string>")
+    return place.value
+
+
+def boolean(df: DataFrame, argument: str, name: str) -> Column:
+    """A column that is true or not.
+
+    Raises:
+        ConfigurationError: there is no such column, or it is no boolean.
+    """
+    place = _place(df, name)
+    if not isinstance(place.field.dataType, BooleanType):
+        raise ConfigurationError(f"{argument} column {name!r} is {place.field.dataType.simpleString()}; cast it")
+    return place.value
+
+
+def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
+    """The columns that say in which order a key's rows are, as far as they are given.
+
+    Raises:
+        ConfigurationError: there is no such column, or its values have no order.
+    """
+    places = [_place(df, name) for name in listed("order_by", order_by)]
+    for field in (place.field for place in places):
+        if isinstance(field.dataType, MapType | VariantType):
+            raise ConfigurationError(f"order_by column {field.name!r} is {field.dataType.simpleString()}: no order")
+    return [place.value for place in places]
+
+
+def listed(argument: str, given: Sequence[str]) -> list[str]:
+    """Names, and not one that would be taken letter by letter.
+
+    Raises:
+        ConfigurationError: it is one text.
+    """
+    if isinstance(given, str):
+        raise ConfigurationError(
+            f"{argument}={given!r} is one text; give a list of column names: {argument}=[{given!r}]"
+        )
+    return list(given)
+
+
+def _check_nulls(nulls: Nulls | None) -> None:
+    if nulls not in ("keep", "skip", None):
+        raise ConfigurationError(f"nulls={nulls!r}: say 'keep' (publish them) or 'skip' (leave the fields out)")
+
+
+def _listed(df: DataFrame, key: Sequence[Place], columns: Sequence[str]) -> list[Place]:
+    keys = {place.field.name for place in key}
+    return [_place(df, name) for name in dict.fromkeys(listed("columns", columns)) if name not in keys]
+
+
+def _others(df: DataFrame, key: Sequence[Place], *apart: str) -> list[Place]:
+    """Every column but the key, those that are about the record, and these."""
+    left_out = {*(place.field.name for place in key), *apart}
+    fields = [field for field in df.schema.fields if field.name not in left_out]
+    return [_place(df, field.name) for field in fields if not is_about(field)]
+
+
+def _place(df: DataFrame, name: str) -> Place:
+    """The column of this very name."""
+    found = [field for field in df.schema.fields if field.name == name]
+    if len(found) == 1:
+        return Place(found[0], _column(found[0]), child("", name))
+    if found:
+        raise ConfigurationError(f"the DataFrame has {len(found)} columns named {name!r}; rename all but one")
+    close = difflib.get_close_matches(name, df.columns, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(df.columns)}"
+    raise ConfigurationError(f"the DataFrame has no column {name!r}; {hint}")
+
+
+def _column(field: StructField) -> Column:
+    # Quoted: a dot in a plain name would mean a field inside a struct.
+    return F.col(f"`{field.name.replace('`', '``')}`")

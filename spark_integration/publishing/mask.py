@@ -1,0 +1,136 @@
+"""The JSON text of a delta whose row says itself what changes: of all its columns, those that its mask names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType
+
+from processor.merge.pointer import child
+from spark_integration.publishing.row_error import failing
+
+TO_JSON: Final = {
+    "ignoreNullFields": "false",
+    # Spark's own formats end at the milliseconds and drop the rest.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How columns are written as JSON: nulls are said, and timestamps to the microsecond."""
+
+
+class Place(NamedTuple):
+    """A column, or a field inside one."""
+
+    field: StructField
+    value: Column
+    pointer: str
+    """Its JSON Pointer (RFC 6901)."""
+
+
+def text_of(fields: Sequence[Column], *, skip_nulls: bool) -> Column:
+    """One JSON object of these columns, under their names."""
+    return F.to_json(F.struct(*fields), {**TO_JSON, "ignoreNullFields": str(skip_nulls).lower()})
+
+
+def pointers(mask: Column) -> Column:
+    """The mask with each name of a column, such as `price`, as a JSON Pointer; pointers are as they are."""
+    return F.transform(mask, lambda name: F.when(name.startswith("/"), name).otherwise(_below("", name)))
+
+
+def masked_text(key: Sequence[Place], places: Sequence[Place], mask: Column) -> Column:
+    """One JSON object: the key, and of the places what the mask names.
+
+    A pointer at a struct or a map is all of it, its nulls among it; one inside is that alone.
+
+    Args:
+        key: the key columns, which are in every delta whether the mask names them or not.
+        places: all other columns.
+        mask: what `pointers` makes.
+
+    Returns:
+        JSON text; the query fails at a row whose mask is null or names what is not there.
+    """
+    known = [pointer for place in (*key, *places) for pointer in _static(place.field.dataType, place.pointer)]
+    unknown = F.array_except(mask, F.array(*map(F.lit, known)).cast("array<string>"))
+    for keys in (keys for place in places for keys in _keys(place)):
+        unknown = F.array_except(unknown, keys)
+    always = text_of([place.value.alias(place.field.name) for place in key], skip_nulls=False)
+    named = _object([always, *(_member(place, mask) for place in places)])
+    return (
+        F.when(mask.isNull(), failing(F.lit("the mask of a row is null; give it an empty array where nothing changes")))
+        .when(
+            F.size(unknown) > 0,
+            failing(
+                F.lit("the mask of a row names what the DataFrame has no column for: "),
+                F.to_json(unknown),
+                F.lit("; add the columns, or take those names out of the mask, for example with array_intersect"),
+            ),
+        )
+        .otherwise(named)
+    )
+
+
+def _member(place: Place, mask: Column) -> Column:
+    """`{"name":value}` as far as the mask names it; null where it does not."""
+    name = place.field.name
+    whole = F.to_json(F.struct(place.value.alias(name)), TO_JSON)
+    member = F.when(F.array_contains(mask, place.pointer), whole)
+    inner = _inner(place, mask)
+    if inner is None:
+        return member
+    is_entered = F.exists(mask, lambda pointer: pointer.startswith(f"{place.pointer}/"))
+    return member.when(is_entered, F.concat(F.lit(f"{{{json.dumps(name, ensure_ascii=False)}:"), inner, F.lit("}")))
+
+
+def _inner(place: Place, mask: Column) -> Column | None:
+    """What the mask names inside a struct or a map, as a JSON object; None where nothing has a name inside."""
+    if isinstance(place.field.dataType, StructType):
+        return _object([_member(inner, mask) for inner in _fields(place)])
+    if _is_map(place.field.dataType):
+        named = F.map_filter(place.value, lambda key, _: F.array_contains(mask, _below(place.pointer, key)))
+        return F.to_json(named, TO_JSON)
+    return None
+
+
+def _object(members: Sequence[Column]) -> Column:
+    """One object of objects, null ones left out."""
+    texts = F.filter(F.array(*members), lambda text: text.isNotNull())
+    bare = F.transform(texts, lambda text: F.substr(text, F.lit(2), F.length(text) - 2))
+    return F.concat(F.lit("{"), F.array_join(bare, ","), F.lit("}"))
+
+
+def _static(data_type: DataType, pointer: str) -> Iterator[str]:
+    """The pointers that every row has."""
+    yield pointer
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
+            yield from _static(field.dataType, child(pointer, field.name))
+
+
+def _keys(place: Place) -> Iterator[Column]:
+    """The pointers that a row's maps have."""
+    if isinstance(place.field.dataType, StructType):
+        for inner in _fields(place):
+            yield from _keys(inner)
+    elif _is_map(place.field.dataType):
+        keys = F.transform(F.map_keys(place.value), lambda key: _below(place.pointer, key))
+        yield F.coalesce(keys, F.array().cast("array<string>"))
+
+
+def _fields(place: Place) -> Iterator[Place]:
+    assert isinstance(place.field.dataType, StructType), "only structs have fields"
+    for field in place.field.dataType.fields:
+        yield Place(field, place.value.getField(field.name), child(place.pointer, field.name))
+
+
+def _is_map(data_type: DataType) -> bool:
+    return isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType)
+
+
+def _below(pointer: str, name: Column) -> Column:
+    escaped = F.replace(F.replace(name, F.lit("~"), F.lit("~0")), F.lit("/"), F.lit("~1"))
+    return F.concat(F.lit(f"{pointer}/"), escaped)

@@ -1,0 +1,88 @@
+"""A SOW topic as a table: the latest record of every key, without the deleted and the expired ones."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from processor.topics import topic_name
+from spark_integration.options import Options, table_options, with_servers
+from spark_integration.reading.columns import described, expires_at
+from spark_integration.reading.cut import At, Cut, cut
+from spark_integration.reading.infer import inferred
+from spark_integration.reading.rows import Reader
+from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.settings import Settings, topic_settings
+
+
+def read_sow(
+    spark: SparkSession,
+    topic: str,
+    schema: StructType | str | None = None,
+    options: Options | None = None,
+    *,
+    at: At | None = None,
+    allow_compacted: bool = False,
+    filter: str | None = None,  # noqa: A002 - the word for it
+    config: Settings = None,
+) -> DataFrame:
+    """Read the state of the world as it is committed when the query starts, or as it was.
+
+    Returns:
+        One row per live key: the record's fields (or `value`, its JSON text, without a schema), then `sow_key`
+        (string), `version` (long), `timestamp`, `expires_at` (null: never), `source` (`topic/partition/offset` of the
+        input record, where the topic says it), `headers` (array of key and value), `partition` (int) and `offset`
+        (long) of the record.
+
+    Args:
+        spark: a session that has Spark's Kafka connector.
+        topic: the family's name; `.sow` is added.
+        schema: the fields wanted: a `StructType`, DDL such as `id LONG, name STRING`, or `infer`, which reads some
+            records first. None: of JSON the text, of Avro all fields that the topic's schema has.
+        options: of Spark's Kafka source.
+        at: up to where. A datetime with a time zone: all records before the first one of that time or later, less what
+            had expired by then. Ending offsets, of each partition: all records before them, less what workers had
+            expired. None: all there is, less what has expired by now.
+        allow_compacted: accept an `at` from before which compaction may have taken records because of later ones.
+        filter: in the filter language; only records of which it is true, after merging.
+        config: the topic's settings; none: plain JSON.
+
+    Raises:
+        ConfigurationError: an argument cannot be used, or `at` is what the topic cannot answer for.
+        FilterError: the filter cannot be meant.
+        BrokerUnavailable: Kafka did not answer in time.
+    """
+    settings = topic_settings(topic, config)
+    chosen = table_options(topic, "sow", with_servers(options, settings.kafka))
+    kafka_topic = topic_name(topic, "sow")
+
+    def infer() -> StructType:
+        with topic_facts(spark, kafka_topic, chosen) as facts:
+            ends = None if at is None else cut(facts, at, allow_compacted=allow_compacted).ends
+            return inferred(spark, facts, chosen, ends)
+
+    reader = Reader.of(settings, schema, described(), infer)
+    with topic_facts(spark, kafka_topic, chosen) as facts:
+        end = None if at is None else cut(facts, at, allow_compacted=allow_compacted)
+    if end is not None:
+        chosen["endingOffsets"] = end.ending_offsets(kafka_topic)
+    records = spark.read.format("kafka").options(**chosen).load()
+    # A key lives in one partition, where offsets order its records. Tombstones must take part: they are what makes
+    # the records before them old. Decoding comes last, so it is paid once per key and not once per record.
+    latest = (
+        records.groupBy("partition", "key")
+        .agg(F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest"))
+        .select("partition", "key", "latest.*")
+        .where(F.col("value").isNotNull() & _is_live(end))
+    )
+    return reader.rows(latest, kafka_topic, matching=filter)
+
+
+def _is_live(end: Cut | None) -> Column:
+    """Whether a record has not expired: also where no worker runs that would delete it."""
+    if end is not None and end.time_ms is None:
+        # Offsets say no time: what workers had expired before them has a tombstone before them.
+        return F.lit(True)
+    now = F.current_timestamp() if end is None else F.timestamp_millis(F.lit(end.time_ms))
+    return expires_at().isNull() | (expires_at() > now)

@@ -1,0 +1,112 @@
+"""The topics as streams: every update of the SOW topic, every change of the delta topic."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from processor.record import Name
+from processor.topics import Role, topic_name
+from spark_integration.options import Options, source_options, table_options, with_servers
+from spark_integration.reading.columns import described, header_text
+from spark_integration.reading.infer import inferred
+from spark_integration.reading.rows import CHANGED, Reader, changed_paths_column
+from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.settings import Settings, topic_settings
+
+
+def stream_sow(
+    spark: SparkSession,
+    topic: str,
+    schema: StructType | str | None = None,
+    options: Options | None = None,
+    *,
+    config: Settings = None,
+) -> DataFrame:
+    """Stream the full records: one row per update that compaction has left, deletes among them.
+
+    Returns:
+        A streaming DataFrame: the record's fields (or `value`), all null in a delete; then `sow_key`, `kind` (`insert`,
+        `update`, `delete`, `expire`), `version`, `timestamp` (for `withWatermark`), `expires_at`, `source`, `headers`,
+        `partition`, `offset`.
+
+    Args:
+        spark: a session that has Spark's Kafka connector.
+        topic: the family's name; `.sow` is added.
+        schema: as `read_sow`; `infer` looks at the SOW topic as it is now.
+        options: of Spark's Kafka source. As there, a new query starts at the latest offset unless `startingOffsets`
+            says otherwise.
+        config: the topic's settings; none: plain JSON.
+
+    Raises:
+        ConfigurationError: an argument cannot be used.
+    """
+    return _stream(spark, topic, "sow", schema, options, config, _metadata())
+
+
+def stream_deltas(
+    spark: SparkSession,
+    topic: str,
+    schema: StructType | str | None = None,
+    options: Options | None = None,
+    *,
+    config: Settings = None,
+) -> DataFrame:
+    """Stream what changed: one row per update.
+
+    Returns:
+        A streaming DataFrame: as `stream_sow`, with the key fields and what changed only, and with `changed` (the JSON
+        Pointers of every path the delta carries, key fields among them: a field that is null and in `changed` was set
+        to null), `removed` (the JSON Pointers of the fields that are gone) and `empty` (true when nothing changed).
+
+    Args:
+        spark: a session that has Spark's Kafka connector.
+        topic: the family's name; `.delta` is added.
+        schema: as `stream_sow`.
+        options: as `stream_sow`.
+        config: as `stream_sow`.
+
+    Raises:
+        ConfigurationError: an argument cannot be used.
+    """
+    removed = F.from_json(header_text(Name.REMOVED), "array<string>", {"mode": "FAILFAST"})
+    metadata = _metadata() | {
+        CHANGED: changed_paths_column(),
+        "removed": F.coalesce(removed, F.array().cast("array<string>")),
+        "empty": F.coalesce(header_text(Name.EMPTY) == "true", F.lit(False)),
+    }
+    return _stream(spark, topic, "delta", schema, options, config, metadata)
+
+
+def _stream(
+    spark: SparkSession,
+    topic: str,
+    role: Role,
+    schema: StructType | str | None,
+    options: Options | None,
+    config: Settings,
+    metadata: dict[str, Column],
+) -> DataFrame:
+    settings = topic_settings(topic, config)
+    given = with_servers(options, settings.kafka)
+    chosen = source_options(topic, role, given)
+    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, topic, given))
+    records = spark.readStream.format("kafka").options(**chosen).load()
+    return reader.rows(records, topic_name(topic, role))
+
+
+def _inferred(spark: SparkSession, topic: str, given: Options) -> StructType:
+    """The columns of the full records: deltas have some of them, seldom all."""
+    # Where a stream starts is nothing to a table.
+    chosen = table_options(topic, "sow", {name: text for name, text in given.items() if "offsets" not in name.lower()})
+    with topic_facts(spark, topic_name(topic, "sow"), chosen) as facts:
+        return inferred(spark, facts, chosen)
+
+
+def _metadata() -> dict[str, Column]:
+    # The usual thing is not said in a header: what has a value and no kind is an update.
+    unsaid = F.when(F.col("value").isNull(), "delete").otherwise("update")
+    kind = F.coalesce(header_text(Name.KIND), unsaid)
+    columns = described()
+    return {"sow_key": columns.pop("sow_key"), "kind": kind, **columns}

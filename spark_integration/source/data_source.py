@@ -1,0 +1,79 @@
+"""A SOW topic as a Spark data source: `spark.read.format("sow")`, and `CREATE TEMP VIEW … USING sow`.
+
+Each task reads one Kafka partition with the processor's own reader, decoder and filter, in Python, so executors need
+this package with its dependencies. `read_sow` reads in the JVM, is quicker where there is much, and goes to disk.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StringType, StructField, StructType
+
+from processor.errors import ConfigurationError
+from spark_integration.reading.schema import own_schema, pinned
+from spark_integration.source.options import parse_source_options
+from spark_integration.source.reader import SowReader
+from spark_integration.source.rows import METADATA, VALUE
+
+NAME = "sow"
+"""What stands in `format(...)` and behind USING."""
+
+
+def register_source(spark: SparkSession) -> None:
+    """Let a session know the data source `sow`; once more does no harm."""
+    spark.dataSource.register(SowSource)
+
+
+class SowSource(DataSource):
+    """The latest record of every key of a topic, without the deleted and the expired ones."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType | str:
+        """The record's columns, then the metadata.
+
+        Raises:
+            ConfigurationError: the options cannot be used.
+        """
+        options = parse_source_options(self.options)
+        if options.schema is not None:
+            # As text: there is no session here that could read DDL.
+            described = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in METADATA.fields)
+            return f"{options.schema}, {described}"
+        if options.settings.topic.message_type == "json":
+            record = [StructField(VALUE, StringType())]
+        else:
+            record = own_schema(pinned(options.settings)).fields
+        return StructType([*record, *METADATA.fields])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads it.
+
+        Raises:
+            ConfigurationError: the options cannot be used.
+        """
+        return SowReader(parse_source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 - Spark's name
+        """Refuse a stream.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            f"format {NAME!r} is a table; for a stream use stream_sow(spark, topic, ...), or stream_deltas"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse to be written to.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(f"format {NAME!r} is read only; workers write the topic: use publish_deltas(df, ...)")

@@ -1,0 +1,176 @@
+"""Reads a SOW topic partition by partition: each folds its records to the latest of every key in its own memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
+from processor.topics import topic_name
+from spark_integration.reading.cut import Cut, cut
+from spark_integration.reading.schema import pinned
+from spark_integration.source.facts import LogFacts
+from spark_integration.source.options import SourceOptions
+from spark_integration.source.rows import METADATA, VALUE, Latest, Rows, expires_at_ms, refuse_metadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_READ_RECORDS: Final = 10_000
+_READ_S: Final = 1.0
+_SILENCE_S: Final = 60.0
+"""Kafka has so long for the next record."""
+_RECORD_BYTES: Final = 300
+"""What a record takes besides its bytes: Python's objects for it."""
+
+
+@dataclass
+class Range(InputPartition):
+    """What one task reads; it pickles."""
+
+    partition: int
+    begin: int
+    end: int
+    """The offset after the last one."""
+    now_ms: int | None
+    """What expired by then is left out; None: nothing is."""
+
+
+class SowReader(DataSourceReader):
+    """Reads a SOW topic up to one cut."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """Make one, on the driver.
+
+        Raises:
+            ConfigurationError: a column has the name of a metadata column and is none.
+        """
+        refuse_metadata(schema)
+        self._options = replace(options, settings=pinned(options.settings))
+        self._schema = schema
+        record = [field.name for field in schema.fields if field.name not in METADATA.names]
+        self._is_text = options.schema is None and record == [VALUE] and options.settings.topic.message_type == "json"
+        self._topic = topic_name(options.settings.name, "sow")
+        self._group = f"{options.settings.application_id}.spark"
+
+    def partitions(self) -> list[Range]:
+        """One for each partition of the topic, all with the end that is fixed here.
+
+        Raises:
+            ConfigurationError: there is no such topic, or no such cut.
+            BrokerUnavailable: Kafka did not answer in time.
+        """
+        facts = LogFacts(self._topic, self._options.kafka, group=self._group)
+        try:
+            end = self._cut(facts)
+            begins = facts.begins()
+        finally:
+            facts.close()
+        now_ms = int(time.time() * 1000) if self._options.at is None else end.time_ms
+        # A task for nothing is still a task.
+        ranges = [Range(p, begins[p], last, now_ms) for p, last in sorted(end.ends.items()) if last > begins[p]]
+        return ranges or [Range(0, 0, 0, None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The latest records of one partition, on an executor.
+
+        Raises:
+            ConfigurationError: they do not fit into the memory that the options allow.
+            Stop: Kafka does not answer, or a record cannot be read.
+        """
+        assert isinstance(partition, Range)
+        if partition.end <= partition.begin:
+            return
+        options, family = self._options, self._options.settings.name
+        latest = [
+            one
+            for one in _Fold(self._topic, options.max_bytes_per_partition).folded(self._messages(partition), partition)
+            if _is_live(one, partition.now_ms)
+        ]
+        codec = options.settings.codec(reads_only=True)
+        rows = Rows(codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family)
+        yield from rows.batches(latest, partition.partition)
+
+    def _cut(self, facts: LogFacts) -> Cut:
+        if self._options.at is None:
+            return Cut(facts.committed_ends(), None)
+        try:
+            return cut(facts, self._options.at, allow_compacted=self._options.allow_compacted)
+        except ConfigurationError as error:
+            # The words of the option, where those of the function stand.
+            said = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
+            raise ConfigurationError(f"option {said}") from None
+
+    def _messages(self, wanted: Range) -> Iterator[Any]:
+        """The committed records of a range, in order."""
+        from processor.kafka.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
+
+        log = LogReader(self._options.kafka, group=self._group)
+        try:
+            log.add([Position(self._topic, wanted.partition, wanted.begin)])
+            heard = time.monotonic()
+            while True:
+                messages, ends = log.read(_READ_RECORDS, _READ_S)
+                for message in messages:
+                    if (message.offset() or 0) >= wanted.end:
+                        return
+                    yield message
+                # What compaction and transaction markers left empty before the end is told by the end of the partition.
+                if any(position.offset >= wanted.end for position in ends):
+                    return
+                if messages:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > _SILENCE_S:
+                    raise BrokerUnavailable(
+                        f"reading {self._topic} partition {wanted.partition}: Kafka sent nothing for {_SILENCE_S:g} s "
+                        f"before offset {wanted.end}; check that the executors reach the brokers, and try again"
+                    )
+        except PositionLost as error:
+            raise Stop(f"{error}; the topic was shortened while it was read: read it again") from None
+        finally:
+            log.close()
+
+
+class _Fold:
+    """The latest record of every key, within a limit."""
+
+    def __init__(self, topic: str, max_bytes: int) -> None:
+        self._topic, self._max_bytes = topic, max_bytes
+
+    def folded(self, messages: Iterator[Any], wanted: Range) -> list[Latest]:
+        """The latest of each key, without those that were deleted."""
+        latest: dict[bytes | None, Latest] = {}
+        held = 0
+        for message in messages:
+            key, value = message.key(), message.value()
+            if (before := latest.pop(key, None)) is not None:
+                held -= _size(before)
+            if value is None:
+                continue
+            one = Latest(key, value, message.headers(), message.offset(), message.timestamp()[1])
+            latest[key] = one
+            held += _size(one)
+            if held > self._max_bytes:
+                raise ConfigurationError(
+                    f"{self._topic} partition {wanted.partition}: its latest records take more than the "
+                    f"{self._max_bytes:,} bytes of option 'maxBytesPerPartition'; raise it, as far as the executors' "
+                    "Python has memory (spark.executor.pyspark.memory), or use read_sow, which folds in the JVM and "
+                    "goes to disk"
+                )
+        return list(latest.values())
+
+
+def _is_live(one: Latest, now_ms: int | None) -> bool:
+    """Whether a record has not expired: also where no worker runs that would delete it."""
+    expires = expires_at_ms(one.headers)
+    return now_ms is None or expires is None or expires > now_ms
+
+
+def _size(one: Latest) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in one.headers or ())
+    return _RECORD_BYTES + len(one.key or b"") + len(one.value) + headers

@@ -1,0 +1,1 @@
+"""Streams kept as tables outside Kafka."""
