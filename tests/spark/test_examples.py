@@ -80,6 +80,7 @@ def test_example_is_short(example) -> None:
     assert len(example.read_text().splitlines()) <= 80
 
 
+@pytest.mark.long
 def test_latest_order_book(spark, family, orders) -> None:
     """The book has what is left of working orders, summed up by price, the best price of each side first."""
     base = {"instrument": "X", "state": "working"}
@@ -115,6 +116,7 @@ def test_change_rate(spark, family, orders, tmp_path) -> None:
     assert sorted(tuple(row) for row in rates.collect()) == [("a", 2, 1, 0, 1), ("b", 2, 1, 1, 0)]
 
 
+@pytest.mark.long
 def test_late_joiner(spark, family, orders) -> None:
     """A snapshot and the deltas after it are the later snapshot; a delta that is missing is found out."""
     orders.merge({"id": "a", "n": 1, "to": {"zip": "1"}}, {"id": "b", "n": 1}, {"id": "c", "n": 1})
@@ -135,6 +137,7 @@ def test_late_joiner(spark, family, orders) -> None:
     assert late_joiner.differing(before, after, deltas) == ["a"]
 
 
+@pytest.mark.long
 def test_dashboard(spark, family, orders, tmp_path) -> None:
     """The table follows the topic over two runs, and the figures are those of the records that live."""
     table, checkpoint = str(tmp_path / "table"), str(tmp_path / "state")
@@ -151,6 +154,7 @@ def test_dashboard(spark, family, orders, tmp_path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_mirror(spark, family, orders, tmp_path) -> None:
     """Merged again, what the mirror published is the topic it came from: values, nulls, removals and deletes."""
     schema = "id STRING, n LONG, to STRUCT<zip: STRING, city: STRING>"

@@ -151,6 +151,7 @@ def test_hand_over_that_died_is_made_again(spark, world) -> None:
     assert _offsets(world) == cut
 
 
+@pytest.mark.long
 def test_hand_over_refuses_what_would_lose_records(spark, world) -> None:
     """Living workers, offsets of others, other records in SOW, input that is gone: an error, and nothing is written."""
     world.publish([(b"%d" % n, {"id": n, "a": n}, {}) for n in range(20)])
@@ -177,6 +178,7 @@ def test_hand_over_refuses_what_would_lose_records(spark, world) -> None:
     assert not _offsets(world)
 
 
+@pytest.mark.long
 def test_repair_writes_what_differs(spark, world) -> None:
     """Wrong records are corrected above their version, missing ones written, others deleted; subscribers are told."""
     world.publish([(b"%d" % n, {"id": n, "a": {"b": n}}, {}) for n in range(6)])

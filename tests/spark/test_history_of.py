@@ -26,6 +26,7 @@ def _merged(spark, history, **given) -> dict[str, dict]:
         return {row.key.decode(): json.loads(row.value) for row in merged.records.collect()}
 
 
+@pytest.mark.long
 def test_lines_are_merged_in_the_order_of_their_files(spark, tmp_path) -> None:
     """Files come by name, lines by place, packed or not; a line that has no key is rejected where that is chosen."""
     lines = [{"id": n % 50, "last": n, f"f{n % 3}": n} for n in range(3_000)]
@@ -45,6 +46,7 @@ def test_lines_are_merged_in_the_order_of_their_files(spark, tmp_path) -> None:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
+@pytest.mark.long
 def test_a_field_orders_rows(spark, tmp_path) -> None:
     """Rows of Parquet are messages of their columns, in the order of a field; what a null is must be said."""
     rows = "id LONG, at LONG, qty LONG, to STRUCT<zip: STRING>"

@@ -68,6 +68,7 @@ def _numbered(key: str, value: str, client: str, sequence: int, offset: int, **h
 
 
 @pytest.mark.parametrize("seed", [1])
+@pytest.mark.long
 def test_merge_is_a_worker(spark, seed) -> None:
     """Random histories of clients that repeat themselves: SOW, deltas, dead letters and marks are a worker's."""
     print("seed", seed)
@@ -96,6 +97,7 @@ def test_merge_is_a_worker(spark, seed) -> None:
     assert merged.counts["rejected"] == sum(merged.rejected_for.values()) == len(dlq) > 0
 
 
+@pytest.mark.long
 def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
     """A record is corrected under the number with which it was rejected: it is no repeat, and nothing is lost."""
     history = [
@@ -116,6 +118,7 @@ def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
     assert merged.rejected_for == {"key_mismatch": 1, "unknown_command": 1}
 
 
+@pytest.mark.long
 def test_records_without_a_key(spark) -> None:
     """They are an error that says what may be chosen; left out; or merged last by the key in their body."""
     settings = {"partitions": 2}

@@ -101,6 +101,7 @@ def test_the_table_is_that_of_read_sow(spark, orders, schema) -> None:
 
 
 @through_spark
+@pytest.mark.long
 def test_a_view_is_read_anew_each_time(spark, orders) -> None:
     """By SQL alone, and a query sees what was committed when it began."""
     register_source(spark)
@@ -124,6 +125,7 @@ def test_sparks_own_errors_say_ours(spark, orders) -> None:
         source(spark, orders, filtre="/id = 1").load()
 
 
+@pytest.mark.long
 def test_every_partition_with_records_has_a_task(orders) -> None:
     """They are read side by side, up to ends that are fixed before."""
     reader = SowReader(
@@ -138,6 +140,7 @@ def test_every_partition_with_records_has_a_task(orders) -> None:
     assert [batch.num_rows for part in parts for batch in reader.read(part)] == before
 
 
+@pytest.mark.long
 def test_the_filter_sees_what_is_known_of_a_record(orders) -> None:
     """It is evaluated where the topic is read, with the key, the time, the size and the publisher's id."""
     text = f"SOW_KEY() = '1' AND CORRELATION_ID() = 'abc' AND MESSAGE_SIZE() = {len(ANN)} AND LAST_UPDATED() > 1"
@@ -145,6 +148,7 @@ def test_the_filter_sees_what_is_known_of_a_record(orders) -> None:
     assert keys(read(orders, filter="/id > 17")) == {"18", "19"}
 
 
+@pytest.mark.long
 def test_a_cut_is_the_table_as_it_was(orders) -> None:
     """At offsets, and at a moment; later records are not seen, and a cut before everything is refused."""
     ends = dict.fromkeys("0123", 0)

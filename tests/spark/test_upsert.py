@@ -96,6 +96,7 @@ def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path) -
 
 @with_spark
 @pytest.mark.broker
+@pytest.mark.long
 def test_a_topic_is_kept_as_a_table(spark, family, tmp_path) -> None:
     """By a query that stops and goes on: the table is that of `read_sow`, deletes and keys that came back included."""
     family.create("sow")
