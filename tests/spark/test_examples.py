@@ -99,6 +99,7 @@ def test_latest_order_book(spark, family, orders) -> None:
     ]
 
 
+@pytest.mark.long
 def test_change_rate(spark, family, orders, tmp_path) -> None:
     """Updates of each key are counted in the minute in which they were merged, touches apart from changes."""
     orders.merge(

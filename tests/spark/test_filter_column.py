@@ -23,6 +23,7 @@ from tests.spark.filter_cases import SCHEMA, SHARP, filter_text, record
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
@@ -72,13 +73,11 @@ def agree(spark, seed: int, count: int) -> None:
     assert 0.1 < trues / len(records) / len(filters) < 0.9
 
 
-@pytest.mark.long
 def test_a_column_says_what_the_processor_says(spark) -> None:
     """Random filters of numbers, texts, arrays and objects, in three-valued logic, for random records of a schema."""
     agree(spark, random.randrange(2**32), 45)
 
 
-@pytest.mark.long
 def test_a_column_says_what_the_processor_says_of_many(spark) -> None:
     """The same of a thousand filters."""
     for _ in range(5):
@@ -123,7 +122,6 @@ def test_what_the_schema_hides_fails_the_query(spark, text, value, said) -> None
         verdicts(spark, [text], [value], StructType.fromDDL(schema))
 
 
-@pytest.mark.long
 def test_java_finds_what_re2_finds(spark) -> None:
     """Every pattern that goes to Java is found in the same texts, line ends and letters beyond ASCII among them."""
     seed = random.randrange(2**32)

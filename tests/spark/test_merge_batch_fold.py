@@ -184,6 +184,7 @@ def test_collector_is_as_it_was() -> None:
 
 @pytest.mark.parametrize("keys", [1, 1_000_000])
 @pytest.mark.parametrize("deltas", [False, True])
+@pytest.mark.long
 def test_memory_is_a_chunk(keys, deltas) -> None:
     """A task's memory does not grow with its records, be they of many keys or all of one."""
 

@@ -158,8 +158,13 @@ def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
     """Without RocksDB the error says which setting to make."""
     from spark_integration.merge.streaming.merge_stream import merge_stream
 
-    with pytest.raises(ConfigurationError, match=f"{PROVIDER}=.*RocksDB"):
-        merge_stream(spark, "orders", config={}, options={"kafka.bootstrap.servers": "nowhere:1"})
+    ours = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, ours.replace("RocksDB", "HDFSBacked"))
+    try:
+        with pytest.raises(ConfigurationError, match=f"{PROVIDER}=.*RocksDB"):
+            merge_stream(spark, "orders", config={}, options={"kafka.bootstrap.servers": "nowhere:1"})
+    finally:
+        spark.conf.set(PROVIDER, ours)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.spark.published import bodies, sent
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),

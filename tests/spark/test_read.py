@@ -88,6 +88,7 @@ def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
         matching("/qty >", None)
 
 
+@pytest.mark.long
 def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch) -> None:
     """Of committed records, up to the cut; where the last ones say nothing the whole topic is looked at."""
     monkeypatch.setattr(infer, "SAMPLE_OFFSETS", 1)

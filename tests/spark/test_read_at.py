@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.slow,
+    pytest.mark.long,
     # The first start fetches the connector.
     pytest.mark.timeout(600),
     # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.

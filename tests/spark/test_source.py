@@ -177,6 +177,7 @@ def test_no_topic_is_no_empty_table(family) -> None:
     assert read(family) == []
 
 
+@pytest.mark.long
 def test_too_much_for_a_partition_is_refused(family) -> None:
     """A partition whose latest records do not fit is told, with what to do; what was overwritten does not count."""
     family.create("sow")

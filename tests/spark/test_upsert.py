@@ -65,6 +65,7 @@ def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
 
 
 @with_spark
+@pytest.mark.long
 def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path) -> None:
     """However a topic is cut into batches, and whichever of those already written come again."""
     seed = random.randrange(2**32)
@@ -148,6 +149,7 @@ def test_a_writer_that_dies_before_the_switch_does_no_harm(spark, tmp_path) -> N
 
 
 @with_spark
+@pytest.mark.long
 def test_a_reader_keeps_its_state_and_old_ones_go(spark, tmp_path) -> None:
     """Who has opened the table reads on what there was; beyond `keep` snapshots nothing is left."""
     path = str(tmp_path / "t")
