@@ -18,6 +18,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _OPEN_TIMEOUT_S: Final = 15.0
 """How long a transaction that is open before the cut is waited for; workers' are open for less than a second."""
+_WAIT_S: Final = 0.05
 _NOTHING: Final = "the table would be empty without saying so"
 
 
@@ -36,8 +37,8 @@ class Facts(Protocol):
     def at_time(self, time_ms: int) -> dict[int, int]:
         """The first offset of each partition whose record is of this time or later; its end where there is none."""
 
-    def wait_committed(self, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
-        """Wait until everything before these offsets is decided; what is not when time is up."""
+    def committed_ends(self) -> dict[int, int]:
+        """How far each partition can be read: up to the first transaction that is still open, else its end."""
 
     def setting(self, name: str) -> str | None:
         """One of the topic's settings; None where we may not ask."""
@@ -73,12 +74,27 @@ def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
     _refuse_unreadable(facts, ends)
     if not allow_compacted:
         _refuse_compacted(facts, ends)
-    if held := facts.wait_committed(ends, _OPEN_TIMEOUT_S):
+    if held := _still_open(facts, ends, _OPEN_TIMEOUT_S):
         raise ConfigurationError(
             f"at: a transaction of {facts.topic} is still open before the cut ({_places(held)}), and what it holds is "
             f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier"
         )
     return Cut(ends, time_ms)
+
+
+def _still_open(facts: Facts, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+    """Wait until everything before these offsets is committed or rolled back.
+
+    Returns:
+        The partitions where a transaction is still open when time is up, and the offset where it begins.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        reached = facts.committed_ends()
+        held = {partition: reached[partition] for partition, end in ends.items() if reached[partition] < end}
+        if not held or time.monotonic() > deadline:
+            return held
+        time.sleep(_WAIT_S)
 
 
 def _time_ms(at: dt.datetime) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -15,7 +14,6 @@ from processor.errors import BrokerUnavailable, ConfigurationError
 _PREFIX: Final = "kafka."
 _ANSWER_TIMEOUT_S: Final = 30
 _TIMES: Final = {"default.api.timeout.ms": str(_ANSWER_TIMEOUT_S * 1000), "request.timeout.ms": "10000"}
-_WAIT_S: Final = 0.05
 _KAFKAS_OWN: Final = "org.apache.kafka.common."
 
 
@@ -47,20 +45,6 @@ class TopicFacts:
         ends = self.ends()
         found = self._offsets(self._specs.forTimestamp(time_ms))
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
-
-    def wait_committed(self, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
-        """Wait until everything before these offsets is committed or rolled back.
-
-        Returns:
-            The partitions where a transaction is still open when time is up, and the offset where it begins.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            reached = self.committed_ends()
-            held = {partition: reached[partition] for partition, end in ends.items() if reached[partition] < end}
-            if not held or time.monotonic() > deadline:
-                return held
-            time.sleep(_WAIT_S)
 
     def setting(self, name: str) -> str | None:
         """One of the topic's settings; None where we may not ask."""

@@ -64,20 +64,6 @@ class LogFacts:
         found = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
         return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
 
-    def wait_committed(self, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
-        """Wait until everything before these offsets is committed or rolled back.
-
-        Returns:
-            The partitions where a transaction is still open when time is up, and the offset where it begins.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            reached = self.committed_ends()
-            held = {partition: reached[partition] for partition, end in ends.items() if reached[partition] < end}
-            if not held or time.monotonic() > deadline:
-                return held
-            time.sleep(_WAIT_S)
-
     def setting(self, name: str) -> str | None:
         """One of the topic's settings; None where we may not ask."""
         return self._settings.get(name)
