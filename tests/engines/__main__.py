@@ -47,7 +47,8 @@ SPARK = {
     "spark.master": "local[2]",
     "spark.driver.memory": "3g",
     "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "4",
+    # A stream starts a Python process for each in every micro-batch, and four streams share two cores.
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

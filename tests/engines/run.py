@@ -85,7 +85,7 @@ def run(
     for kind in KINDS:
         family = families["batch", kind]
         begun = time.monotonic()
-        with merge_batch(spark, family, config=settings, options=options, deltas=True) as merged:
+        with merge_batch(spark, family, config=settings, options=options, deltas=True, partitions=4) as merged:
             hand_over(merged, options=options, deltas=True)
         say(f"merged {family} in {time.monotonic() - begun:.0f} s")
     wrong: list[str] = []
