@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines spark-kills lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -94,9 +94,9 @@ engines: $(DEV) ## one history through a worker, merge_batch and merge_stream, a
 	$(BIN)/python -m processor.broker
 	$(BIN)/python -m tests.engines $(ARGS)
 
-spark-kills: $(DEV) ## kill Spark in the midst of what it writes, and account for every record
+test-spark: $(DEV) ## run Spark's long tests, some of which kill it in the midst of what it writes
 	$(BIN)/python -m processor.broker
-	$(BIN)/pytest -m long tests/spark/test_kill_publisher.py tests/spark/test_merge_stream_killed.py $(ARGS)
+	$(BIN)/pytest -m long tests/spark $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
 # and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
