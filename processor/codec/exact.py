@@ -91,7 +91,14 @@ def _read_int(literal: str) -> int | Decimal:
 
 
 def _read_float(literal: str) -> float | Decimal:
-    return float(literal) if _holds(literal) else Decimal(literal)
+    if _holds(literal):
+        return float(literal)
+    number = Decimal(literal)
+    if number.as_tuple().exponent == 0:
+        # `1.5e1` and the like would be written as whole numbers, which others read as ints: rule 9. One more zero.
+        sign, digits, _ = number.as_tuple()
+        return Decimal((sign, (*digits, 0), -1))
+    return number
 
 
 def _no_number(literal: str) -> NoReturn:
@@ -101,7 +108,7 @@ def _no_number(literal: str) -> NoReturn:
 def _write(value: object) -> orjson.Fragment:
     if type(value) is Decimal and value.is_finite():
         text = str(value)
-        # Without its exponent `7.19369477883690001e17` would be read again as an int, and that is another value.
+        # What a plug-in reckoned: without its exponent it would be read again as an int, and that is another value.
         if text.lstrip("-").isdecimal() and _fits(text) and not _holds(f"{text}E0"):
             text += "E0"
         return orjson.Fragment(text)

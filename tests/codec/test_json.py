@@ -227,6 +227,18 @@ def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
     assert codec.encode(again) == codec.encode(value)
 
 
+@pytest.mark.parametrize("literal", [
+    b"7.19369477883690001e+17", b"-92233720368547758091.6146472256001054e+16", b"18446744073709551616e0", b"-0.1e1",
+    b"9007199254740993E0", b"719369477883690001.0", b"1e400",
+])  # fmt: skip
+def test_a_number_with_a_point_or_an_exponent_is_written_with_one(literal):
+    """Others read what has neither as an int: rule 9 keeps the kinds apart, and beyond 64 bits too."""
+    codec = JsonCodec(CodecOptions())
+    written = codec.encode(codec.decode(b'{"a":%b}' % literal))
+    assert type(json.loads(written)["a"]) is float, written
+    assert Decimal(written.strip()[5:-1].decode()) == Decimal(literal.decode())
+
+
 def test_what_is_written_takes_no_more_memory_than_it_is_long():
     """Workers keep very many records as they were written. In a process of its own, to see its memory."""
     program = """
