@@ -13,7 +13,10 @@ Options: TypeAlias = Mapping[str, str]
 
 _SERVERS: Final = "kafka.bootstrap.servers"
 _LIBRDKAFKAS: Final = "bootstrap.servers"
+_KAFKA: Final = "kafka."
 _SECURED: Final = ("security.", "sasl.", "ssl.")
+_SHARED: Final = (_LIBRDKAFKAS, "security.protocol", "sasl.mechanism")
+"""Properties that Java's client, which Spark uses, and librdkafka call the same."""
 
 _OURS_TO_READ: Final = {
     "subscribe": "the function's `topic` says what is read",
@@ -55,6 +58,33 @@ def with_servers(options: Options | None, kafka: Mapping[str, str]) -> Options:
             f"give options={{{_SERVERS!r}: ..., 'kafka.security.protocol': ...}} and the others of TLS and SASL"
         )
     return {**given, _SERVERS: kafka[_LIBRDKAFKAS]}
+
+
+def client_properties(kafka: Mapping[str, str], options: Options | None) -> dict[str, str]:
+    """How this process itself reaches Kafka, by librdkafka: as the settings say, else as Spark's options do.
+
+    Args:
+        kafka: what the settings say to librdkafka's clients.
+        options: of Spark's Kafka source; of those only names are used that Java's client and librdkafka share.
+
+    Raises:
+        ConfigurationError: neither says where Kafka is, or the options say how to get in, in words of Java's alone.
+    """
+    given = {name.lower().removeprefix(_KAFKA): value for name, value in (options or {}).items()}
+    found = {name: given[name] for name in _SHARED if name in given} | dict(kafka)
+    if not found.get(_LIBRDKAFKAS):
+        raise ConfigurationError(
+            f"nothing says where Kafka is: options={{{_SERVERS!r}: 'localhost:9092'}}, and a section `kafka` in the "
+            "settings where it asks for credentials"
+        )
+    if (secured := [name for name in given if name.startswith(_SECURED) and name not in _SHARED]) and not any(
+        name.startswith(_SECURED) for name in kafka
+    ):
+        raise ConfigurationError(
+            f"option '{_KAFKA}{secured[0]}' is for Java's Kafka client, and the driver asks Kafka by librdkafka, which "
+            "has other names: give the same in a section `kafka` of the settings"
+        )
+    return found
 
 
 def source_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:

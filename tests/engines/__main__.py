@@ -47,6 +47,7 @@ SPARK = {
     "spark.master": "local[2]",
     "spark.driver.memory": "3g",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     # A stream starts a Python process for each in every micro-batch, and four streams share two cores.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 import spark_integration
 from spark_integration.java import require_java
-from spark_integration.options import sink_options, source_options, table_options
+from spark_integration.options import client_properties, sink_options, source_options, table_options
 from spark_integration.reading.changed import changed_paths
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -69,6 +69,50 @@ def test_other_options_pass() -> None:
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
+
+
+@pytest.mark.parametrize(
+    ("kafka", "options", "found"),
+    [
+        ({}, SERVERS, {"bootstrap.servers": "localhost:9092"}),
+        ({"bootstrap.servers": "a:1", "sasl.password": "s"}, {}, {"bootstrap.servers": "a:1", "sasl.password": "s"}),
+        ({"bootstrap.servers": "a:1"}, SERVERS, {"bootstrap.servers": "a:1"}),
+        (
+            {},
+            {"Kafka.Bootstrap.Servers": "b:1", "kafka.security.protocol": "SSL", "kafka.max.poll.records": "5"},
+            {"bootstrap.servers": "b:1", "security.protocol": "SSL"},
+        ),
+        (
+            {"sasl.password": "s", "sasl.username": "u"},
+            SERVERS | {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": "x"},
+            {
+                "bootstrap.servers": "localhost:9092",
+                "sasl.mechanism": "PLAIN",
+                "sasl.password": "s",
+                "sasl.username": "u",
+            },
+        ),
+    ],
+)
+def test_driver_reaches_kafka_as_the_settings_say(kafka, options, found) -> None:
+    """The settings come first; of Spark's options those hold that librdkafka calls the same."""
+    assert client_properties(kafka, options) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (None, "nothing says where Kafka is"),
+        ({"kafka.acks": "all"}, "nothing says where Kafka is"),
+        (SERVERS | {"kafka.sasl.jaas.config": "secret"}, r"'kafka\.sasl\.jaas\.config' is for Java's Kafka client"),
+        (SERVERS | {"kafka.ssl.truststore.location": "secret"}, r"section `kafka` of the settings"),
+    ],
+)
+def test_driver_that_cannot_reach_kafka_says_what_it_needs(options, says) -> None:
+    """Java's way to get in is not guessed at, and not shown."""
+    with pytest.raises(ConfigurationError, match=says) as told:
+        client_properties({}, options)
+    assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize(

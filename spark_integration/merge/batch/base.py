@@ -14,7 +14,7 @@ from spark_integration.merge.rows import HEADERS_DDL
 
 if TYPE_CHECKING:
     from processor.topics import Role
-    from spark_integration.merge.batch.history import Broker
+    from spark_integration.merge.family import Family
     from spark_integration.options import Options
     from spark_integration.settings import TopicSettings
 
@@ -54,40 +54,40 @@ def as_base(records: DataFrame) -> DataFrame:
     )
 
 
-def latest(spark: SparkSession, settings: TopicSettings, broker: Broker, role: Role, options: Options) -> DataFrame:
+def latest(spark: SparkSession, settings: TopicSettings, family: Family, role: Role, options: Options) -> DataFrame:
     """The last record of every key of a compacted topic, as it is committed now: tombstones among them.
 
     Returns:
         `partition`, `key`, `value`, `headers`.
     """
-    bounds = broker.bounds(role, broker.partitions(role))
+    bounds = family.bounds(role, family.partitions(role))
     records = read_topic(spark, settings.name, role, bounds, options)
     last = F.max_by(F.struct("value", "headers"), "offset").alias("last")
     return records.groupBy("partition", "key").agg(last).select("partition", "key", "last.*")
 
 
 def from_topics(
-    spark: SparkSession, settings: TopicSettings, broker: Broker, options: Options
+    spark: SparkSession, settings: TopicSettings, family: Family, options: Options
 ) -> tuple[Base, dict[int, int]]:
     """The state of the world that stopped workers left, and the input offsets at which they stopped.
 
     Raises:
         ConfigurationError: workers run, or none ever did.
     """
-    broker.refuse_members("what they write while it is read would be merged twice")
-    partitions = broker.partitions("publish")
-    committed = broker.committed(partitions)
+    family.refuse_members("what they write while it is read would be merged twice")
+    partitions = family.partitions("publish")
+    committed = family.committed(partitions)
     if not committed:
         raise ConfigurationError(
-            f"base='sow', but the group {broker.group} has no offsets: nothing says which input is in the SOW topic. "
+            f"base='sow', but the group {family.group} has no offsets: nothing says which input is in the SOW topic. "
             "Leave base out to merge all of the input, or give the records and `since`"
         )
-    oldest = broker.bounds("publish", partitions).begins
-    marks = latest(spark, settings, broker, "mark", options).where(
+    oldest = family.bounds("publish", partitions).begins
+    marks = latest(spark, settings, family, "mark", options).where(
         F.col("value").isNotNull() & F.startswith(F.col("key"), F.lit(b"sequence/"))
     )
     sequences = marks.select(
         "partition", F.col("key").alias("name"), F.col("value").cast("string").cast("bigint").alias("sequence")
     )
-    base = Base(as_base(latest(spark, settings, broker, "sow", options)), sequences)
+    base = Base(as_base(latest(spark, settings, family, "sow", options)), sequences)
     return base, {number: committed.get(number, oldest[number]) for number in range(partitions)}

@@ -18,10 +18,11 @@ from processor.errors import ConfigurationError
 from processor.topics import Role, topic_name
 from spark_integration.merge.batch.base import latest
 from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
-from spark_integration.merge.batch.history import Broker, Offsets, read_topic
+from spark_integration.merge.batch.history import Offsets, read_topic
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
+from spark_integration.merge.family import Family
 from spark_integration.merge.rows import OUTGOING_DDL
-from spark_integration.options import sink_options
+from spark_integration.options import client_properties, sink_options
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.merged import Merged
@@ -61,32 +62,29 @@ def hand_over(
             if mode == "repair"
             else "deltas=True, but they were not kept: merge_batch(…, deltas=True)"
         )
-    broker = Broker(merged.settings, options)
-    try:
-        _HandOver(merged, broker, options, mode).run(cut_of(merged, cut), deltas=deltas)
-    finally:
-        broker.close()
+    with Family(merged.settings, client_properties(merged.settings.kafka, options)) as family:
+        _HandOver(merged, family, options, mode).run(cut_of(merged, cut), deltas=deltas)
 
 
 class _HandOver:
     """One of them."""
 
-    def __init__(self, merged: Merged, broker: Broker, options: Options, mode: Mode) -> None:
+    def __init__(self, merged: Merged, family: Family, options: Options, mode: Mode) -> None:
         self._merged, self._settings = merged, merged.settings
-        self._broker, self._options, self._mode = broker, options, mode
+        self._family, self._options, self._mode = family, options, mode
         self._spark = merged.rows.sparkSession
 
     def run(self, cut: Offsets, *, deltas: bool) -> None:
         """Check, write, commit."""
-        refuse_topics(self._merged, self._broker, cut)
-        refuse_group(self._merged, self._broker, cut, self._mode)
+        refuse_topics(self._merged, self._family, cut)
+        refuse_group(self._merged, self._family, cut, self._mode)
         if self._mode == "repair":
             self._repair()
         else:
             self._go_on(deltas=deltas)
         self._write("mark", self._marks())
-        self._broker.refuse_members("one has come since this began, and the cut is not committed")
-        self._broker.admin.set_offsets(self._broker.group, topic_name(self._settings.name, "publish"), cut)
+        self._family.refuse_members("one has come since this began, and the cut is not committed")
+        self._family.admin.set_offsets(self._family.group, topic_name(self._settings.name, "publish"), cut)
 
     def _go_on(self, *, deltas: bool) -> None:
         """Write what is not there yet."""
@@ -104,7 +102,7 @@ class _HandOver:
 
     def _repair(self) -> None:
         """Compare the two states of the world, key by key."""
-        there = latest(self._spark, self._settings, self._broker, "sow", self._options).where("value IS NOT NULL")
+        there = latest(self._spark, self._settings, self._family, "sow", self._options).where("value IS NOT NULL")
         sides = [_side(there, THERE), _side(self._merged.of("sow"), WANTED)]
         keys = ["partition", "key"]
         both = sides[0].unionByName(sides[1]).repartition(*keys).sortWithinPartitions(*keys, "offset")
@@ -161,7 +159,7 @@ class _HandOver:
 
     def _there(self, role: Role) -> DataFrame | None:
         """The last record of every key on a topic; None where it has no record at all."""
-        return self._unless_empty(role, lambda: latest(self._spark, self._settings, self._broker, role, self._options))
+        return self._unless_empty(role, lambda: latest(self._spark, self._settings, self._family, role, self._options))
 
     def _all(self, role: Role) -> DataFrame | None:
         """Every record of a topic; None where there is none."""
@@ -171,13 +169,13 @@ class _HandOver:
                 self._spark,
                 self._settings.name,
                 role,
-                self._broker.bounds(role, self._settings.topic.partitions),
+                self._family.bounds(role, self._settings.topic.partitions),
                 self._options,
             ),
         )
 
     def _unless_empty(self, role: Role, read: Callable[[], DataFrame]) -> DataFrame | None:
-        bounds = self._broker.bounds(role, self._settings.topic.partitions)
+        bounds = self._family.bounds(role, self._settings.topic.partitions)
         return None if bounds.begins == bounds.ends else read()
 
     def _write(self, role: Role, rows: DataFrame | None) -> None:

@@ -9,8 +9,8 @@ from processor.topics import Role, topic_name
 from spark_integration.merge.batch.history import Offsets, all_of
 
 if TYPE_CHECKING:
-    from spark_integration.merge.batch.history import Broker
     from spark_integration.merge.batch.merged import Merged
+    from spark_integration.merge.family import Family
 
 Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
 """`bootstrap`: there is no SOW yet. `continue`: the merge began with the SOW topic, where the workers stopped.
@@ -35,7 +35,7 @@ def cut_of(merged: Merged, cut: Offsets | None) -> Offsets:
     return found
 
 
-def refuse_topics(merged: Merged, broker: Broker, cut: Offsets) -> None:
+def refuse_topics(merged: Merged, family: Family, cut: Offsets) -> None:
     """Make sure that every topic is there, with the same partitions, and the input from the cut on.
 
     Raises:
@@ -44,13 +44,13 @@ def refuse_topics(merged: Merged, broker: Broker, cut: Offsets) -> None:
     wanted = merged.settings.topic.partitions
     roles: tuple[Role, ...] = ("publish", "sow", "delta", "mark", "dlq")
     for role in roles:
-        found = broker.partitions(role)
+        found = family.partitions(role)
         if found != wanted:
             raise ConfigurationError(
                 f"{topic_name(merged.settings.name, role)} has {found} partitions, the settings say {wanted}: keys "
                 "would lie elsewhere than workers look; mend the settings, or make the topics anew"
             )
-    bounds = broker.bounds("publish", wanted)
+    bounds = family.bounds("publish", wanted)
     for partition, offset in all_of("cut", cut, wanted).items():
         begin, end = bounds.begins[partition], bounds.ends[partition]
         if not begin <= offset <= end:
@@ -61,17 +61,17 @@ def refuse_topics(merged: Merged, broker: Broker, cut: Offsets) -> None:
             )
 
 
-def refuse_group(merged: Merged, broker: Broker, cut: Offsets, mode: Mode) -> None:
+def refuse_group(merged: Merged, family: Family, cut: Offsets, mode: Mode) -> None:
     """Make sure that the workers' group is empty, and where the mode wants it.
 
     Raises:
         ConfigurationError: it is not.
     """
-    broker.refuse_members("two would write the same records")
-    committed = broker.committed(merged.settings.topic.partitions)
+    family.refuse_members("two would write the same records")
+    committed = family.committed(merged.settings.topic.partitions)
     if mode == "bootstrap" and committed and committed != dict(cut):
         raise ConfigurationError(
-            f"the group {broker.group} has offsets already, {_first(committed)}, and the cut is at "
+            f"the group {family.group} has offsets already, {_first(committed)}, and the cut is at "
             f"{_first(dict(cut))}: workers have been here. mode='continue' goes on with their records after "
             "merge_batch(…, base='sow'), mode='repair' makes their SOW topic what was merged"
         )
@@ -83,7 +83,7 @@ def refuse_group(merged: Merged, broker: Broker, cut: Offsets, mode: Mode) -> No
             )
         if bounds.begins | committed not in (bounds.begins, dict(cut)):
             raise ConfigurationError(
-                f"the group {broker.group} has moved to {_first(committed)} since the SOW topic was read: merge again"
+                f"the group {family.group} has moved to {_first(committed)} since the SOW topic was read: merge again"
             )
 
 

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
-from processor.errors import BrokerUnavailable, ConfigurationError
-from processor.kafka.admin import Admin
-from processor.kafka.log_reader import LogReader
+from processor.errors import ConfigurationError
 from processor.topics import topic_name
+from spark_integration.merge.family import Bounds
 from spark_integration.merge.rows import HEADERS_DDL
 from spark_integration.options import table_options
 
 if TYPE_CHECKING:
     from processor.topics import Role
+    from spark_integration.merge.family import Family
     from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
 
 Offsets: TypeAlias = Mapping[int, int]
 """An offset of each partition, by its number."""
-
-_SERVERS: Final = "bootstrap.servers"
-_SAME_NAMES: Final = (_SERVERS, "security.protocol", "sasl.mechanism")
-"""Properties that Java's clients, which Spark uses, and librdkafka call the same."""
 
 _OURS: Final = {
     "endingoffsets": "`until` says where the history ends",
@@ -37,119 +31,13 @@ _OURS: Final = {
     "endingtimestamp": "`until` says where the history ends",
     "failondataloss": "a history with a gap merges to something else",
 }
-_ASK_TIMEOUT_S: Final = 15.0
 
 
-class Bounds(NamedTuple):
-    """A part of each partition of a topic."""
-
-    begins: dict[int, int]
-    """The first offset of each."""
-    ends: dict[int, int]
-    """The offset after the last one."""
-
-
-class Broker:
-    """What the driver asks Kafka about one family; close it."""
-
-    def __init__(self, settings: TopicSettings, options: Options | None) -> None:
-        """Connect as the settings say, and where they say nothing as the options for Spark do.
-
-        Raises:
-            ConfigurationError: neither says where Kafka is.
-        """
-        given = {name.removeprefix("kafka."): value for name, value in (options or {}).items()}
-        kafka = {name: given[name] for name in _SAME_NAMES if name in given} | dict(settings.kafka)
-        if not kafka.get(_SERVERS):
-            raise ConfigurationError(
-                f"nothing says where Kafka is: options={{'kafka.{_SERVERS}': 'localhost:9092'}}, "
-                "and a section `kafka` in the settings where it asks for credentials"
-            )
-        self.kafka: Final = kafka
-        self.group: Final = f"{settings.application_id}.{settings.name}"
-        """The workers' consumer group."""
-        self.admin: Final = Admin(kafka)
-        self._name = settings.name
-        self._reader = LogReader(kafka, group=self.group)
-
-    def partitions(self, role: Role) -> int:
-        """How many partitions a topic of the family has.
-
-        Raises:
-            ConfigurationError: there is no such topic.
-        """
-        topic = topic_name(self._name, role)
-        count = self.admin.cluster().topics.get(topic)
-        if count is None:
-            raise ConfigurationError(f"no topic {topic} at {self.kafka[_SERVERS]}: `sowstream topics apply` makes it")
-        return count
-
-    def bounds(self, role: Role, partitions: int) -> Bounds:
-        """What is committed of a topic now: of an open transaction nothing lies before the end."""
-        topic = topic_name(self._name, role)
-        try:
-            found = [self._reader.bounds(topic, partition, _ASK_TIMEOUT_S) for partition in range(partitions)]
-        except TimeoutError:
-            raise self._silent(topic) from None
-        return Bounds(
-            {partition: begin for partition, (begin, _) in enumerate(found)},
-            {partition: end for partition, (_, end) in enumerate(found)},
-        )
-
-    def at_time(self, role: Role, bounds: Bounds, time_ms: int) -> dict[int, int]:
-        """The offset of each partition's first record of this time or later; its end where there is none."""
-        topic = topic_name(self._name, role)
-        try:
-            found = self._reader.at_time(topic, bounds.ends, time_ms, _ASK_TIMEOUT_S)
-        except TimeoutError:
-            raise self._silent(topic) from None
-        return {
-            partition: end if (at := found.get(partition)) is None else min(at, end)
-            for partition, end in bounds.ends.items()
-        }
-
-    def committed(self, partitions: int) -> dict[int, int]:
-        """The offsets that the workers' group has committed; partitions without one are left out."""
-        topic = topic_name(self._name, "publish")
-        try:
-            found = {number: self._reader.committed(topic, number, _ASK_TIMEOUT_S) for number in range(partitions)}
-        except TimeoutError:
-            raise self._silent(topic) from None
-        return {number: offset for number, offset in found.items() if offset is not None}
-
-    def refuse_members(self, why: str) -> None:
-        """Make sure that no worker is in the group.
-
-        Raises:
-            ConfigurationError: one is.
-            BrokerUnavailable: no answer in time.
-        """
-        topic = topic_name(self._name, "publish")
-        question = self.admin.ask_group(self.group, topic, _ASK_TIMEOUT_S)
-        deadline_s = time.monotonic() + _ASK_TIMEOUT_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise self._silent(topic)
-            time.sleep(0.01)
-        if members := question.answer().hosts:
-            raise ConfigurationError(
-                f"the group {self.group} has {len(members)} living members, such as one at "
-                f"{next(iter(members.values()))}: {why}; stop the workers first"
-            )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._reader.close()
-
-    def _silent(self, topic: str) -> BrokerUnavailable:
-        return BrokerUnavailable(f"asking about {topic}: no answer in {_ASK_TIMEOUT_S:g} s")
-
-
-def bounds_of(broker: Broker, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
+def bounds_of(family: Family, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
     """From where to where the input topic is read.
 
     Args:
-        broker: tells what there is.
+        family: tells what there is.
         partitions: their number.
         since: where to begin; None: with the oldest record kept.
         until: offset after the last record of each partition, or a time, which the records have to be before; None:
@@ -158,10 +46,10 @@ def bounds_of(broker: Broker, partitions: int, since: Offsets | None, until: Off
     Raises:
         ConfigurationError: there is not what is asked for.
     """
-    found = broker.bounds("publish", partitions)
+    found = family.bounds("publish", partitions)
     ends = found.ends
     if isinstance(until, datetime):
-        ends = broker.at_time("publish", found, round(until.timestamp() * 1000))
+        ends = family.at_time("publish", found, round(until.timestamp() * 1000))
     elif until is not None:
         ends = all_of("until", until, partitions)
     begins = found.begins if since is None else all_of("since", since, partitions)

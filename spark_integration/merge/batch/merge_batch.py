@@ -13,9 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError, Stop
 from spark_integration.merge.batch.base import Base, as_base, from_topics
 from spark_integration.merge.batch.fold import COUNT, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
-from spark_integration.merge.batch.history import Bounds, Broker, Offsets, as_records, bounds_of, read_topic
+from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.merged import Merged
 from spark_integration.merge.batch.settle import Keyless, Plan, settle
+from spark_integration.merge.family import Bounds, Family
+from spark_integration.options import client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -71,16 +73,13 @@ def merge_batch(
     bounds: Bounds | None = None
     first: Base | None = None
     if history is None or isinstance(base, str):
-        broker = Broker(settings, options)
-        try:
-            count = broker.partitions("publish")
+        with Family(settings, client_properties(settings.kafka, options)) as family:
+            count = family.partitions("publish")
             if isinstance(base, str):
-                first, since = from_topics(spark, settings, broker, options or {})
+                first, since = from_topics(spark, settings, family, options or {})
             if history is None:
-                bounds = bounds_of(broker, count, since, until)
+                bounds = bounds_of(family, count, since, until)
                 history = read_topic(spark, topic, "publish", bounds, options or {})
-        finally:
-            broker.close()
     if isinstance(base, DataFrame):
         first = Base(as_base(base), None)
     plan = Plan(

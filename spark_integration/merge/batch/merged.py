@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.record import Name
-from spark_integration.merge.batch.history import Bounds
+from spark_integration.merge.family import Bounds
 from spark_integration.reading.columns import header_text
 from spark_integration.settings import TopicSettings
 

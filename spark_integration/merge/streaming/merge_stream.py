@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -10,19 +9,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.errors import ConfigurationError
-from processor.topics import topic_name
+from spark_integration.merge.family import Family
 from spark_integration.merge.rows import OUTGOING_DDL
-from spark_integration.merge.streaming import kafka as workers
 from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bundled, taken_apart
 from spark_integration.merge.streaming.initial import initial_state
 from spark_integration.merge.streaming.options import kafka_options, read_options, says_where_to_begin, write_options
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.options import Options
+from spark_integration.merge.streaming.topics import check, left_by_workers
+from spark_integration.options import Options, client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_EARLIEST: Final = -2  # As Spark's Kafka source says it.
 
 
 def merge_stream(
@@ -64,11 +62,10 @@ def merge_stream(
     _check_session(spark)
     settings = topic_settings(topic, config)
     source, sink = read_options(topic, options), write_options(topic, options)
-    kafka = workers.client_properties(settings, options)
-    if kafka is not None:
-        workers.check(settings, kafka)
-    if not says_where_to_begin(options):
-        source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, kafka)
+    with Family(settings, client_properties(settings.kafka, options)) as family:
+        check(settings, family)
+        if not says_where_to_begin(options):
+            source["startingOffsets"] = "earliest" if initial is None else left_by_workers(settings, family)
     begin = None
     if initial is not None:
         begin = initial_state(spark, topic, settings.topic.partitions, kafka_options(options or {}))
@@ -117,19 +114,3 @@ def _check_session(spark: SparkSession) -> None:
             "spark.speculation is true: two tasks would write the same partition at once, and an older record could "
             "come to stand behind a newer one of its key; start the session without it"
         )
-
-
-def _left_by_workers(settings: TopicSettings, kafka: Mapping[str, str] | None) -> str:
-    """Where the workers left the input, as Spark's source takes it.
-
-    Raises:
-        ConfigurationError: there is no way to ask.
-    """
-    if kafka is None:
-        raise ConfigurationError(
-            f"where the workers left {settings.name!r} is not known: Kafka can be asked only with the properties of a "
-            "config file (section `kafka`); give one, or say it with the option startingOffsets"
-        )
-    found = workers.committed(settings, kafka)
-    offsets = {str(partition): _EARLIEST if offset is None else offset for partition, offset in found.items()}
-    return json.dumps({topic_name(settings.name, "publish"): offsets})
