@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
@@ -101,7 +101,9 @@ def read(bootstrap: str, topic: str) -> Iterator[Message]:
             for message in consumer.consume(10_000, 0.2):
                 if message.error() is None:
                     yield message
-                else:
+                elif message.error().code() == KafkaError._PARTITION_EOF:
                     todo.discard(message.partition())
+                else:
+                    raise KafkaException(message.error())
     finally:
         consumer.close()

@@ -109,6 +109,8 @@ class Publisher:
             {
                 "bootstrap.servers": bootstrap,
                 "partitioner": "murmur2_random",
+                # Else a batch that is sent again could overtake another one, for one engine and not for the others.
+                "enable.idempotence": True,
                 "linger.ms": 20,
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 500_000,

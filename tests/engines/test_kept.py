@@ -45,7 +45,8 @@ def _write(bootstrap: str, name: str, family: Family) -> Kept:
     topics = [NewTopic(f"{name}.{role}", PARTITIONS, 1) for role in _ROLES]
     for made in admin.create_topics(topics).values():
         made.result(30)
-    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    # Idempotent, as a batch that is sent again would overtake another one.
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True})
     for role, records in family.items():
         for record in records:
             producer.produce(f"{name}.{role}", record.value, record.key, headers=record.headers)
