@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 TIMEOUT_S = 600.0
+_SLOWEST_PER_S = 2_000
+"""A worker that is slower than this beyond TIMEOUT_S has stalled."""
 
 
 class Figure(NamedTuple):
@@ -163,7 +165,7 @@ def worker(bootstrap: str, name: str, settings: Path, count: int) -> Figure:
         wait_until(process, log, lambda: consumed(config.runtime.metrics_port) > 0, 0.005)
         started, cpu = time.monotonic(), cpu_s(measured)
         reader = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
-        wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= count, 0.02)
+        wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= count, 0.02, count)
         seconds, used = time.monotonic() - started, cpu_s(measured) - cpu
         reader.close()
     finally:
@@ -172,9 +174,9 @@ def worker(bootstrap: str, name: str, settings: Path, count: int) -> Figure:
     return Figure(count / seconds, used / count * 1e6)
 
 
-def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: float) -> None:
-    """Look until it is so."""
-    deadline = time.monotonic() + TIMEOUT_S
+def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: float, count: int = 0) -> None:
+    """Look until it is so; `count` records may have to be merged before."""
+    deadline = time.monotonic() + TIMEOUT_S + count / _SLOWEST_PER_S
     while not reached():
         if process.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"the worker ended or stalled:\n{log.read_text()[-3000:]}")
