@@ -125,10 +125,12 @@ def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
 @pytest.mark.long
 def test_hand_over_that_died_is_made_again(spark, world) -> None:
     """Whatever part of it was written, the next one writes what is missing, and a third one nothing."""
-    world.publish([*_numbered(random_commands(6, 600, 60)), (b"1", b"no", {})])
+    lives = [(b"twin", {"id": "twin"}, {}), (b"twin", None, {})] * 3  # Each tells the same.
+    world.publish([*_numbered(random_commands(6, 600, 60)), (b"1", b"no", {}), *lives])
     as_of = dt.datetime.now(dt.UTC)
     with merge_batch(spark, world.name, config=world.file, options=_options(world), deltas=True, as_of=as_of) as merged:
-        for role, part in (("delta", merged.deltas.where("key < '3'")), ("sow", merged.records.where("key < '4'"))):
+        deltas = merged.deltas.where("key < '3'").unionByName(merged.deltas.where("key = 'twin'").limit(3))
+        for role, part in (("delta", deltas), ("sow", merged.records.where("key < '4'"))):
             part.write.format("kafka").options(**sink_options(world.name, role, _options(world))).save()
         cut = merged.cut
     assert not _offsets(world)
@@ -148,7 +150,40 @@ def test_hand_over_that_died_is_made_again(spark, world) -> None:
     for told in versions.values():
         for (before, kind), (after, _) in pairwise(told):
             assert after == (1 if kind == "delete" else before + 1)
+    assert [version for version, _ in versions[b"twin"]] == [1, 2] * 3
     assert _offsets(world) == cut
+
+
+@pytest.mark.long
+def test_history_from_elsewhere_is_handed_over_at_a_cut(spark, world) -> None:
+    """Of an archive the caller says where the workers begin; without that, or beside a merge that knows it, no."""
+    old, new = random_commands(8, 600, 60), random_commands(9, 200, 60)
+    world.publish(old)
+    archive = spark.read.format("kafka").options(
+        subscribe=f"{world.name}.publish", includeHeaders="true", **_options(world)
+    )
+    history = archive.load().localCheckpoint()
+    cut = dict.fromkeys(range(PARTITIONS), 0) | _ends(world)
+    world.publish(new)
+    with merge_batch(spark, world.name, config=world.file, history=history) as merged:
+        with pytest.raises(ConfigurationError, match="say with `cut` where the workers begin"):
+            hand_over(merged, options=_options(world))
+        with pytest.raises(ConfigurationError, match="so it is of another topic; merge again"):
+            hand_over(merged, options=_options(world), cut=dict.fromkeys(cut, 10**6))
+        with pytest.raises(ConfigurationError, match=r"cut has the partitions \[0\]"):
+            hand_over(merged, options=_options(world), cut={0: 0})
+        hand_over(merged, options=_options(world), cut=cut)
+    assert _offsets(world) == cut
+    world.start()
+    world.settle()
+    assert _sow(world) == _expected(world)
+
+
+def _ends(world: World) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for seen in world.read("publish"):
+        ends[seen.partition] = max(ends.get(seen.partition, 0), seen.offset + 1)
+    return ends
 
 
 @pytest.mark.long

@@ -7,11 +7,11 @@ hand-over that died is made again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, get_args
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from spark_integration.merge.batch.merged import Merged
     from spark_integration.options import Options
 
-_RECORD: Final = ["partition", "key", "value", "headers"]
+_RECORD: Final = ("partition", "key", "value", "headers")
+_NTH: Final = "nth"
 
 
 def hand_over(
@@ -130,8 +131,8 @@ class _HandOver:
             return rows
         # A join may shuffle; the deltas of a key have an order.
         numbered = rows.withColumn("number", F.monotonically_increasing_id())
-        lacking = _lacking(numbered, there).repartition("partition", "key")
-        return lacking.sortWithinPartitions("number").drop("number")
+        lacking = _lacking(_with_nth(numbered, "number"), _with_nth(there, "offset"), [*_RECORD, _NTH])
+        return lacking.repartition("partition", "key").sortWithinPartitions("number").drop("number", _NTH)
 
     def _marks(self) -> DataFrame | None:
         """The marks that are not there yet or lower, the oldest first: of too many, a worker forgets the oldest."""
@@ -184,11 +185,16 @@ class _HandOver:
             rows.write.format("kafka").options(**chosen).save()
 
 
-def _lacking(rows: DataFrame, others: DataFrame) -> DataFrame:
+def _lacking(rows: DataFrame, others: DataFrame, columns: Sequence[str] = _RECORD) -> DataFrame:
     """Rows that are not among others, as records; values and keys may be null."""
-    left, right = rows.alias("l"), others.select(*_RECORD).alias("r")
-    same = [F.col(f"l.{name}").eqNullSafe(F.col(f"r.{name}")) for name in _RECORD]
+    left, right = rows.alias("l"), others.select(*columns).alias("r")
+    same = [F.col(f"l.{name}").eqNullSafe(F.col(f"r.{name}")) for name in columns]
     return left.join(right, same, "left_anti")
+
+
+def _with_nth(rows: DataFrame, order: str) -> DataFrame:
+    """Rows with how many there are of each up to it: a key that is deleted and comes again may tell the same twice."""
+    return rows.withColumn(_NTH, F.row_number().over(Window.partitionBy(*_RECORD).orderBy(order)))
 
 
 def _side(records: DataFrame, side: int) -> DataFrame:
