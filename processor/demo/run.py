@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from processor.broker import EmbeddedBroker
+from processor.broker.guarded import GuardedProcess
 from processor.broker.jars import class_path
 from processor.demo.audit import audit
 from processor.demo.check import Finding, none_of
@@ -26,7 +27,7 @@ from processor.demo.meter import Meter
 from processor.demo.orders import OrderDesk
 from processor.demo.picture import Camera
 from processor.demo.prices import PAIRS, PriceFeed
-from processor.demo.processes import Team, WorkerProcess
+from processor.demo.processes import Team
 from processor.demo.report import report_findings, report_numbers
 from processor.demo.settings import CONFLATED, Setup, write_settings
 from processor.demo.view import Moment, View
@@ -207,7 +208,7 @@ class _Demo:
 
             return audit(self._setup, self._sent(), tell)
 
-    def _accident(self, worker: WorkerProcess) -> Iterator[None]:
+    def _accident(self, worker: GuardedProcess) -> Iterator[None]:
         """Kill a worker midway and start it again a moment later; a step for each look."""
         after_s = _KILL_AFTER_S if self._options.seconds is None else self._options.seconds * 0.4
         while time.monotonic() - self._began_s < after_s:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
-
-from processor.config import load as load_settings
-from processor.kafka.admin import Admin
-from processor.runtime.pipeline import specs
+from processor.bench.delays import delays_s
+from processor.bench.figures import percentile as at
+from processor.bench.programs import run_worker
+from processor.bench.setup import topics, write_setup
 from tests.benchmarks.load import load
-from tests.benchmarks.throughput import PARTITIONS, Figure, broker, say, worker, write_settings
+from tests.benchmarks.throughput import Figure, broker, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from processor.bench.setup import Setup
 
 GUARANTEES = ("exactly_once", "at_least_once")
 
@@ -44,14 +38,14 @@ def main() -> None:
     with broker(arguments.bootstrap) as bootstrap:
         for number in range(arguments.rounds * len(GUARANTEES)):
             guarantee = GUARANTEES[number % len(GUARANTEES)]
-            with family(bootstrap, guarantee) as (name, settings):
-                found = delays_s(bootstrap, name, settings, arguments.records, arguments.rate)
+            with family(bootstrap, guarantee) as setup:
+                found = delays_s(setup, arguments.records, arguments.rate, output="sow")
                 delays[guarantee] += found
                 say(f"{guarantee}: p50 {at(found, 0.5) * 1000:.1f} ms, p99 {at(found, 0.99) * 1000:.1f} ms")
             if arguments.load:
-                with family(bootstrap, guarantee) as (name, settings):
-                    load(bootstrap, f"{name}.publish", arguments.load, arguments.load // 5)
-                    rates[guarantee].append(worker(bootstrap, name, settings, arguments.load))
+                with family(bootstrap, guarantee) as setup:
+                    load(bootstrap, setup.topic("publish"), arguments.load, arguments.load // 5)
+                    rates[guarantee].append(run_worker(setup, arguments.load))
                     say(f"{guarantee}: {rates[guarantee][-1].records_per_s:,.0f} records/s")
     print(f"{'':16}{'p50 ms':>8}{'p99 ms':>8}{'records/s':>12}{'CPU s/M':>10}")
     for guarantee in GUARANTEES:
@@ -62,65 +56,11 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def family(bootstrap: str, guarantee: str) -> Iterator[tuple[str, Path]]:
+def family(bootstrap: str, guarantee: str) -> Iterator[Setup]:
     """Topics and settings of their own."""
-    name = f"bench{uuid.uuid4().hex[:8]}"
-    directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
-    settings = write_settings(directory / name, name, bootstrap)
-    settings.write_text(yaml.safe_dump(yaml.safe_load(settings.read_text()) | {"guarantee": guarantee}))
-    topics = specs(load_settings(settings))
-    admin = Admin({"bootstrap.servers": bootstrap})
-    admin.create(topics)
-    try:
-        yield name, settings
-    finally:
-        admin.delete([topic.name for topic in topics])
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def delays_s(bootstrap: str, name: str, settings: Path, count: int, rate: float) -> list[float]:
-    """From the publisher's call to the reader's, of each record after the warm-up."""
-    with settings.with_name("worker.log").open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)], stdout=said, stderr=said
-        )
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{name}.reader", "fetch.wait.max.ms": 5,
-                       "isolation.level": "read_committed", "enable.auto.commit": False})  # fmt: skip
-    reader.assign([TopicPartition(f"{name}.sow", partition, 0) for partition in range(PARTITIONS)])
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "partitioner": "murmur2_random"})
-    delays: list[float] = []
-    warm_up = count // 5
-    try:
-        began_s = time.monotonic()
-        sent = seen = 0
-        while seen < count + warm_up:
-            if process.poll() is not None or time.monotonic() - began_s > 300:
-                raise SystemExit(
-                    f"the worker ended or stalled:\n{settings.with_name('worker.log').read_text()[-3000:]}"
-                )
-            if sent == 0 or (seen > 0 and sent < count + warm_up and time.monotonic() >= began_s + sent / rate):
-                producer.produce(f"{name}.publish", json.dumps({"id": sent % 200, "at": time.monotonic()}).encode(),
-                                 b"%d" % (sent % 200))  # fmt: skip
-                producer.poll(0)
-                sent += 1
-            message = reader.poll(0.0005)
-            if message is None or message.error() is not None:
-                continue
-            seen += 1
-            if seen == 1:
-                began_s = time.monotonic()
-            if seen > warm_up:
-                delays.append(time.monotonic() - json.loads(message.value() or b"")["at"])
-    finally:
-        reader.close()
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-    return delays
-
-
-def at(values: list[float], part: float) -> float:
-    """The value that so many are below."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+    name, kafka = f"bench{uuid.uuid4().hex[:8]}", {"bootstrap.servers": bootstrap}
+    with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory, topics(kafka, name):
+        yield write_setup(Path(directory) / name, name, kafka, guarantee=guarantee)
 
 
 if __name__ == "__main__":

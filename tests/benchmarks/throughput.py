@@ -6,42 +6,35 @@ import argparse
 import contextlib
 import json
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import psutil
-import yaml
-
+from processor.bench import programs, setup
+from processor.bench.figures import Figure, ratios
+from processor.bench.programs import consumed, cpu_s
+from processor.bench.setup import PARTITIONS, Setup, write_setup
 from processor.broker import EmbeddedBroker
+from processor.broker.server import free_port
 from processor.config import load as load_settings
-from processor.kafka.admin import Admin
-from processor.kafka.log_reader import LogReader
-from processor.topics import TopicSpec, family_specs
 from tests.benchmarks.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PARTITIONS = 4
+    from processor.kafka.log_reader import LogReader
+
+__all__ = ["PARTITIONS", "TIMEOUT_S", "Figure", "Run", "broker", "committed", "consumed", "cpu_s", "free_port"]
+__all__ += ["load", "passthrough", "say", "topic", "wait_until", "worker", "write_settings"]
+
 TIMEOUT_S = 600.0
 _SLOWEST_PER_S = 2_000
 """A worker that is slower than this beyond TIMEOUT_S has stalled."""
-
-
-class Figure(NamedTuple):
-    """One run of one program."""
-
-    records_per_s: float
-    cpu_s_per_million: float
-
 
 Run: TypeAlias = "Callable[[str, str, int], Figure]"
 """One run of a program: the broker, the family whose `.publish` has the input, and how many records it has."""
@@ -60,12 +53,12 @@ def main() -> None:
     with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        programs = contestants(directory, rivals=arguments.rivals)
-        figures: dict[str, list[Figure]] = {program: [] for program in programs}
+        competitors = contestants(directory, rivals=arguments.rivals)
+        figures: dict[str, list[Figure]] = {program: [] for program in competitors}
         for number in range(1, arguments.rounds + 1):
             say(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
             with topic(bootstrap, arguments.records, arguments.keys) as name:
-                for program, run in programs.items():
+                for program, run in competitors.items():
                     figures[program].append(run(bootstrap, name, arguments.records))
                     say(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
         report(figures)
@@ -76,7 +69,7 @@ def main() -> None:
 
 def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
     """What takes part, by name: ours is `sowstream`."""
-    programs: dict[str, Run | None] = {
+    found: dict[str, Run | None] = {
         "pass-through": passthrough,
         "sowstream": lambda bootstrap, name, count: worker(
             bootstrap, name, write_settings(directory / name, name, bootstrap), count
@@ -86,23 +79,17 @@ def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
         # They import this module.
         from tests.benchmarks.peers import kafka_streams, quix_streams
 
-        programs |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
-    return {program: run for program, run in programs.items() if run is not None}
+        found |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
+    return {program: run for program, run in found.items() if run is not None}
 
 
 @contextlib.contextmanager
 def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
     """A loaded input topic, and outputs that nothing has been written to: the name of their family."""
     name = f"bench{uuid.uuid4().hex[:8]}"
-    admin = Admin({"bootstrap.servers": bootstrap})
-    topics = family_specs(name, ("publish", "sow", "delta", "ack", "mark", "dlq"), partitions=PARTITIONS)
-    topics += [TopicSpec(f"{name}.{role}", "delta", PARTITIONS, {}) for role in ("pass1", "pass2")]
-    admin.create(topics)
-    try:
+    with setup.topics({"bootstrap.servers": bootstrap}, name, f"{name}.pass1", f"{name}.pass2"):
         load(bootstrap, f"{name}.publish", records, keys)
         yield name
-    finally:
-        admin.delete([spec.name for spec in topics])
 
 
 @contextlib.contextmanager
@@ -117,61 +104,28 @@ def broker(given: str | None) -> Iterator[str]:
 
 def write_settings(directory: Path, name: str, bootstrap: str, **topic: Any) -> Path:
     """Settings of one worker that keeps its state in `directory`; everything not said in `topic` is as shipped."""
-    directory.mkdir()
-    tree = {
-        "application_id": name,
-        "kafka": {"bootstrap.servers": bootstrap},
-        "state_dir": str(directory / "state"),
-        "topics": {name: {"partitions": PARTITIONS, **topic}},
-        "runtime": {"metrics_port": free_port()},
-    }
-    file = directory / "sowstream.yaml"
-    file.write_text(yaml.safe_dump(tree))
-    return file
+    return write_setup(directory, name, {"bootstrap.servers": bootstrap}, topic=topic).file
 
 
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def setup_of(bootstrap: str, name: str, settings: Path) -> Setup:
+    """What `write_settings` wrote, and whoever changed it since."""
+    config = load_settings(settings)
+    assert config.runtime.metrics_port is not None
+    partitions = config.topics[name].partitions
+    return Setup(name, {"bootstrap.servers": bootstrap}, settings, config.runtime.metrics_port, partitions)
 
 
 def passthrough(bootstrap: str, name: str, count: int) -> Figure:
     """One run of the ceiling."""
-    topics = [f"{name}.{role}" for role in ("publish", "pass1", "pass2")]
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.passthrough", bootstrap, *topics, str(count)],
-        check=True,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-    )
-    said = json.loads(run.stdout)
-    return Figure(count / said["seconds"], said["cpu_s"] / count * 1e6)
+    with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory:
+        outputs = f"{name}.pass1", f"{name}.pass2"
+        kafka = {"bootstrap.servers": bootstrap}
+        return programs.run_ceiling(kafka, Path(directory), f"{name}.publish", outputs, count)
 
 
 def worker(bootstrap: str, name: str, settings: Path, count: int) -> Figure:
     """One run of a worker, from its first record until the group has committed all."""
-    config = load_settings(settings)
-    log = settings.with_name("worker.log")
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)], stdout=said, stderr=said
-        )
-    try:
-        measured = psutil.Process(process.pid)
-        wait_until(process, log, lambda: consumed(config.runtime.metrics_port) > 0, 0.005)
-        started, cpu = time.monotonic(), cpu_s(measured)
-        reader = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
-        wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= count, 0.02, count)
-        seconds, used = time.monotonic() - started, cpu_s(measured) - cpu
-        reader.close()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-    return Figure(count / seconds, used / count * 1e6)
+    return programs.run_worker(setup_of(bootstrap, name, settings), count)
 
 
 def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: float, count: int = 0) -> None:
@@ -183,30 +137,9 @@ def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: fl
         time.sleep(every_s)
 
 
-def consumed(port: int | None) -> float:
-    """What the worker's own metrics say it has taken."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2) as page:
-            text = page.read().decode()
-    except OSError:
-        return 0.0
-    lines = [line for line in text.splitlines() if line.startswith("sowstream_records_consumed_total{")]
-    return sum(float(line.split()[-1]) for line in lines)
-
-
-def committed(reader: LogReader, topic: str) -> int:
+def committed(reader: LogReader, topic: str, partitions: int = PARTITIONS) -> int:
     """How many input records the group has committed."""
-    total = 0
-    for partition in range(PARTITIONS):
-        with contextlib.suppress(TimeoutError):
-            total += reader.committed(topic, partition, 2.0) or 0
-    return total
-
-
-def cpu_s(process: psutil.Process) -> float:
-    """User and system seconds so far."""
-    times = process.cpu_times()
-    return times.user + times.system
+    return programs.committed(reader, topic, partitions)
 
 
 def report(figures: dict[str, list[Figure]]) -> None:
@@ -216,10 +149,9 @@ def report(figures: dict[str, list[Figure]]) -> None:
     for program, of_program in figures.items():
         rate = statistics.median(figure.records_per_s for figure in of_program)
         cpu = statistics.median(figure.cpu_s_per_million for figure in of_program)
-        pairs = zip(ours, of_program, strict=True)
-        ratios = sorted(one.records_per_s / other.records_per_s for one, other in pairs)
-        rounds = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        said = "" if program == "sowstream" else f"{statistics.median(ratios):>14.2f} x   (rounds: {rounds})"
+        of_rounds = sorted(ratios(ours, of_program))
+        rounds = ", ".join(f"{ratio:.2f}" for ratio in of_rounds)
+        said = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
         print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{said}")
 
 

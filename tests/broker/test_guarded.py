@@ -1,4 +1,4 @@
-"""Worker processes end when they must, and say what there is to say."""
+"""Guarded programs end when they must, and say what there is to say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from processor.demo.processes import WorkerProcess
+from processor.broker.guarded import GuardedProcess
 
 DEAF = """
 import signal, sys, time
@@ -17,9 +17,9 @@ hang()
 """
 
 
-def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> WorkerProcess:
+def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> GuardedProcess:
     """A process that has got as far as saying that it is ready."""
-    process = WorkerProcess("a worker", [sys.executable, "-c", program], directory, stop_timeout_s=stop_timeout_s)
+    process = GuardedProcess("a worker", [sys.executable, "-c", program], directory, stop_timeout_s=stop_timeout_s)
     process.start()
     deadline = time.monotonic() + 30.0
     while "ready" not in process.tail():
@@ -48,8 +48,8 @@ def test_one_that_is_killed_gets_no_warning(tmp_path: Path) -> None:
     process.kill()
 
 
-def test_the_exit_code_is_the_workers_own(tmp_path: Path) -> None:
-    """What a worker ends with is what the demo sees."""
+def test_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
+    """What a program ends with is what its caller sees."""
     process = started(tmp_path, "print('ready', flush=True); raise SystemExit(3)")
     while process.is_running:  # To wait for its end is to order it.
         time.sleep(0.01)
