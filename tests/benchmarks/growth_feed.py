@@ -1,0 +1,98 @@
+"""Input of any record size: whole records that fill a state, and small deltas that become visible all at once."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TAILS = 64
+"""So many different texts fill the records: enough that compression finds few of them again."""
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_TEXT_CHARS = 24
+_TRANSACTION_MS = 900_000
+"""An open transaction waits for workers to start: as long as a broker allows."""
+
+
+class Shape(NamedTuple):
+    """What the records are like."""
+
+    keys: int
+    size_bytes: int
+    """Of a whole record; a delta has 40 to 60 bytes, whatever it is merged into."""
+
+
+def fulls(shape: Shape, *, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
+    """Key and whole record of every key, once, in order."""
+    rng = random.Random(seed)
+    tails = [_tail(rng, shape.size_bytes) for _ in range(_TAILS)]
+    for key in range(shape.keys):
+        head = b'{"id":%d,"status":"new","price":%.6f,"ts":0' % (key, rng.random() * 100)
+        yield b"%d" % key, head + tails[rng.randrange(_TAILS)]
+
+
+def deltas(shape: Shape, count: int, *, seed: int) -> Iterator[tuple[bytes, bytes]]:
+    """Key and delta of keys at random, each of which changes something."""
+    rng = random.Random(seed)
+    for number in range(1, count + 1):
+        key = rng.randrange(shape.keys)
+        yield b"%d" % key, b'{"id":%d,"price":%.6f,"ts":%d}' % (key, rng.random() * 100, number)
+
+
+def publish(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
+    """Publish at once."""
+    _send(Producer(_settings(bootstrap)), topic, records)
+
+
+@contextlib.contextmanager
+def gated(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> Iterator[Producer]:
+    """Publish in a transaction that the caller commits: until then a worker sees nothing, and then all of it.
+
+    So a run begins when all its processes are ready, and the loading takes no part in it.
+    """
+    producer = Producer(
+        _settings(bootstrap) | {"transactional.id": f"{topic}.load", "transaction.timeout.ms": _TRANSACTION_MS}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    _send(producer, topic, records)
+    yield producer
+
+
+def _send(producer: Producer, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
+    for number, (key, value) in enumerate(records):
+        while True:
+            try:
+                producer.produce(topic, value, key)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+def _settings(bootstrap: str) -> dict[str, str | int]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "linger.ms": 20,
+        "batch.size": 1_000_000,
+        "compression.type": "lz4",
+        "queue.buffering.max.messages": 1_000_000,
+        "partitioner": "murmur2_random",
+    }
+
+
+def _tail(rng: random.Random, size_bytes: int) -> bytes:
+    """Fields of text until a record has its size; a large record is one of many fields, as real ones are."""
+    fields, left = b"", size_bytes - len(b'{"id":1234567,"status":"new","price":12.345678,"ts":0}')
+    number = 0
+    while left > 0:
+        field = f',"field{number}":"{"".join(rng.choices(_LETTERS, k=_TEXT_CHARS))}"'.encode()
+        fields, left, number = fields + field, left - len(field), number + 1
+    return fields + b"}"
