@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from processor.config import load
 from spark_integration import spark_session
@@ -24,7 +25,7 @@ def main(topic: str, config: str, checkpoint: str, cores: str, offsets: str) -> 
     )
     spark.sparkContext.setLogLevel("ERROR")
     options = {
-        "kafka.bootstrap.servers": load(config).kafka["bootstrap.servers"],
+        "kafka.bootstrap.servers": load(Path(config)).kafka["bootstrap.servers"],
         "maxOffsetsPerTrigger": offsets,
     }
     writer = merge_stream(spark, topic, config=config, options=options)

@@ -85,13 +85,11 @@ def test_it_merges_as_workers_do_and_writes_the_same_again(merging, family, tmp_
     ]
     sequences = {"a": 0, "b": 0}
 
-    def run(count):
-        """Publish, and let a query merge it."""
+    def publish(count):
         commands = list(_commands(rng, count, sequences))
         for command in commands:
             drivers[partition_for(command[0], PARTITIONS)].pipe_batch([command])
         _publish(family, commands)
-        query.processAllAvailable()
 
     def start():
         writer = merge_stream(merging, family.name, config={"partitions": PARTITIONS}, options=family.options)
@@ -101,8 +99,13 @@ def test_it_merges_as_workers_do_and_writes_the_same_again(merging, family, tmp_
     known = (b"77", b'{"id":77,"b":2}', [])
     drivers[partition_for(b"77", PARTITIONS)].pipe_batch([known])
     _publish(family, [known])
-    for count in (60, 40, 50):
-        run(count)
+    for count in (60, 40):
+        publish(count)
+        query.processAllAvailable()
+    query.stop()
+    publish(80)  # All of it is the last micro-batch's.
+    query = start()
+    query.processAllAvailable()
     query.stop()
     told = {(role, at): _read(family, role, at) for role in ("sow", "delta", "dlq") for at in range(PARTITIONS)}
     for (role, at), records in told.items():
