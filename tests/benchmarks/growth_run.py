@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MB = 1_000_000
 _RUNNING = re.compile(r'^sowstream_task_state\{.*state="running".*\} 1\.0$', re.MULTILINE)
 _CONSUMED = re.compile(r"^sowstream_records_consumed_total\{.*\} (\S+)$", re.MULTILINE)
-_LAG = re.compile(r"^sowstream_consumer_lag_records\{.*\} (\S+)$", re.MULTILINE)
 
 
 class Size(NamedTuple):
@@ -97,8 +96,7 @@ class Grown:
         records = deltas(self.shape, count, seed=self._runs)
         with gated(self._bootstrap, self.source, records) as gate, self.worker() as process:
             wait_until(process, self.is_shared, every_s=0.05)
-            ends = self._admin.end_offsets(self.source, range(self._size.partitions))
-            whole = sum(ends.values())  # The transaction's own markers come behind.
+            whole = self._end()  # The transaction's own markers come behind.
             before, working = self.consumed(), family(process)
             gate.commit_transaction()
             wait_until(process, lambda: self.consumed() > before, every_s=0.005)
@@ -131,14 +129,12 @@ class Grown:
 
     def consumed(self) -> float:
         """What the processes' own metrics say they have taken."""
-        return self._sum(_CONSUMED)
+        return sum(float(value) for page in self._pages() for value in _CONSUMED.findall(page))
 
-    def lag(self) -> float:
-        """Input records that they know to be there and have not processed."""
-        return self._sum(_LAG)
-
-    def _sum(self, metric: re.Pattern[str]) -> float:
-        return sum(float(value) for page in self._pages() for value in metric.findall(page))
+    def lag(self) -> int:
+        """Input records that are there and not committed."""
+        done = self._committed()  # Asked first: what comes between the two questions waits, and is no less than none.
+        return self._end() - done
 
     def _pages(self) -> list[str]:
         """The metrics of each process; empty where it does not serve them yet."""
@@ -150,6 +146,10 @@ class Grown:
             except OSError:
                 pages.append("")
         return pages
+
+    def _end(self) -> int:
+        """The sum of the input's ends."""
+        return sum(self._admin.end_offsets(self.source, range(self._size.partitions)).values())
 
     def _committed(self) -> int:
         """The sum of the group's offsets: one question, however many partitions there are."""
