@@ -6,8 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Final
 
-from processor.bench.programs import START_TIMEOUT_S, running, worker_process
-from processor.errors import Stop
+from processor.bench.programs import START_TIMEOUT_S, require_alive, running, worker_process
 from processor.kafka.log_reader import LogReader, Position
 from processor.kafka.publisher import Publisher
 
@@ -53,8 +52,7 @@ def delays_s(
             began_s = time.monotonic()
             limit_s = START_TIMEOUT_S + 3 * whole / rate
             while seen < whole:
-                if not process.is_running or time.monotonic() - began_s > limit_s:
-                    raise Stop(f"the worker ended or stalled; its log ends:\n{process.tail()}")
+                require_alive(process, began_s + limit_s)
                 # The second record comes after the first was seen: then the worker works.
                 is_due = sent == 0 or (seen > 0 and sent < whole and time.monotonic() >= began_s + sent / rate)
                 if is_due:

@@ -44,13 +44,13 @@ def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs:
         deadline_s = time.monotonic() + _limit_s(count)
         while process.is_running:
             if time.monotonic() > deadline_s:
-                raise Stop(f"the ceiling has stalled:\n{process.tail()}")
+                raise Stop(f"the ceiling has stalled; its log ends:\n{process.tail()}")
             time.sleep(0.02)
         try:
             said = json.loads(process.tail().splitlines()[-1])
             return Figure(count / said["seconds"], said["cpu_s"] / count * 1e6)
         except (LookupError, TypeError, ValueError):
-            raise Stop(f"the ceiling ended with exit code {process.exit_code}:\n{process.tail()}") from None
+            raise _ended(process) from None
 
 
 def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _done: None) -> Figure:
@@ -74,12 +74,13 @@ def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _d
     try:
         with running(worker_process(setup)) as process:
             wait_until(process, lambda: consumed(setup.metrics_port) > 0, every_s=0.005)
-            measured = _program(process)
-            started_s, cpu = time.monotonic(), cpu_s(measured)
-            wait_until(process, is_done, every_s=0.02, count=count)
-            return Figure(count / (time.monotonic() - started_s), (cpu_s(measured) - cpu) / count * 1e6)
-    except psutil.Error as error:
-        raise Stop(f"the worker ended while it was measured: {error}") from error
+            try:
+                measured = _program(process)
+                started_s, cpu = time.monotonic(), cpu_s(measured)
+                wait_until(process, is_done, every_s=0.02, count=count)
+                return Figure(count / (time.monotonic() - started_s), (cpu_s(measured) - cpu) / count * 1e6)
+            except psutil.Error as error:
+                raise _ended(process) from error
     finally:
         reader.close()
 
@@ -109,11 +110,20 @@ def wait_until(process: GuardedProcess, reached: Callable[[], bool], *, every_s:
     """
     deadline_s = time.monotonic() + _limit_s(count)
     while not reached():
-        if not process.is_running:
-            raise Stop(f"the {process.name} ended with exit code {process.exit_code}; its log ends:\n{process.tail()}")
-        if time.monotonic() > deadline_s:
-            raise Stop(f"the {process.name} has stalled; its log ends:\n{process.tail()}")
+        require_alive(process, deadline_s)
         time.sleep(every_s)
+
+
+def require_alive(process: GuardedProcess, deadline_s: float) -> None:
+    """See that it runs, and has not come to its time by the monotonic clock.
+
+    Raises:
+        Stop: it ended or stalled; with the end of its log.
+    """
+    if not process.is_running:
+        raise _ended(process)
+    if time.monotonic() > deadline_s:
+        raise Stop(f"the {process.name} has stalled; its log ends:\n{process.tail()}")
 
 
 def consumed(port: int | None) -> float:
@@ -149,8 +159,16 @@ def _program(process: GuardedProcess) -> psutil.Process:
     """The process itself, and not its guard."""
     children = psutil.Process(process.guard_pid).children()
     if len(children) != 1:
-        raise Stop(f"the {process.name} ended while it was measured:\n{process.tail()}")
+        raise _ended(process)
     return children[0]
+
+
+def _ended(process: GuardedProcess) -> Stop:
+    """It was not to end; what it said last says why."""
+    code = process.await_end()
+    return Stop(
+        f"the {process.name} ended with exit code {code} while it was measured; its log ends:\n{process.tail()}"
+    )
 
 
 def _limit_s(count: int) -> float:

@@ -78,7 +78,7 @@ def write_setup(directory: Path, name: str, kafka: Mapping[str, str], *, topic: 
 
 @contextlib.contextmanager
 def topics(kafka: Mapping[str, str], family: str, *more: str) -> Iterator[None]:
-    """The topics of a family, and more of other names, empty; deleted in the end.
+    """The topics of a family, and more of other names, empty; deleted in the end, or named in a note to the error.
 
     Raises:
         Stop: Kafka does not let us make or delete them.
@@ -90,11 +90,10 @@ def topics(kafka: Mapping[str, str], family: str, *more: str) -> Iterator[None]:
     try:
         admin.create(specs)
         yield
+        admin.delete(names)
     except BaseException as error:
         _delete_if_possible(admin, names, error)
         raise
-    else:
-        admin.delete(names)
 
 
 def _delete_if_possible(admin: Admin, names: Sequence[str], cause: BaseException) -> None:
@@ -102,4 +101,4 @@ def _delete_if_possible(admin: Admin, names: Sequence[str], cause: BaseException
     try:
         admin.delete(names)
     except SowstreamError as error:
-        cause.add_note(f"Topics are left, delete them yourself: {', '.join(names)} ({error})")
+        cause.add_note(f"Topics are left, which you must delete: {', '.join(names)}. They could not be: {error}")

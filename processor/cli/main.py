@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from processor.cli import broker, dlq, topics
+from processor.cli.bench import bench
 from processor.cli.delete import delete
 from processor.cli.demo import demo
 from processor.cli.doctor import doctor
@@ -54,7 +55,7 @@ def _every(
 
 
 app.add_typer(topics.app, name="topics")
-for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins):
+for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins, bench):
     app.command()(command)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(broker.app, name="broker")

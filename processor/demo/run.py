@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import signal
 import tempfile
 import time
 import uuid
@@ -33,12 +32,12 @@ from processor.demo.settings import CONFLATED, Setup, write_settings
 from processor.demo.view import Moment, View
 from processor.demo.watcher import Watcher
 from processor.errors import Stop
+from processor.interruption import interruptible
 from processor.kafka.admin import Admin
 from processor.runtime.pipeline import specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
 
 _LOOK_S: Final = 0.25
 _START_TIMEOUT_S: Final = 90.0
@@ -46,7 +45,6 @@ _DRAIN_TIMEOUT_S: Final = 90.0
 _KILL_AFTER_S: Final = 15.0
 _DOWN_S: Final = 2.0
 _ORDERS_SHARE: Final = 0.4
-_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def run_demo(options: DemoOptions) -> int:
         Stop: it could not be run; what was started is ended.
     """
     console = Console(highlight=False, markup=False)
-    with _signals(), contextlib.ExitStack() as stack:
+    with interruptible(), contextlib.ExitStack() as stack:
         try:
             return _run(options, console, stack)
         except KeyboardInterrupt as interrupt:
@@ -240,23 +238,6 @@ class _Demo:
 
     def _sent(self) -> dict[str, int]:
         return {name: feed.sent for name, feed in self._feeds.items()}
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """The first signal to end interrupts; later ones do not disturb the clean-up, whose every step is bounded."""
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        for each in _ENDS:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, interrupt) for number in _ENDS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

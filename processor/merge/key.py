@@ -59,6 +59,11 @@ class KeyFields:
         else:
             self.text = self._text_of_several
 
+    @property
+    def only_name(self) -> str | None:
+        """The name of the one key field, where it is a field at the top; else None."""
+        return self._only_name
+
     def only(self, record: Value) -> Value:
         """A new object with just the key fields that the record has, where the record has them."""
         fields: Value = {}

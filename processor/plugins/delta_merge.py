@@ -1,7 +1,7 @@
 """Merges publishes and deltas into the record of their key: from `publish` to `sow` and `delta` (spec merge.md).
 
-The hot path is a record without headers on a topic of plain settings: what others ask for is looked at once, in
-`init` or behind `if headers`.
+What most records are, deltas without headers on a topic of plain settings, `plain_deltas` merges; all others come
+here. What they ask for is looked at once, in `init` or behind `if headers`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
 from processor.plugins.key_alone import key_alone
+from processor.plugins.plain_deltas import EMPTY, plain_deltas
 from processor.plugins.plan import plan
 from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
@@ -38,7 +39,7 @@ from processor.plugins.sequences import Sequences
 from processor.topics import topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pydantic import BaseModel
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
 _INSERT: Header = (Name.KIND, b"insert")
-_EMPTY: Header = (Name.EMPTY, b"true")
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -90,7 +90,6 @@ class DeltaMerge(Processor):
         self._nulls_missing = settings.null_policy == "ignore"
         name = context.name
         self._requests = RequestReader(settings.default_command, ttl_ms(settings.expiration), codec.header_names)
-        self._plain_request = self._requests.plain
         self._can_delta, self._uses_headers = codec.can_delta, codec.uses_headers
         self._completes = codec.completes
         self._is_plain = not codec.uses_headers and self._preprocess is None
@@ -102,21 +101,25 @@ class DeltaMerge(Processor):
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
         self._version_headers = _version_headers()
         self._insert_headers: Headers = [(Name.VERSION, b"1"), _INSERT]
+        # Whoever takes records in another way takes all of them so.
+        is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
+        self._merge_plain = (
+            plain_deltas(settings, codec, made, self._requests.plain, self._version_headers) if is_ours else None
+        )
         self._begin_batch({})
 
     def process(self, records: Sequence[Record]) -> None:
         """Merge the records in order: one read of all their keys, then one write of all that changed."""
-        context, take = self._context, self._take
-        if records[0].offset <= self._redelivery.until:
-            take = self._take_again
+        context = self._context
         self._begin_batch(context.state.get_many([record.key for record in records if record.key is not None]))
-        for record in records:
-            try:
-                take(record)
-            except RecordRejected as error:
-                context.reject(record, error.reason, error.detail)
-                if record.headers:
-                    self._acks.failed(record, error)
+        if records[0].offset <= self._redelivery.until:
+            for record in records:
+                self._take_or_reject(record, self._take_again)
+        elif self._merge_plain is not None:
+            self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
+        else:
+            for record in records:
+                self._take_or_reject(record)
         self._end_batch()
         self._sequences.flush()
         if acks := self._acks.take():
@@ -150,12 +153,21 @@ class DeltaMerge(Processor):
         context.forward_many("sow", self._sow)
         context.forward_many("delta", self._delta)
 
+    def _take_or_reject(self, record: Record, take: Callable[[Record], None] | None = None) -> None:
+        """Do what one record asks for, or say why not."""
+        try:
+            (take or self._take)(record)
+        except RecordRejected as error:
+            self._context.reject(record, error.reason, error.detail)
+            if record.headers:
+                self._acks.failed(record, error)
+
     def _take(self, record: Record) -> None:
         """Do what one record asks for."""
         key, value, headers, _, timestamp_ms = record
         if value is not None and len(value) > self._max_bytes:
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {self._max_bytes}")
-        request = self._requests.read(headers) if headers else self._plain_request
+        request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
             self._rekey(record, request)
             return
@@ -242,7 +254,7 @@ class DeltaMerge(Processor):
                 if removed:
                     delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
-                    delta_headers = [*delta_headers, _EMPTY]
+                    delta_headers = [*delta_headers, EMPTY]
             else:
                 data = told = self._whole(record, request, body)
         except TypeError as error:
