@@ -1,0 +1,144 @@
+"""`sowstream bench`: how fast a worker is here, in a minute or two, with what the figures mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from processor.cli.output import table, tell
+from processor.cli.settings import settings
+from processor.errors import SowstreamError, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from processor.bench import Progress, Result
+
+_LATENCY_RECORDS = 2_000
+"""Enough for a p99 that twenty records are above; more take longer than they tell."""
+_INTERRUPTED = 130
+
+
+def bench(
+    records: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Input records of each round.")] = 300_000,
+    keys: Annotated[int, typer.Option(min=1, help="How many keys they have, at most.")] = 50_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often both programs run, in turn.")] = 3,
+    rate: Annotated[float, typer.Option(min=1, max=2_000, help="Records a second at which latency is measured.")] = 500,
+    no_latency: Annotated[bool, typer.Option("--no-latency", help="Measure throughput only.")] = False,
+    to: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to this file, too.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Use the Kafka of these settings, and nothing else of them."
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  \\[default: one of its own]")
+    ] = None,
+) -> None:
+    """Measure one worker beside the pass-through ceiling: throughput, processor time, latency; leaves nothing behind.
+
+    It measures Sowstream as shipped, one process, exactly once, on input of its own.
+    The ceiling is a program on the same client library that reads every record and writes it to two topics.
+    What a worker is below that, its work costs; this ratio travels better than the figures, which hold here and now.
+    With the sources, `make bench` compares a worker with other products.
+    """
+    try:
+        from processor.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415
+    except ImportError as error:
+        raise Stop(f"the benchmark needs {error.name}: pip install 'sowstream[embedded]'") from None
+    _refuse_unwritable(to)
+    plan = BenchOptions(records, keys, rounds, rate, 0 if no_latency else _LATENCY_RECORDS, _kafka(config, bootstrap))
+    try:
+        with _progress() as progress:
+            result = run_bench(plan, progress)
+    except SowstreamError as error:
+        _tell_what_is_left(error)
+        raise
+    except KeyboardInterrupt as interrupt:
+        tell(f"Stopped by {interrupt}, and cleaned up; half a run has no figures.")
+        _tell_what_is_left(interrupt)
+        raise typer.Exit(_INTERRUPTED if str(interrupt) == "SIGINT" else 1) from None
+    _report(result)
+    if to is not None:
+        try:
+            to.write_text(json.dumps(as_tree(result), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise Stop(f"{to}: {error.strerror}; the figures above are all there is") from None
+        tell(f"Every figure is in {to}.")
+
+
+def _kafka(config: Path | None, bootstrap: str | None) -> Mapping[str, str] | None:
+    """How to reach the Kafka that was named, if one was."""
+    if config is not None:
+        return settings(config, bootstrap).kafka
+    return None if bootstrap is None else {"bootstrap.servers": bootstrap}
+
+
+def _refuse_unwritable(file: Path | None) -> None:
+    """Nobody is to wait for two minutes for a file that cannot be written."""
+    if file is not None and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
+        raise typer.BadParameter(f"{file} cannot be written", param_hint="--json")
+
+
+def _tell_what_is_left(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        tell(note)
+
+
+def _report(result: Result) -> None:
+    """The tables are data; what they mean is for people."""
+    from processor import bench as words  # noqa: PLC0415
+
+    table(words.THROUGHPUT_COLUMNS, words.throughput_rows(result))
+    if result.delays_s:
+        table(words.LATENCY_COLUMNS, words.latency_rows(result))
+    tell(words.EXPLAINED)
+    if result.delays_s:
+        tell(words.LATENCY_EXPLAINED)
+
+
+class _Lines:
+    """Progress for a log: what has happened, and not how far it is."""
+
+    def say(self, line: str) -> None:
+        tell(line)
+
+    def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on a terminal, and the lines above it."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Bars(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("", total=None, count="")
+
+        class Drawn:
+            """Progress on a terminal."""
+
+            def say(self, line: str) -> None:
+                console.print(line, soft_wrap=True)
+
+            def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
+                count = "" if total is None else f"{done:,} of {total:,}"
+                bars.update(task, description=doing, completed=done, total=total, count=count)
+
+        yield Drawn()
