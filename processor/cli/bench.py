@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from processor.bench import Progress, Result
 
-_LATENCY_RECORDS = 2_000
-"""Enough for a p99 that twenty records are above; more take longer than they tell."""
+_LATENCY_RECORDS_MAX = 2_000
+"""Enough for a p99 that twenty records are above; more take longer than they tell. A small trial has fewer."""
 _INTERRUPTED = 130
 
 
@@ -56,7 +56,8 @@ def bench(
     except ImportError as error:
         raise Stop(f"the benchmark needs {error.name}: pip install 'sowstream[embedded]'") from None
     _refuse_unwritable(to)
-    plan = BenchOptions(records, keys, rounds, rate, 0 if no_latency else _LATENCY_RECORDS, _kafka(config, bootstrap))
+    latency_records = 0 if no_latency else min(_LATENCY_RECORDS_MAX, records // 5)
+    plan = BenchOptions(records, keys, rounds, rate, latency_records, _kafka(config, bootstrap))
     try:
         with _progress() as progress:
             result = run_bench(plan, progress)
