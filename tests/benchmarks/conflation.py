@@ -21,6 +21,7 @@ from tests.benchmarks.conflation_feed import load
 from tests.benchmarks.conflation_pending import pending_bytes
 from tests.benchmarks.conflation_programs import compiled, sowstream, suppress, underlying
 from tests.benchmarks.conflation_quiet import Quiet, quiet
+from tests.benchmarks.figures import write
 from tests.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, committed, consumed, cpu_s, say, wait_until
 from tests.endtoend.oracle import Seen, last_per_key, replay
 
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--behind", action="store_true", help="old updates: let the worker skip ahead")
     parser.add_argument("--alone", action="store_true", help="without Kafka Streams")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--pending", type=int, help="measure only what so many waiting keys take in memory")
     arguments = parser.parse_args()
@@ -84,7 +86,10 @@ def main() -> None:
                 theirs.append(streamed(streams, family, arguments.records, last))
                 say(f"         Kafka Streams {theirs[-1]}")
         report(arguments.records, ours, theirs)
-        tell(quiet(bootstrap, directory, arguments.interval, streams))
+        found = quiet(bootstrap, directory, arguments.interval, streams)
+        tell(found)
+    figures = {"sowstream": [one._asdict() for one in ours], "Kafka Streams": [one._asdict() for one in theirs]}
+    write(arguments.json, figures | {"quiet key": [found._asdict()]})
 
 
 def worker(family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:

@@ -20,6 +20,7 @@ from processor.state import layout
 from processor.state.rocks import RocksStore
 from processor.state.rocks_memory import RocksMemory
 from processor.state.transactional import TransactionalState
+from tests.benchmarks.figures import write
 from tests.benchmarks.throughput import say
 
 BATCH = 5_000
@@ -120,6 +121,7 @@ def main() -> None:
     parser.add_argument("--value-bytes", type=int, default=200, help="of each record; they do not compress")
     parser.add_argument("--block-cache-mb", type=int, default=64)
     parser.add_argument("--write-back-mb", type=int, default=64)
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     arguments = parser.parse_args()
     runtime = RuntimeConfig(
         block_cache_bytes=arguments.block_cache_mb << 20, write_back_bytes=arguments.write_back_mb << 20
@@ -128,15 +130,18 @@ def main() -> None:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         states = States(directory, partitions=arguments.partitions, value_bytes=arguments.value_bytes, runtime=runtime)
-        _fill(states, arguments.keys)
-        _update(states, arguments.keys, arguments.records)
-        _read(states, arguments.keys)
+        figures = {"keys": arguments.keys, "new_keys_per_s": _fill(states, arguments.keys)}
+        figures["updates_per_s"] = _update(states, arguments.keys, arguments.records)
+        figures["disk_us"], figures["page_cache_us"] = _read(states, arguments.keys)
+        figures["disk_mb"] = sum(state.usage()["disk"] for state in states.states) / MB
         states.close()
     highest = max(states.peak, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     print(f"most memory that was resident: {highest / MB:,.0f} MB, {highest / 2**30:.2f} GiB")
+    write(arguments.json, {"states": [figures | {"resident_mb": highest / MB}]})
 
 
-def _fill(states: States, keys: int) -> None:
+def _fill(states: States, keys: int) -> float:
+    """New keys a second."""
     say(f"loading {keys:,} keys")
     began_s = time.monotonic()
     for begin in range(0, keys, BATCH):
@@ -144,10 +149,13 @@ def _fill(states: States, keys: int) -> None:
         if begin % (BATCH * 200) == 0:
             states.report(f"{begin:,} keys")
     states.report(f"{keys:,} keys")
-    print(f"{keys / (time.monotonic() - began_s):,.0f} new keys/s")
+    rate = keys / (time.monotonic() - began_s)
+    print(f"{rate:,.0f} new keys/s")
+    return rate
 
 
-def _update(states: States, keys: int, records: int) -> None:
+def _update(states: States, keys: int, records: int) -> float:
+    """Updates a second."""
     say(f"updating {records:,} random ones")
     rng = random.Random(8)
     began_s = time.monotonic()
@@ -156,10 +164,13 @@ def _update(states: States, keys: int, records: int) -> None:
         if begin % (BATCH * 20) == 0:
             states.report(f"{begin:,} updates")
     states.report(f"{records:,} updates")
-    print(f"{records / (time.monotonic() - began_s):,.0f} updates/s of random keys, one thread")
+    rate = records / (time.monotonic() - began_s)
+    print(f"{rate:,.0f} updates/s of random keys, one thread")
+    return rate
 
 
-def _read(states: States, keys: int) -> None:
+def _read(states: States, keys: int) -> tuple[float, float]:
+    """Microseconds for a key, from the disk and from the page cache."""
     states.close()
     states.open()
     states.drop_from_page_cache()
@@ -168,6 +179,7 @@ def _read(states: States, keys: int) -> None:
         warm_us = states.read_us(keys, turns=10)
     states.report("reads")
     print(f"a key read: {cold_us:.0f} us from the disk, {warm_us:.0f} us from the page cache")
+    return cold_us, warm_us
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.pipeline import specs
+from tests.benchmarks.figures import write
 from tests.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, say, write_settings
 
 STREAMS = "4.3.1"
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of Kafka Streams")
     parser.add_argument("--warm", action="store_true", help="restarts: after a close, and after a kill")
     parser.add_argument("--alone", action="store_true", help="without Kafka Streams")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
     with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
@@ -64,6 +66,9 @@ def main() -> None:
                 theirs.append(streams_restored(streams, bootstrap, f"{name}.sow", arguments.threads, directory))
                 say(f"         Kafka Streams {json.dumps(theirs[-1])}")
     report(arguments.records, ours, theirs)
+    ours = [one | {"records_per_s": arguments.records / one["seconds"]} for one in ours]
+    theirs = [one | {"records_per_s": one["records"] / one["seconds"]} for one in theirs]
+    write(arguments.json, {"sowstream": ours, "Kafka Streams": theirs})
 
 
 def load(bootstrap: str, name: str, count: int) -> None:

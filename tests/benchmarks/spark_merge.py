@@ -25,6 +25,7 @@ from processor.config import load as load_settings
 from processor.kafka.admin import Admin
 from processor.runtime.pipeline import specs
 from processor.topics import topic_name
+from tests.benchmarks.figures import Figures, write
 from tests.benchmarks.load import load
 from tests.benchmarks.throughput import PARTITIONS, broker, say, worker, write_settings
 
@@ -56,16 +57,21 @@ def main() -> None:
         if not arguments.topic:
             cleanup.callback(admin.delete, created)
         print(f"{'':12}{'records/s':>12}{'seconds':>9}{'CPU s/M':>9}{'a Python':>10}{'JVM':>9}   {count:,} records")
+        figures: Figures = {}
         for program in arguments.only or ["worker", *(f"local[{cores}]" for cores in arguments.cores)]:
             if program == "worker":
                 figure = worker(bootstrap, name, settings, count)
+                figures[program] = [figure._asdict()]
                 _row(program, count, count / figure.records_per_s, figure.cpu_s_per_million, "", "")
                 continue
             run = _run(program, bootstrap, name, directory, arguments)
             said = json.loads(run.stdout.splitlines()[-1])
+            rates = {"records_per_s": count / said["seconds"], "cpu_s_per_million": said["cpu_s"] / count * 1e6}
+            figures[program] = [rates | {kind: said[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
             memory = (f"{said[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
             _row(program, count, said["seconds"], said["cpu_s"] / count * 1e6, *memory)
             say(f"  {said['counts']}, after a first merge of a few in {said['first_s']:.1f} s")
+    write(arguments.json, figures)
 
 
 def _arguments() -> argparse.Namespace:
@@ -79,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--topic", help="an input that is kept: made if it is not there, and not deleted")
     parser.add_argument("--only", nargs="+", help="worker, local[1], local[2] …")
     parser.add_argument("--memory", default="2g", help="of Spark's JVM")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--merge", help=argparse.SUPPRESS)
     return parser.parse_args()
 

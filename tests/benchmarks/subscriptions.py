@@ -10,7 +10,7 @@ import gc
 import json
 import random
 import time
-from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from processor.codec.json import JsonCodec
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscribe import Connection, Engine, MemoryView, NoView, Request, Topic, parse_options
+from tests.benchmarks.figures import Figures, write
 
 TOPIC = Topic("prices", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 BATCH = 500
@@ -58,13 +59,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="of which snapshots are taken")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("many", "single", "snapshot"))
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     arguments = parser.parse_args()
+    figures: Figures = {}
     if arguments.only in (None, "many"):
-        _many(arguments.updates, arguments.rounds)
+        figures |= _many(arguments.updates, arguments.rounds)
     if arguments.only in (None, "single"):
-        _single(arguments.updates, arguments.rounds)
+        figures |= _single(arguments.updates, arguments.rounds)
     if arguments.only in (None, "snapshot"):
-        _snapshots(arguments.records, arguments.rounds)
+        figures |= _snapshots(arguments.records, arguments.rounds)
+    write(arguments.json, figures)
 
 
 class Desk(NamedTuple):
@@ -75,7 +79,7 @@ class Desk(NamedTuple):
     updates: list[Record]
 
 
-def _many(updates: int, rounds: int) -> None:
+def _many(updates: int, rounds: int) -> Figures:
     """Subscribers of one symbol each: found by an index, or asked one by one. What they take is not counted."""
     print("| subscriptions | filters | µs an update | messages an update |\n|---|---|---|---|")
     desks = {}
@@ -87,10 +91,10 @@ def _many(updates: int, rounds: int) -> None:
             desks[f"{count:,} | `{text.format('<i>', '<i>')}`"] = Desk(
                 engine, subscribers, _updates(updates // share, count)
             )
-    _print(_measure(desks, rounds))
+    return _told(_measure(desks, rounds))
 
 
-def _single(updates: int, rounds: int) -> None:
+def _single(updates: int, rounds: int) -> Figures:
     """One subscription of each kind, told of prices of 1,000 symbols, which its subscriber takes."""
     print("\n| one subscription | µs an update | messages an update |\n|---|---|---|")
     desks = {}
@@ -98,10 +102,10 @@ def _single(updates: int, rounds: int) -> None:
         engine = Engine(TOPIC, NoView() if name.endswith("no view") else MemoryView())
         engine.load(0, _updates(1000, 1000, first=0))
         desks[name] = Desk(engine, [_subscribe(engine, how, filtered, options)], _updates(updates, 1000))
-    _print(_measure(desks, rounds))
+    return _told(_measure(desks, rounds))
 
 
-def _snapshots(records: int, rounds: int) -> None:
+def _snapshots(records: int, rounds: int) -> Figures:
     """The state of the world, read from memory and taken to its end."""
     print("\n| snapshot | records/s | messages | CPU s |\n|---|---|---|---|")
     engine = Engine(TOPIC, MemoryView())
@@ -120,9 +124,13 @@ def _snapshots(records: int, rounds: int) -> None:
     for name, found in seen.items():
         seconds = median(one for one, _ in found)
         print(f"| {name} | {records / seconds:,.0f} | {found[0][1]:,} | {seconds:.2f} |", flush=True)
+    return {
+        f"snapshot: {name}": [{"records_per_s": records / seconds, "messages": count} for seconds, count in found]
+        for name, found in seen.items()
+    }
 
 
-def _measure(desks: dict[str, Desk], rounds: int) -> Iterator[tuple[str, float, float]]:
+def _measure(desks: dict[str, Desk], rounds: int) -> dict[str, list[tuple[float, float]]]:
     """Microseconds and messages an update, for each desk. The first round is not counted."""
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in desks}
     now_ms = 0
@@ -141,14 +149,15 @@ def _measure(desks: dict[str, Desk], rounds: int) -> Iterator[tuple[str, float, 
                 spent_s += time.process_time() - started
             messages += sum(len(subscriber.take(10**9)) for subscriber in subscribers)
             seen[name].append((spent_s * 1e6 / len(updates), messages / len(updates)))
+    return {name: found[1:] for name, found in seen.items()}
+
+
+def _told(seen: dict[str, list[tuple[float, float]]]) -> Figures:
+    """Print the medians; every round, as it goes into the JSON."""
     for name, found in seen.items():
-        times, told = zip(*found[1:], strict=True)
-        yield name, median(times), median(told)
-
-
-def _print(rows: Iterator[tuple[str, float, float]]) -> None:
-    for name, update_us, messages in rows:
+        update_us, messages = (median(column) for column in zip(*found, strict=True))
         print(f"| {name} | {update_us:,.2f} | {messages:.2f} |", flush=True)
+    return {name: [{"update_us": us, "messages": told} for us, told in found] for name, found in seen.items()}
 
 
 def _subscribe(engine: Engine, how: dict[str, bool], filtered: str | None, options: str) -> Connection:
