@@ -66,6 +66,7 @@ class Grown:
         self._runs = 0
         self.shape = Shape(size.keys, size.size_bytes)
         self.source = f"{self._name}.publish"
+        self.partitions = size.partitions
 
     def __enter__(self) -> Self:
         self._cleanup.callback(shutil.rmtree, self._directory, ignore_errors=True)

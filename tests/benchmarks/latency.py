@@ -13,6 +13,7 @@ from processor.bench.delays import delays_s
 from processor.bench.figures import percentile as at
 from processor.bench.programs import run_worker
 from processor.bench.setup import topics, write_setup
+from tests.benchmarks.figures import Figures, write
 from tests.benchmarks.load import load
 from tests.benchmarks.throughput import Figure, broker, say
 
@@ -31,9 +32,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500.0, help="records a second")
     parser.add_argument("--load", type=int, default=200_000, help="records for throughput; 0: do not measure it")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="write the percentiles of every round to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
     delays: dict[str, list[float]] = {guarantee: [] for guarantee in GUARANTEES}
+    rounds: Figures = {guarantee: [] for guarantee in GUARANTEES}
     rates: dict[str, list[Figure]] = {guarantee: [] for guarantee in GUARANTEES}
     with broker(arguments.bootstrap) as bootstrap:
         for number in range(arguments.rounds * len(GUARANTEES)):
@@ -41,6 +44,7 @@ def main() -> None:
             with family(bootstrap, guarantee) as setup:
                 found = delays_s(setup, arguments.records, arguments.rate, output="sow")
                 delays[guarantee] += found
+                rounds[guarantee].append({f"p{part}_ms": at(found, part / 100) * 1000 for part in (50, 99)})
                 say(f"{guarantee}: p50 {at(found, 0.5) * 1000:.1f} ms, p99 {at(found, 0.99) * 1000:.1f} ms")
             if arguments.load:
                 with family(bootstrap, guarantee) as setup:
@@ -53,6 +57,7 @@ def main() -> None:
         best = ordered[-1] if ordered else Figure(0, 0)
         p50, p99 = (at(delays[guarantee], part) * 1000 for part in (0.5, 0.99))
         print(f"{guarantee:16}{p50:>8.1f}{p99:>8.1f}{best.records_per_s:>12,.0f}{best.cpu_s_per_million:>10.1f}")
+    write(arguments.json, rounds)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,6 @@ import argparse
 import contextlib
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,12 +15,11 @@ from processor.bench.programs import wait_until
 from tests.benchmarks.chart import draw_soak
 from tests.benchmarks.figures import write
 from tests.benchmarks.growth_run import MB, Grown, Size, family, resident_bytes
+from tests.benchmarks.soak_feed import KEPT, feed
 from tests.benchmarks.soak_figures import Sample, quarters, summary
 from tests.benchmarks.throughput import broker, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from processor.broker.guarded import GuardedProcess
 
 PEAK_RUNS = 3
@@ -30,8 +27,6 @@ SAMPLES = 360
 """Of the whole time: each 5 s in half an hour."""
 EVERY_S = 0.5
 """And not more often."""
-KEPT = {"retention.bytes": str(1 << 30), "segment.bytes": str(64 << 20)}
-"""Of each partition of input and deltas: half an hour of them would fill a small disk."""
 
 
 def main() -> None:
@@ -64,23 +59,6 @@ def main() -> None:
     write(arguments.json, {"soak": [found], "samples": [sample._asdict() for sample in samples]})
     if arguments.svg:
         draw_soak(samples, arguments.svg)
-
-
-@contextlib.contextmanager
-def feed(bootstrap: str, grown: Grown, rate: float) -> Iterator[None]:
-    """Whoever publishes: a process of its own, which ends with this one."""
-    order = [sys.executable, "-m", "tests.benchmarks.soak_feed", bootstrap, grown.source]
-    order += [str(grown.shape.keys), str(grown.shape.size_bytes), str(rate)]
-    process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    assert process.stdin is not None
-    try:
-        yield
-        if process.poll() is not None:
-            raise SystemExit(f"the feed ended with exit code {process.returncode}")
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        process.wait(timeout=60)
 
 
 def soak(grown: Grown, process: GuardedProcess, seconds: float) -> list[Sample]:

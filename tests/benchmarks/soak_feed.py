@@ -1,18 +1,45 @@
-"""Publishes deltas at a steady rate until its standard input ends: BOOTSTRAP TOPIC KEYS SIZE RATE."""
+"""Publishes deltas at a steady rate, in a process of its own: BOOTSTRAP TOPIC KEYS SIZE RATE, until its input ends."""
 
 from __future__ import annotations
 
+import contextlib
 import select
+import subprocess
 import sys
 import time
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
 from tests.benchmarks.growth_feed import Shape, deltas
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.benchmarks.growth_run import Grown
+
+KEPT = {"retention.bytes": str(1 << 30), "segment.bytes": str(64 << 20)}
+"""Of each partition of input and deltas: half an hour of them would fill a small disk."""
 _EVERY_S = 0.02
 _FOR_EVER = 10**12
+
+
+@contextlib.contextmanager
+def feed(bootstrap: str, grown: Grown, rate: float) -> Iterator[None]:
+    """Begin it; it ends with the block, or with whoever began it."""
+    order = [sys.executable, "-m", "tests.benchmarks.soak_feed", bootstrap, grown.source]
+    order += [str(grown.shape.keys), str(grown.shape.size_bytes), str(rate)]
+    process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stdin is not None
+    try:
+        yield
+        if process.poll() is not None:
+            raise SystemExit(f"the feed ended with exit code {process.returncode}")
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait(timeout=60)
 
 
 def main() -> None:
