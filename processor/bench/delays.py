@@ -54,8 +54,8 @@ def delays_s(
             while seen < whole:
                 require_alive(process, began_s + limit_s)
                 # The second record comes after the first was seen: then the worker works.
-                is_due = sent == 0 or (seen > 0 and sent < whole and time.monotonic() >= began_s + sent / rate)
-                if is_due:
+                due = 1 + (int((time.monotonic() - began_s) * rate) if seen else 0)
+                while sent < min(due, whole):
                     _publish(publisher, setup.topic("publish"), sent)
                     sent += 1
                 # Asleep until something comes: whoever looks all the time takes the processor from what is measured.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from processor.bench.figures import Figure
+    from processor.bench.machine import Machine
     from processor.bench.plan import BenchOptions, Guarantee
 
 # A topic of a minute may have one copy, on any cluster.
@@ -57,12 +58,7 @@ def run_bench(options: BenchOptions, progress: Progress) -> Result:
         temporary = tempfile.TemporaryDirectory(prefix="sowstream-bench-", ignore_cleanup_errors=True)
         directory = Path(stack.enter_context(temporary))
         machine = this_machine()
-        _announce(options, progress)
-        if machine.is_busy:
-            progress.say(
-                f"This machine does other things, too: {machine.load:.1f} programs at once in the last minute, on "
-                f"{machine.cores} processors. What is measured now is too low; the ratio suffers less."
-            )
+        _announce(options, machine, progress)
         bench = _Bench(options, _kafka(options, progress, stack), directory, progress)
         bench.measure_throughput()
         if options.latency_records:
@@ -70,10 +66,10 @@ def run_bench(options: BenchOptions, progress: Progress) -> Result:
         return Result(options, machine, bench.figures, bench.delays_s)
 
 
-def _announce(options: BenchOptions, progress: Progress) -> None:
+def _announce(options: BenchOptions, machine: Machine, progress: Progress) -> None:
     """Say what will happen, before any of it takes time."""
     progress.say(
-        f"Measures one worker, exactly once, beside the pass-through ceiling: {options.rounds} rounds of "
+        f"Measures one worker, exactly once, beside the pass-through ceiling: {_rounds(options)} of "
         f"{options.records:,} records over {options.keys:,} keys, both over the same input, in turn."
     )
     if options.latency_records:
@@ -83,7 +79,16 @@ def _announce(options: BenchOptions, progress: Progress) -> None:
         )
     if options.records < _FEW:
         progress.say(f"So few records are over before the programs are up to speed; from {_FEW:,} on it is a measure.")
+    if machine.is_busy:
+        progress.say(
+            f"This machine does other things, too: {machine.load:.1f} programs at once in the last minute, on "
+            f"{machine.cores} processors. What is measured now is too low; the ratio suffers less."
+        )
     progress.say(f"That takes about {about(whole_s(options))}. Ctrl-C ends it; nothing stays behind.")
+
+
+def _rounds(options: BenchOptions) -> str:
+    return "one round" if options.rounds == 1 else f"{options.rounds} rounds"
 
 
 def _kafka(options: BenchOptions, progress: Progress, stack: contextlib.ExitStack) -> Mapping[str, str]:

@@ -95,7 +95,7 @@ def test_the_table_says_what_the_file_says(ended: Run) -> None:
 def test_it_says_beforehand_what_it_does_and_for_how_long(ended: Run) -> None:
     """And that so few records are none to judge by; in the end, what each column is."""
     before, after = ended.err.split("Round 1 of 1")
-    assert "1 rounds of 2,000 records over 500 keys" in before
+    assert "one round of 2,000 records over 500 keys" in before
     assert "So few records" in before
     assert re.search(r"That takes about \d+ seconds", before)
     assert "the broker's are not in it" in after
