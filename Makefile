@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-registry lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -53,6 +53,18 @@ lint-imports: $(DEV)
 
 bench: $(DEV) ## measure one worker beside the pass-through ceiling; ARGS="--rounds 5"
 	$(BIN)/python -m tests.benchmarks.throughput $(ARGS)
+
+bench-all: $(DEV) ## measure everything, judge it by the goals, draw it; hours; ARGS="--quick" or ARGS="--only latency growth"
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-growth: $(DEV) ## measure what a record costs as keys, sizes, partitions or processes grow; ARGS="--only keys"
+	$(BIN)/python -m tests.benchmarks.growth $(ARGS)
+
+bench-soak: $(DEV) ## load a worker for half an hour and look at its memory and lag; ARGS="--minutes 1 --svg soak.svg"
+	$(BIN)/python -m tests.benchmarks.soak $(ARGS)
+
+bench-guard: $(DEV) ## compare what bench-all measured with what was accepted last; ARGS="--accept" takes it over
+	$(BIN)/python -m tests.benchmarks.guard $(ARGS)
 
 bench-features: $(DEV) ## measure what each feature costs a worker; ARGS="--rounds 5"
 	$(BIN)/python -m tests.benchmarks.features $(ARGS)

@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from typing import TypeAlias
 
+PLACE = Path("build/benchmarks")
+"""Where the suite puts what it measured and drew."""
+SUITE_FILE = PLACE / "figures.json"
+
 Figures: TypeAlias = dict[str, list[dict[str, float]]]
 """A series' name to its rounds, in the order they were run; those of one place in the lists were run in turn."""
 
