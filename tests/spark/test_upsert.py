@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import itertools
+import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +19,7 @@ from spark_integration import read_sow, stream_sow
 from spark_integration.tables.merge_into import create_sql, merge_sql
 from spark_integration.tables.snapshots import Snapshots
 from spark_integration.tables.upsert import read_snapshot, upsert_to
-
-COLUMNS = "id LONG, qty LONG, sow_key STRING, kind STRING, version LONG, partition INT, offset LONG"
+from tests.spark.upserting_job import COLUMNS, batches
 
 needs_spark = [
     pytest.mark.spark,
@@ -245,3 +248,24 @@ def test_sparks_parser_takes_the_sql(spark) -> None:
     said = merge_sql("nowhere.orders", "iceberg", ["sow_key"], ["qty", "sow_key", "partition", "offset"], "batch")
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(said)
     assert "MergeIntoTable" in plan.toString()
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)  # The first start fetches the package.
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_table_that_knows_merge_ends_with_the_last_state(table_format, tmp_path) -> None:
+    """Of Delta and of Iceberg, in a session of its own, though batches come again."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    state = {}
+    for identity, qty, key, kind, version, _, _ in itertools.chain.from_iterable(batches(seed)):
+        state[key] = [identity, qty, version]
+        if kind in ("delete", "expire"):
+            del state[key]
+    job = [sys.executable, "-m", "tests.spark.upserting_job", table_format, str(tmp_path), str(seed)]
+    run = subprocess.run(job, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    found, columns = map(json.loads, run.stdout.splitlines()[-2:])
+    assert found == state
+    assert columns == ["id", "qty", "sow_key", "version", "partition", "offset"]
