@@ -23,7 +23,7 @@ import org.apache.kafka.streams.state.Stores;
  * compared, so a delta says what was sent and not what changed; no nulls, no headers, no versions, no checks. Tuned for
  * throughput where that changes no promise: large fetches, polls and batches, the same compression and time between
  * commits as ours; store and cache are as shipped. Prints one line of JSON when so many records are processed, and ends
- * when standard input does.
+ * when standard input does. To try other settings: -Dcached=true, and -Dstreams.NAME=VALUE for any of Kafka Streams'.
  */
 public class KafkaStreamsMerge {
   static final ObjectMapper MAPPER = new ObjectMapper();
@@ -35,7 +35,8 @@ public class KafkaStreamsMerge {
     topology.addSource("input", new ByteArrayDeserializer(), new ByteArrayDeserializer(), args[1]);
     topology.addProcessor("merge", Merge::new, "input");
     var store = Stores.persistentKeyValueStore("records");
-    topology.addStateStore(Stores.keyValueStoreBuilder(store, Serdes.Bytes(), Serdes.ByteArray()), "merge");
+    var builder = Stores.keyValueStoreBuilder(store, Serdes.Bytes(), Serdes.ByteArray());
+    topology.addStateStore(Boolean.getBoolean("cached") ? builder.withCachingEnabled() : builder, "merge");
     topology.addSink("sow", args[2], new ByteArraySerializer(), new ByteArraySerializer(), "merge");
     topology.addSink("delta", args[3], new ByteArraySerializer(), new ByteArraySerializer(), "merge");
 
@@ -51,10 +52,13 @@ public class KafkaStreamsMerge {
     config.put("consumer.max.poll.records", 10_000);
     config.put("consumer.fetch.max.bytes", 32 << 20);
     config.put("consumer.max.partition.fetch.bytes", 8 << 20);
-    config.put("producer.linger.ms", 5);
+    config.put("producer.linger.ms", 25);
     config.put("producer.batch.size", 1_000_000);
     config.put("producer.buffer.memory", 256_000_000);
     config.put("producer.compression.type", "lz4");
+    for (String name : System.getProperties().stringPropertyNames()) {
+      if (name.startsWith("streams.")) config.put(name.substring("streams.".length()), System.getProperty(name));
+    }
     KafkaStreams streams = new KafkaStreams(topology, config);
     streams.start();
 

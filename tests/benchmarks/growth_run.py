@@ -92,16 +92,15 @@ class Grown:
             wait_until(process, lambda: self._committed() >= self._size.keys, every_s=0.1, count=self._size.keys)
 
     def run(self, count: int) -> Figure:
-        """Merge so many deltas, from the first one taken until all are committed."""
+        """Merge so many deltas, from when they are there to be seen until all are committed."""
         self._runs += 1
         records = deltas(self.shape, count, seed=self._runs)
         with gated(self._bootstrap, self.source, records) as gate, self.worker() as process:
             wait_until(process, self.is_shared, every_s=0.05)
             whole = self._end()  # The transaction's own markers come behind.
-            before, working = self.consumed(), family(process)
-            gate.commit_transaction()
-            wait_until(process, lambda: self.consumed() > before, every_s=0.005)
+            working = family(process)
             began_s, cpu, resident = time.monotonic(), sum(map(cpu_s, working)), 0
+            gate.commit_transaction()
 
             def is_done() -> bool:
                 nonlocal resident

@@ -30,15 +30,15 @@ _QUIX_PART = 10
 """Quix Streams is given this part of the records: all of them would take most of the time."""
 
 
-def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2") -> Run | None:
-    """Kafka Streams, one thread; None where there is no Java compiler."""
+def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: Sequence[str] = ()) -> Run | None:
+    """Kafka Streams, one thread, with these options for Java; None where there is no Java compiler."""
     if (compiler := shutil.which("javac")) is None:
         say("no javac here: without Kafka Streams")
         return None
     jars = streams_jars()
     program = Path(__file__).with_name("KafkaStreamsMerge.java")
     subprocess.run([compiler, "-cp", jars, "-d", directory, program], check=True)
-    order = [str(find_java()), "-Xmx2G", "-cp", f"{directory}:{jars}", program.stem]
+    order = [str(find_java()), "-Xmx2G", *options, "-cp", f"{directory}:{jars}", program.stem]
     return partial(_run, directory, order, guarantee, 1)
 
 
