@@ -66,3 +66,10 @@ def test_a_transactions_records_do_not_outlast_it():
     assert timeout_ms("", "") == "10000"
     assert timeout_ms("message.timeout.ms", "300000") == "10000"
     assert timeout_ms("delivery.timeout.ms", "4000") == "4000"
+
+
+def test_a_transactions_records_wait_for_company():
+    """Readers see none of them before the commit, which ends the wait; what the user says beats it."""
+    shared = {"transactional_id": "t", "transaction_timeout_s": 10.0}
+    assert int(properties.transactional(KAFKA, **shared)["linger.ms"]) > int(properties.producer(KAFKA)["linger.ms"])
+    assert properties.transactional(KAFKA | {"linger.ms": "1"}, **shared)["linger.ms"] == "1"

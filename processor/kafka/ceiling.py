@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _READER = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "queued.min.messages": "200000"}
 _WRITER = {
-    "linger.ms": "5",
+    "linger.ms": "25",
     "batch.size": "1000000",
     "compression.type": "lz4",
     "queue.buffering.max.messages": "1000000",

@@ -135,7 +135,10 @@ def transactional(
     """For a worker's output; `logger` must hear of every connection that breaks."""
     timeout_ms = int(transaction_timeout_s * 1000)
     asked_ms = int(kafka.get("message.timeout.ms") or kafka.get("delivery.timeout.ms") or 0)
-    chosen = producer({name: value for name, value in kafka.items() if name != "delivery.timeout.ms"})
+    given = {name: value for name, value in kafka.items() if name != "delivery.timeout.ms"}
+    # Nobody sees a record before the commit, which waits for none: larger batches cost no time, and on two cores, the
+    # broker's share of them included, they halve what the broker works for each record.
+    chosen = producer({"linger.ms": "25"} | given)
     # When the last connection breaks, librdkafka would forget every broker and ask those of the start: the transaction
     # at hand hangs for its whole time then (seen in 2.16), and a new producer asks them anyway.
     chosen.setdefault("metadata.recovery.strategy", "none")

@@ -26,7 +26,7 @@ def main() -> None:
         commit_interval=0.2,
         state_dir=directory,
         loglevel="ERROR",
-        producer_extra_config={"compression.type": "lz4", "linger.ms": 5, "batch.size": 1_000_000,
+        producer_extra_config={"compression.type": "lz4", "linger.ms": 25, "batch.size": 1_000_000,
                                "queue.buffering.max.messages": 1_000_000},
         consumer_extra_config={"queued.min.messages": 200_000},
     )  # fmt: skip
