@@ -24,6 +24,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "store cached, 64 MB": ("-Dcached=true", "-Dstreams.statestore.cache.max.bytes=67108864"),
     "commits every 100 ms, as shipped": ("-Dstreams.commit.interval.ms=100",),
     "commits every second": ("-Dstreams.commit.interval.ms=1000",),
+    "linger of 5 ms": ("-Dstreams.producer.linger.ms=5",),
     "linger of 100 ms, as shipped": ("-Dstreams.producer.linger.ms=100",),
     "batches of 16 KB, as shipped": ("-Dstreams.producer.batch.size=16384",),
     "polls of 1,000 records, as shipped": (
