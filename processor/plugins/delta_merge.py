@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar
 from processor.api import (
     Change,
     Context,
-    Header,
     Headers,
     Input,
     Kind,
@@ -30,7 +29,7 @@ from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
 from processor.plugins.key_alone import key_alone
-from processor.plugins.plain_deltas import EMPTY, plain_deltas
+from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
 from processor.plugins.plan import plan
 from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
-_INSERT: Header = (Name.KIND, b"insert")
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -100,7 +98,6 @@ class DeltaMerge(Processor):
         self._acks = Acks()
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
         self._version_headers = _version_headers()
-        self._insert_headers: Headers = [(Name.VERSION, b"1"), _INSERT]
         # Whoever takes records in another way takes all of them so.
         is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
         self._merge_plain = (
@@ -226,7 +223,7 @@ class DeltaMerge(Processor):
         if old is None:
             if len(key) > KEY_BYTES_MAX:
                 raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
-            version, headers = 1, self._insert_headers
+            version, headers = 1, INSERT_HEADERS
         else:
             version = old[0] + 1
             correlation_id = correlation_id or old[4]

@@ -1,9 +1,9 @@
 """Merges the plain deltas of a batch, in one function: the hot path of a worker.
 
-Nearly every record is a delta without headers for a record that is there, on a topic whose settings ask for nothing
-but merging. `DeltaMerge` says what becomes of a record, in parts; here the same is written out for that case, as much
-of its time went into calls between the parts. It is pure until a record is done: whatever is unusual, and whatever
-fails, is left to `DeltaMerge`, which begins with the record anew and knows what to say.
+Nearly every record is a delta without headers, on a topic whose settings ask for nothing but merging. `DeltaMerge` says
+what becomes of a record, in parts; here the same is written out for that case, as much of its time went into calls
+between the parts. It is pure until a record is done: whatever is unusual, and whatever fails, is left to `DeltaMerge`,
+which begins with the record anew and knows what to say.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from processor.merge import insert
 from processor.merge.same import MISSING
+from processor.plugins.request import KEY_BYTES_MAX
 from processor.record import Header, Headers, Name, Outgoing, Record, Stored
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ MergeBatch: TypeAlias = Callable[
 """
 
 EMPTY: Final[Header] = (Name.EMPTY, b"true")
+INSERT_HEADERS: Final[Headers] = [(Name.VERSION, b"1"), (Name.KIND, b"insert")]
+"""Of a new record: made once and never changed."""
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -56,7 +60,7 @@ def plain_deltas(
     asks_more = plain_request.command != "delta_publish" or plain_request.ttl_ms
     if name is None or does_more or says_more or asks_more:
         return None
-    decode, decode_own, encode, merge = codec.decode, codec.decode_own, codec.encode, plan.merge
+    decode, decode_own, encode, merge, policy = codec.decode, codec.decode_own, codec.encode, plan.merge, plan.policy
     bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
 
     def merge_batch(
@@ -75,30 +79,34 @@ def plain_deltas(
                 continue
             old = states[key]
             # By number: twice as fast. One that expires or has a correlation id is not plain.
-            if old is None or old[2] or old[4]:
+            if old is not None and (old[2] or old[4]):
                 take(record)
                 continue
             try:
                 body = decode(value)
-                said = body.pop(name, MISSING)
+                said = body.get(name, MISSING)
                 kind = type(said)
-                if not (
-                    said is MISSING or (kind is str and said.encode() == key) or (kind is int and b"%d" % said == key)
-                ):
+                says_key = (kind is str and said.encode() == key) or (kind is int and b"%d" % said == key)
+                if not says_key and (old is None or said is not MISSING):
                     take(record)
                     continue
-                merged = decode_own(old[1])
-                own = merged[name]
-                _, told, removed = merge(merged, body)
+                if old is None:
+                    merged, told, removed = insert(body, policy)
+                    own, version, headers = said, 1, INSERT_HEADERS
+                else:
+                    if says_key:  # The record's own stays, as it was written.
+                        del body[name]
+                    merged = decode_own(old[1])
+                    own, version = merged[name], old[0] + 1
+                    _, told, removed = merge(merged, body)
+                    headers = version_headers[version] if version < versions_made else [(Name.VERSION, b"%d" % version)]
                 data, told_data = encode(merged), encode({name: own, **told})
             except Exception:  # noqa: BLE001 - whatever it is, `take` comes to it again
                 take(record)
                 continue
-            if len(data) > bytes_max or removed:
+            if len(data) > bytes_max or removed or len(key) > KEY_BYTES_MAX:
                 take(record)
                 continue
-            version = old[0] + 1
-            headers = version_headers[version] if version < versions_made else [(Name.VERSION, b"%d" % version)]
             sow.append((key, data, headers))
             delta.append((key, told_data, headers if told else [*headers, EMPTY]))
             states[key] = changed[key] = _new(Stored, (version, data, 0, -1, b""))
