@@ -25,7 +25,7 @@ def main() -> None:
         "--quick", action="store_true", help="small sizes: shows that all works, the figures say nothing"
     )
     parser.add_argument(
-        "--ten-million", action="store_true", help="growth up to ten million keys, too: an hour and 10 GB"
+        "--ten-million", action="store_true", help="growth up to ten million keys, too: needs about 10 GB of disk"
     )
     parser.add_argument("--judge", action="store_true", help="run nothing: tell what the file says")
     parser.add_argument("--json", type=Path, help="where the figures go; build/benchmarks/figures.json, or quick.json")

@@ -29,7 +29,9 @@ def main() -> None:
         "--records", type=int, default=500_000, help="deltas of each run; fewer where records are large"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--keys", type=int, nargs="+", default=KEYS, help="of `keys`; 10000000 takes long, and 10 GB")
+    parser.add_argument(
+        "--keys", type=int, nargs="+", default=KEYS, help="of `keys`; 10000000 takes long, and about 10 GB"
+    )
     parser.add_argument("--state", type=int, default=Size().keys, help="keys, where something else grows")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
