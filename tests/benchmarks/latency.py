@@ -1,4 +1,4 @@
-"""Measures how long a published record takes until SOW shows it, under each guarantee: same broker, in turn."""
+"""Measures how long a published record takes until it can be read, under each guarantee: same broker, in turn."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500.0, help="records a second")
     parser.add_argument("--load", type=int, default=200_000, help="records for throughput; 0: do not measure it")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--output", choices=("sow", "delta"), default="sow", help="the topic that is read")
     parser.add_argument("--json", type=Path, help="write the percentiles of every round to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
@@ -42,7 +43,7 @@ def main() -> None:
         for number in range(arguments.rounds * len(GUARANTEES)):
             guarantee = GUARANTEES[number % len(GUARANTEES)]
             with family(bootstrap, guarantee) as setup:
-                found = delays_s(setup, arguments.records, arguments.rate, output="sow")
+                found = delays_s(setup, arguments.records, arguments.rate, output=arguments.output)
                 delays[guarantee] += found
                 rounds[guarantee].append({f"p{part}_ms": at(found, part / 100) * 1000 for part in (50, 99)})
                 say(f"{guarantee}: p50 {at(found, 0.5) * 1000:.1f} ms, p99 {at(found, 0.99) * 1000:.1f} ms")

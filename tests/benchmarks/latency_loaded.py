@@ -1,4 +1,4 @@
-"""Measures how long a record takes until SOW shows it while a worker, exactly once, does a part of what it can."""
+"""Measures how long a record takes until its delta is read while a worker, exactly once, does a part of what it can."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def main() -> None:
 def probed_s(bootstrap: str, grown: Grown, process: GuardedProcess, seconds: float) -> list[float]:
     """From the publisher's call to the reader's, of each probe after the warm-up, seconds."""
     kafka = {"bootstrap.servers": bootstrap}
-    sow = grown.source.removesuffix(".publish") + ".sow"
+    output = grown.source.removesuffix(".publish") + ".delta"
     named = (b"probe%d" % number for number in count())
     keys = list(islice((key for key in named if partition_for(key, grown.partitions) == PARTITION), PROBES))
     publisher = Publisher({**kafka, "linger.ms": "0"})
-    reader = LogReader({**kafka, "fetch.wait.max.ms": "5"}, group=f"{sow}.probe")
-    reader.add([Position(sow, PARTITION, Admin(kafka).end_offsets(sow, [PARTITION])[PARTITION])])
+    reader = LogReader({**kafka, "fetch.wait.max.ms": "5"}, group=f"{output}.probe")
+    reader.add([Position(output, PARTITION, Admin(kafka).end_offsets(output, [PARTITION])[PARTITION])])
     delays: list[float] = []
     began_s, sent, seen = time.monotonic(), 0, 0
     whole = int((WARM_UP_S + seconds) * RATE)

@@ -36,7 +36,9 @@ PROGRAMS = {
         "--rivals --records 20000 --keys 2000 --rounds 2",
     ),
     "latency": Program(
-        "latency", "--rate 1000 --records 10000 --rounds 5 --load 0", "--rate 1000 --records 1000 --rounds 1 --load 0"
+        "latency",
+        "--output delta --rate 1000 --records 10000 --rounds 5 --load 0",
+        "--output delta --rate 1000 --records 1000 --rounds 1 --load 0",
     ),
     "loaded latency": Program(
         "latency_loaded", "--rounds 5", "--records 10000 --keys 2000 --seconds 5 --load 0.1 --rounds 1"
