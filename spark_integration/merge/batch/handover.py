@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
 from processor.topics import Role, topic_name
-from spark_integration.merge.batch.base import latest
+from spark_integration.merge.batch.beginnings import latest
 from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
 from spark_integration.merge.batch.history import Offsets, read_topic
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair

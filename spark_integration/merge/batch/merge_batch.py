@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from spark_integration.merge.batch.base import Base, as_base, from_topics
+from spark_integration.merge.batch.beginnings import Base, as_base, from_topics
 from spark_integration.merge.batch.fold import COUNT, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.merged import Merged

@@ -19,7 +19,7 @@ from spark_integration.merge.rows import OUTGOING_DDL, RECORDS_DDL
 from spark_integration.reading.columns import header_text
 
 if TYPE_CHECKING:
-    from spark_integration.merge.batch.base import Base
+    from spark_integration.merge.batch.beginnings import Base
     from spark_integration.merge.batch.fold import Fold
     from spark_integration.settings import TopicSettings
 
