@@ -179,7 +179,7 @@ def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
         ({"options": {"kafka.enable.idempotence": "false"}}, "kafka.enable.idempotence"),
         ({"options": {"kafka.transactional.id": "x"}}, "no transactions"),
         ({"options": {"kafka.partitioner.class": "x"}}, "kafka.partitioner.class"),
-        ({"options": {"kafka.sasl.mechanism": "PLAIN"}}, "startingOffsets"),
+        ({"options": {"kafka.sasl.jaas.config": "x"}}, "section `kafka` of the settings"),
         ({}, "does not exist"),
     ],
 )
