@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,12 @@ def merged() -> Family:
             driver.pipe_input(key, value, headers)
         driver.commit()
         return {role: driver.read_output(role) for role in _ROLES}
+
+
+@pytest.fixture(scope="module")
+def right(bootstrap: str, merged: Family) -> Kept:
+    """What an engine without fault kept and told."""
+    return _write(bootstrap, f"t{uuid.uuid4().hex[:8]}", merged)
 
 
 def _write(bootstrap: str, name: str, family: Family) -> Kept:
@@ -106,24 +113,22 @@ _HARMS: dict[str, tuple[Callable[[Family], None], str]] = {
 }
 
 
-def test_the_same_twice_is_no_difference(bootstrap, unique, merged) -> None:
+def test_the_same_twice_is_no_difference(bootstrap, unique, merged, right) -> None:
     """And its deltas, replayed, are its records."""
-    one, other = (_write(bootstrap, f"{unique}{number}", merged) for number in range(2))
-    assert differences("twice", one, other) == []
-    assert one.wrong == []
-    assert one.sow
-    assert one.letters
-    assert one.kinds["delete"]
+    assert differences("twice", right, _write(bootstrap, unique, merged)) == []
+    assert right.wrong == []
+    assert right.sow
+    assert right.letters
+    assert right.kinds["delete"]
 
 
 @pytest.mark.parametrize("harm", _HARMS)
-def test_harm_is_found(bootstrap, unique, merged, harm) -> None:
+def test_harm_is_found(bootstrap, unique, merged, right, harm) -> None:
     """Each of these is told, and where."""
     doctor, where = _HARMS[harm]
     doctored = {role: list(records) for role, records in merged.items()}
     doctor(doctored)
-    right, wrong = _write(bootstrap, unique, merged), _write(bootstrap, f"{unique}x", doctored)
-    found = differences("doctored", right, wrong)
+    found = differences("doctored", right, _write(bootstrap, unique, doctored))
     print("\n".join(found))
     # A dead letter that is another is two: one that is missing, one that is too many.
     assert any(re.match(f"doctored: {where}: [12] of", line) for line in found)
