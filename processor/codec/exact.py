@@ -94,9 +94,9 @@ def _read_float(literal: str) -> float | Decimal:
     if _holds(literal):
         return float(literal)
     number = Decimal(literal)
-    if number.as_tuple().exponent == 0:
+    sign, digits, exponent = number.as_tuple()
+    if exponent == 0:
         # `1.5e1` and the like would be written as whole numbers, which others read as ints: rule 9. One more zero.
-        sign, digits, _ = number.as_tuple()
         return Decimal((sign, (*digits, 0), -1))
     return number
 

@@ -46,7 +46,9 @@ def deltas(shape: Shape, count: int, *, seed: int) -> Iterator[tuple[bytes, byte
 
 def publish(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
     """Publish at once."""
-    _send(Producer(_settings(bootstrap)), topic, records)
+    producer = Producer(_settings(bootstrap))
+    send(producer, topic, records)
+    producer.flush()
 
 
 @contextlib.contextmanager
@@ -60,11 +62,13 @@ def gated(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) ->
     )
     producer.init_transactions(60)
     producer.begin_transaction()
-    _send(producer, topic, records)
+    send(producer, topic, records)
+    producer.flush()
     yield producer
 
 
-def _send(producer: Producer, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
+def send(producer: Producer, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
+    """Hand records to a producer, waiting for room where it has none."""
     for number, (key, value) in enumerate(records):
         while True:
             try:
@@ -74,7 +78,6 @@ def _send(producer: Producer, topic: str, records: Iterator[tuple[bytes, bytes]]
                 producer.poll(0.1)
         if number % 10_000 == 0:
             producer.poll(0)
-    producer.flush()
 
 
 def _settings(bootstrap: str) -> dict[str, str | int]:

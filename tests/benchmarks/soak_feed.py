@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-from tests.benchmarks.growth_feed import Shape, deltas
+from tests.benchmarks.growth_feed import Shape, deltas, send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,13 +58,7 @@ def main() -> None:
     began_s, sent = time.monotonic(), 0
     while not select.select([sys.stdin], [], [], _EVERY_S)[0]:
         due = int((time.monotonic() - began_s) * float(rate))
-        for key, value in islice(records, due - sent):
-            while True:
-                try:
-                    producer.produce(topic, value, key)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+        send(producer, topic, islice(records, due - sent))
         sent = due
         producer.poll(0)
     producer.flush(30)
