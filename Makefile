@@ -119,7 +119,7 @@ lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
 	$(COMPILE) pyproject.toml --extra avro --extra formats --output-file .locks/image.txt
 	$(COMPILE) pyproject.toml --extra avro --extra formats --extra embedded --output-file .locks/runtime.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file .locks/dev.txt
-	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - --output-file .locks/build.txt
+	printf 'setuptools>=78\ncython>=3.1\n' | $(COMPILE) - --output-file .locks/build.txt
 
 clean: ## remove what was made here; the user's cache stays
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -15,6 +15,9 @@ from processor.record import Value
 DEPTH_MAX: Final = 254
 """Deepest nesting orjson writes; it reads 1024."""
 
+parse, write, survives = orjson.loads, orjson.dumps, exact.survives
+"""What `decode` and `encode` are made of, for compiled code that does their work itself."""
+
 _BETWEEN: Final = b",null,"
 """What stands between messages that are parsed together."""
 

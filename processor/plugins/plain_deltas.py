@@ -4,16 +4,28 @@ Nearly every record is a delta without headers, on a topic whose settings ask fo
 what becomes of a record, in parts; here the same is written out for that case, as much of its time went into calls
 between the parts. It is pure until a record is done: whatever is unusual, and whatever fails, is left to `DeltaMerge`,
 which begins with the record anew and knows what to say.
+
+For JSON there is a compiled way to do the same, `compiled_deltas`, where it could be compiled and the environment's
+`SOWSTREAM_NO_EXTENSIONS` is empty.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.api import Header, Headers, Name, Outgoing, Record, Stored, Value
+from processor.codec import json
 from processor.merge import insert
 from processor.plugins.request import KEY_BYTES_MAX
+
+try:
+    from processor.plugins.compiled_deltas import CompiledDeltas
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
 
 if TYPE_CHECKING:
     from processor.api import Codec
@@ -43,7 +55,7 @@ _new = tuple.__new__
 
 
 def plain_deltas(
-    settings: TopicConfig, codec: Codec, plan: Plan, plain_request: Request, version_headers: Sequence[Headers]
+    settings: TopicConfig, codec: Codec, plan: Plan, plain_request: Request, version_headers: list[Headers]
 ) -> MergeBatch | None:
     """The merge of a topic's plain deltas; None where its settings leave nothing plain.
 
@@ -60,6 +72,22 @@ def plain_deltas(
     asks_more = plain_request.command != "delta_publish" or plain_request.ttl_ms
     if name is None or does_more or says_more or asks_more:
         return None
+    if has_compiled and type(codec) is json.JsonCodec and plan.policy.merge_depth is None:
+        return CompiledDeltas(
+            read=json.parse,
+            write=json.write,
+            survives=json.survives,
+            name=codec.encode(name),
+            null_policy=plan.policy.null_policy,
+            bytes_max=settings.max_record_bytes,
+            key_bytes_max=KEY_BYTES_MAX,
+            depth_max=codec.max_depth,
+            version_headers=version_headers,
+            insert_headers=INSERT_HEADERS,
+            empty=EMPTY,
+            version_name=Name.VERSION,
+            stored=Stored,
+        )
     decode, decode_own, encode, merge, policy = codec.decode, codec.decode_own, codec.encode, plan.merge, plan.policy
     bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
 

@@ -1,0 +1,32 @@
+from collections.abc import Callable, Sequence
+
+from processor.api import Header, Headers, Outgoing, Record, Stored, Value
+
+class CompiledDeltas:
+    def __init__(
+        self,
+        *,
+        read: Callable[[bytes], Value],
+        write: Callable[[Value], bytes],
+        survives: Callable[[bytes, bytes], bool],
+        name: bytes,
+        null_policy: str,
+        bytes_max: int,
+        key_bytes_max: int,
+        depth_max: int,
+        version_headers: list[Headers],
+        insert_headers: Headers,
+        empty: Header,
+        version_name: str,
+        stored: type[Stored],
+    ) -> None: ...
+    def __call__(
+        self,
+        records: Sequence[Record],
+        states: dict[bytes, Stored | None],
+        changed: dict[bytes, Stored | None],
+        sow: list[Outgoing],
+        delta: list[Outgoing],
+        take: Callable[[Record], None],
+        /,
+    ) -> None: ...
