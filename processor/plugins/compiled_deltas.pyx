@@ -241,13 +241,13 @@ cdef class CompiledDeltas:
             if not self.merge(data, written):
                 return False
             data = self.edited(data)
-            if PyBytes_GET_SIZE(data) > self.bytes_max:
-                return False
             version = <object>PyTuple_GET_ITEM(old, 0) + 1
             if version < len(self.version_headers):
                 headers = self.version_headers[version]
             else:
                 headers = [(self.version_name, b"%d" % version)]
+        if PyBytes_GET_SIZE(data) > self.bytes_max:  # A new one may be longer than what was sent, too: 1e15 grows.
+            return False
         told = PyBytes_FromStringAndSize(self.told, self.told_used)
         sow.append((key, data, headers))
         # Nothing was set, so the record is as it was.

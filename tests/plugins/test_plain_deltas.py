@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from contextlib import closing
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from processor.config import TopicConfig
+from processor.plugins import plain_deltas
 from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 
@@ -90,13 +92,22 @@ def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Com
         return {role: driver.read_output(role) for role in ("sow", "delta", "dlq", "publish", "ack")}
 
 
+@pytest.fixture(params=["compiled", "pure"])
+def way(request, monkeypatch) -> str:
+    """The ways to merge plain deltas of JSON."""
+    if request.param == "compiled" and importlib.util.find_spec("processor.plugins.compiled_deltas") is None:
+        pytest.skip("compiled_deltas was not compiled")
+    monkeypatch.setattr(plain_deltas, "has_compiled", request.param == "compiled")
+    return request.param
+
+
 @pytest.mark.parametrize("settings", [
     {}, {"null_policy": "set"}, {"null_policy": "remove"}, {"merge_depth": 1}, {"max_record_bytes": 400},
     {"source_header": True}, {"default_command": "publish"}, {"expiration": 5}, {"key": ["/a/b"]},
     {"key": "explicit"},
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("seed", range(3))
-def test_it_tells_what_the_merge_in_parts_tells(settings, seed) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_it_tells_what_the_merge_in_parts_tells(way, settings, seed) -> None:
     """Of every command, in every batch: records, deltas, dead letters, with their headers."""
     topic = TopicConfig(dlq_max_ratio=1, **settings)
     commands = list(_commands(seed, 3_000))
@@ -106,7 +117,7 @@ def test_it_tells_what_the_merge_in_parts_tells(settings, seed) -> None:
     assert found["dlq"]
 
 
-def test_most_records_take_it() -> None:
+def test_most_records_take_it(way) -> None:
     """Those that have no headers and say the right key."""
     commands: list[Command] = [(b"%d" % (n % 10), b'{"id":%d,"n":%d}' % (n % 10, n), []) for n in range(1_000)]
     Counting.in_parts = 0

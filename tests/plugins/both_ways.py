@@ -1,0 +1,106 @@
+"""A batch of plain deltas merged in both ways, the compiled one and the one in Python, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from processor.api import Header, Name, Outgoing, Record, Stored
+from processor.codec.json import JsonCodec
+from processor.config import TopicConfig
+from processor.plugins import plain_deltas
+from processor.plugins.plan import plan
+from processor.plugins.request import RequestReader
+
+if TYPE_CHECKING:
+    import pytest
+
+    from processor.plugins.plain_deltas import MergeBatch
+
+States = dict[bytes, "Stored | None"]
+
+VERSIONS_MADE = 6
+
+
+class Outcome(NamedTuple):
+    """What a batch did."""
+
+    sow: list[Outgoing]
+    delta: list[Outgoing]
+    changed: list[tuple[bytes, Stored | None]]
+    states: States
+    left: list[Record]
+    """What is not plain, or fails."""
+
+
+class BothWays:
+    """The ways of one topic."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.settings = TopicConfig(**settings)
+        self.codec = JsonCodec()
+        self.compiled, self.pure = (self._way(monkeypatch, has_compiled) for has_compiled in (True, False))
+        assert type(self.compiled) is not type(self.pure)
+        self.left_by_compiled = 0
+        self.merged = 0
+        """In all."""
+        self.merged_after_all = 0
+        """Of these, the ones that only the pure way merged."""
+
+    def merge(self, records: list[Record], states: States) -> Outcome:
+        """What both make of a batch, having seen that it is the same.
+
+        What the compiled way leaves is then merged by the other one, which may leave it, too.
+        """
+        expected = Outcome([], [], [], dict(states), [])
+        changed: States = {}
+        self.pure(records, expected.states, changed, expected.sow, expected.delta, expected.left.append)
+        expected.changed.extend(changed.items())
+
+        found = Outcome([], [], [], dict(states), [])
+        changed = {}
+
+        def take(record: Record) -> None:
+            before = len(found.sow)
+            self.pure([record], found.states, changed, found.sow, found.delta, found.left.append)
+            self.left_by_compiled += 1
+            self.merged_after_all += len(found.sow) - before
+
+        self.compiled(records, found.states, changed, found.sow, found.delta, take)
+        found.changed.extend(changed.items())
+        assert found == expected
+        assert all(state is None or type(state) is Stored for state in found.states.values())
+        self.merged += len(found.sow)
+        return found
+
+    def one(self, record: bytes | None, delta: bytes, key: bytes = b"7", version: int = 1) -> Outcome:
+        """What both make of one delta."""
+        state = None if record is None else Stored(version, record, 0, -1, b"")
+        return self.merge([Record(key, delta, None, 0, 0)], {key: state})
+
+    def leaves(self, record: bytes | None, delta: bytes, key: bytes = b"7", version: int = 1) -> bool:
+        """Whether the compiled way leaves it to the other one."""
+        before = self.left_by_compiled
+        self.one(record, delta, key, version)
+        return self.left_by_compiled > before
+
+    def written(self, text: bytes) -> bytes:
+        """A record as it is stored."""
+        return self.codec.encode(self.codec.decode(text))
+
+    def is_ours(self, text: bytes) -> bool:
+        """Whether a text is one that we would have stored."""
+        try:
+            return self.codec.encode(self.codec.decode_own(text)) == text
+        except Exception:  # noqa: BLE001 - whatever it is, it is not ours
+            return False
+
+    def _way(self, monkeypatch: pytest.MonkeyPatch, has_compiled: bool) -> MergeBatch:
+        settings, codec = self.settings, self.codec
+        headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
+        with monkeypatch.context() as patch:
+            patch.setattr(plain_deltas, "has_compiled", has_compiled)
+            way = plain_deltas.plain_deltas(
+                settings, codec, plan("orders", settings, codec), RequestReader("delta_publish", 0).plain, headers
+            )
+        assert way is not None
+        return way
