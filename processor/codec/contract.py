@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from processor.config import SchemaConfig
 from processor.record import Headers, Value
@@ -31,6 +31,19 @@ class CodecOptions:
     """True: nothing will be written, so a registry is only asked, and never changed."""
 
 
+class JsonText(NamedTuple):
+    """What `decode` and `encode` of JSON are made of, for compiled code that does their work itself."""
+
+    parse: Callable[[bytes], Value]
+    """A text's value, numbers as 64 bits have them; raises ValueError."""
+    write: Callable[[Value], bytes]
+    """A value's text, compact; raises TypeError."""
+    survives: Callable[[bytes, bytes], bool]
+    """Whether a text is worth as much as what `write` made of it: `exact.survives`."""
+    max_depth: int
+    """Deepest nesting accepted, in objects and arrays."""
+
+
 class Codec(ABC):
     """One message type, made with its options. Holds no state between calls: any number of partitions share one."""
 
@@ -40,6 +53,8 @@ class Codec(ABC):
     """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
     completes: ClassVar[bool] = False
     """True if a record of this type has all its fields, always; then `complete` differs from doing nothing."""
+    json_text: JsonText | None = None
+    """Given by a type whose messages are JSON, and are read and written in no other way."""
     header_names: ClassVar[frozenset[str]] = frozenset()
     """Those headers, as far as they are not in `record.Name`: they do not travel on by themselves."""
 

@@ -8,15 +8,12 @@ from typing import Final
 import orjson
 
 from processor.codec import exact
-from processor.codec.contract import Codec, CodecOptions
+from processor.codec.contract import Codec, CodecOptions, JsonText
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
 
 DEPTH_MAX: Final = 254
 """Deepest nesting orjson writes; it reads 1024."""
-
-parse, write, survives = orjson.loads, orjson.dumps, exact.survives
-"""What `decode` and `encode` are made of, for compiled code that does their work itself."""
 
 _BETWEEN: Final = b",null,"
 """What stands between messages that are parsed together."""
@@ -45,6 +42,8 @@ class JsonCodec(Codec):
         self._shallow_bytes = 2 * max_depth + 1
         # A subclass that reads one message its own way reads many so, too.
         self._reads_together = type(self).decode_own is JsonCodec.decode_own
+        if type(self) is JsonCodec:
+            self.json_text = JsonText(orjson.loads, orjson.dumps, exact.survives, max_depth)
 
     def decode(self, data: bytes) -> Value:
         """Parse a message that anybody may have written. Of a member that occurs twice, the last one counts.

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.api import Header, Headers, Name, Outgoing, Record, Stored, Value
-from processor.codec import json
 from processor.merge import insert
 from processor.plugins.request import KEY_BYTES_MAX
 
@@ -72,16 +71,17 @@ def plain_deltas(
     asks_more = plain_request.command != "delta_publish" or plain_request.ttl_ms
     if name is None or does_more or says_more or asks_more:
         return None
-    if has_compiled and type(codec) is json.JsonCodec and plan.policy.merge_depth is None:
+    text = codec.json_text
+    if has_compiled and text is not None and plan.policy.merge_depth is None:
         return CompiledDeltas(
-            read=json.parse,
-            write=json.write,
-            survives=json.survives,
+            read=text.parse,
+            write=text.write,
+            survives=text.survives,
             name=codec.encode(name),
             null_policy=plan.policy.null_policy,
             bytes_max=settings.max_record_bytes,
             key_bytes_max=KEY_BYTES_MAX,
-            depth_max=codec.max_depth,
+            depth_max=text.max_depth,
             version_headers=version_headers,
             insert_headers=INSERT_HEADERS,
             empty=EMPTY,

@@ -23,10 +23,11 @@ from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.task import Task, TaskState
 from processor.runtime.topic_watch import refuse_grown
+from processor.runtime.write_back import WriteBack, is_writing
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec
     from processor.config import RuntimeConfig
@@ -78,7 +79,8 @@ class StreamThread:
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
-        self._written_s = self._gauged_s = time.monotonic()
+        self._gauged_s = time.monotonic()
+        self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._has_more = False  # A processor wants to be punctuated again at once.
         self._read_max = runtime.batch_records_max  # Records taken at the next turn, at most.
         self._failures = 0  # Transactions that failed in a row.
@@ -156,7 +158,7 @@ class StreamThread:
         most = self._read_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:
-            is_awaited = self._restorer.is_busy or self._has_more
+            is_awaited = self._restorer.is_busy or self._has_more or is_writing(self._running())
             # Whole milliseconds are slept, rounded down: with one less the last part of one would be spent turning.
             rest_s = min(_IDLE_POLL_S, self._policy.rest_s(time.monotonic()) + 0.001)
             messages = self._consumer.poll(1, 0.0 if is_awaited else rest_s)
@@ -186,7 +188,7 @@ class StreamThread:
             self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=emitted > 0)
         if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
             self._commit()
-        self._write_back(now_s)
+        self._write_back(now_s, len(messages))
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
             self._show_gauges()
@@ -273,19 +275,22 @@ class StreamThread:
         notes = {partition: str(self._tasks[partition].note_with_ends) for partition in offsets}
         self._consumer.commit(offsets, notes)
 
-    def _write_back(self, now_s: float) -> None:
-        """Bring the stores up to date when much is waiting, or when it has waited long."""
+    def _write_back(self, now_s: float, taken: int) -> None:
+        """Bring the stores up to date, a piece in each turn."""
         tasks = self._running()
-        waiting = sum(task.state.unwritten_bytes for task in tasks)
-        if waiting < self._runtime.write_back_bytes and now_s - self._written_s < self._runtime.write_back_interval_s:
-            return
-        self._written_s = now_s
-        for task in tasks:
-            self._healing(task, partial(task.state.write, int(time.time() * 1000)))
+        if self._writes.is_due(tasks, now_s):
+            now_ms = int(time.time() * 1000)
+            for task in tasks:
+                task.state.start_writing(now_ms)
+            self._show_state(tasks, now_ms)
+        for task, keys in self._writes.pieces(tasks, taken):
+            self._healing(task, partial(task.state.write_some, keys))
+
+    def _show_state(self, tasks: Sequence[Task], now_ms: int) -> None:
         lags = {task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks}
         self._metrics.lag(lags)
         times_ms = {task.partition: task.stream_time_ms for task in tasks}
-        self._metrics.room(input_room.of(self._pipeline.source, lags, times_ms, int(time.time() * 1000)))
+        self._metrics.room(input_room.of(self._pipeline.source, lags, times_ms, now_ms))
         self._metrics.state_bytes({task.partition: task.state.usage() for task in tasks})
 
     def _try(self, action: Callable[[], None]) -> None:

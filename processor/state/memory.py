@@ -31,8 +31,8 @@ class MemoryStore:
         """The records of these keys, in their order."""
         return [self._records.get(key) for key in keys]
 
-    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Write records and the progress they stand for."""
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
+        """Write records and the progress they stand for, if any."""
         for key, stored in changes.items():
             old = self._records.get(key)
             if old is not None and old.expires_at_ms > 0:
@@ -43,7 +43,8 @@ class MemoryStore:
                 self._records.pop(key, None)
             else:
                 self._records[key] = stored
-        self._progress = progress
+        if progress is not None:
+            self._progress = progress
 
     @property
     def can_load(self) -> bool:

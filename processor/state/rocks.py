@@ -97,7 +97,7 @@ class RocksStore:
             found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
         return [None if data is None else layout.decode_record(data) for data in found]
 
-    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
         """Write records and the progress they stand for: in one batch, or the progress with the last of several.
 
         Without the write-ahead log: after a crash RocksDB holds some earlier batch's end, progress included, and
@@ -109,7 +109,8 @@ class RocksStore:
         for part in parts:
             self._write(self._batch(part))
         batch = self._batch(last)
-        batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
+        if progress is not None:
+            batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
         self._write(batch)
 
     @property

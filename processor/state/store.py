@@ -54,8 +54,12 @@ class Store(Protocol):
             StateDamaged: what is there cannot be read.
         """
 
-    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
         """Write records (None deletes) and the progress they stand for, which is never there without them.
+
+        Args:
+            changes: by key.
+            progress: None: they are a part of what stands for one, which comes with the last part.
 
         Raises:
             StateDamaged: it cannot be written.

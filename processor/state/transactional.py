@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import StateDamaged
@@ -10,7 +11,7 @@ from processor.state.expiry import Expiry
 from processor.state.store import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from processor.record import Stored
     from processor.state.store import Store, WipeReason
@@ -28,8 +29,9 @@ class TransactionalState:
     ::
 
         staged      changed in the open transaction: dropped by `rollback`, kept by `commit`
-        unwritten   committed and not yet in the store: reaches it in one batch, last state per key
-        known       the newest state of every key in memory: staged, unwritten, and what the store is known to hold
+        unwritten   committed and not yet in the store, last state per key
+        writing     the same, on its way there: piece by piece, as nothing is merged meanwhile; its position comes last
+        known       the newest state of every key in memory: of these three, and what the store is known to hold
 
     Every read of the hot path is one look-up in `known`; the other two say what is to be done with it. Records stay
     bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
@@ -49,13 +51,23 @@ class TransactionalState:
         self._known: dict[bytes, Stored | None] = {}
         self._staged: dict[bytes, Stored | None] = {}
         self._unwritten: dict[bytes, Stored | None] = {}
-        self._clean_bytes = 0
-        self._staged_bytes = 0
+        self._writing: dict[bytes, Stored | None] = {}
+        self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None  # What is left of it; None: nothing is.
+        self._clean_bytes = self._staged_bytes = self._unwritten_bytes = self._writing_bytes = 0
         self._expiry: Expiry | None = None  # Only for processors that ask.
         self._written = store.progress()
+        self._writes = self._written  # What the store will have come to.
         self._position = self._written.position
-        self.unwritten_bytes = 0
-        """About how much memory waits to be written; repeated changes of a key count each time."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """About how much memory waits to be written, or is being written; rather too much than too little."""
+        return self._unwritten_bytes + self._writing_bytes
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether `write_some` is to be called again."""
+        return self._pieces is not None
 
     @property
     def position(self) -> int:
@@ -78,7 +90,7 @@ class TransactionalState:
         self._staged.update(changes)
         self._known.update(changes)
         # Now, while they are at hand: at the commit each would be fetched from far memory again.
-        self._staged_bytes += _size(changes)
+        self._staged_bytes += _size(changes.values())
         if self._expiry is not None:
             self._expiry.put(changes)
 
@@ -90,8 +102,9 @@ class TransactionalState:
         """
         if self._expiry is None:
             self._expiry = Expiry(self.store)
-            self._expiry.restart([self._unwritten, self._staged], same=False)
-        found = self._expiry.due(ChainMap(self._staged, self._unwritten), until_ms, keys_max)
+            self._restart_expiry(same=False)
+        newest = ChainMap(self._staged, self._unwritten, self._writing)
+        found = self._expiry.due(newest, until_ms, keys_max)
         if not found:
             return []
         states = self.get_many([key for _, key in found])
@@ -109,6 +122,8 @@ class TransactionalState:
         for key in self._staged:
             if key in self._unwritten:
                 self._known[key] = self._unwritten[key]
+            elif key in self._writing:
+                self._known[key] = self._writing[key]
             else:
                 del self._known[key]
         if self._staged:
@@ -121,8 +136,10 @@ class TransactionalState:
         Args:
             position: the SOW offset after the transaction's last record; None if it wrote none.
         """
+        # A key counts once, however often it changes: the fewer writes to the store, the more of its changes they hold.
+        replaced = map(self._unwritten.get, self._staged, repeat(_UNKNOWN))
+        self._unwritten_bytes += self._staged_bytes - _size([each for each in replaced if each is not _UNKNOWN])
         self._unwritten.update(self._staged)
-        self.unwritten_bytes += self._staged_bytes
         self._staged, self._staged_bytes = {}, 0
         if position is not None:
             self._position = position
@@ -138,7 +155,7 @@ class TransactionalState:
         assert not self._staged
         for key in changes:
             self._known.pop(key, None)
-        if self._unwritten:
+        if self._unwritten or self.is_writing:
             self._unwritten.update(changes)
             self._position = position
             self.write(as_of_ms)
@@ -149,12 +166,13 @@ class TransactionalState:
     @property
     def can_load(self) -> bool:
         """Whether `load` may be used."""
-        return not self._unwritten and self.store.can_load
+        return not self._unwritten and not self.is_writing and self.store.can_load
 
     def load(self, rows: Mapping[bytes, bytes | None], position: int, as_of_ms: int, *, is_many: bool) -> None:
         """Do as `restore` does with records that none of them expires, encoded as a store has them; for very many."""
         assert not self._staged
         assert not self._unwritten
+        assert not self.is_writing
         if self._known:
             self._known = {}
             self._clean_bytes = 0
@@ -165,19 +183,43 @@ class TransactionalState:
 
     def write(self, now_ms: int) -> None:
         """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
+        if self._pieces is not None:
+            self.write_some(len(self._writing) + 1)
+        self.start_writing(now_ms)
+        if self._pieces is not None:
+            self.write_some(len(self._writing) + 1)
+
+    def start_writing(self, now_ms: int) -> None:
+        """Let `write_some` bring the store up to the position of now; `now_ms` as for `write`."""
         is_fresh = now_ms - self._written.applied_at_ms < _REFRESH_MS
-        if not self._unwritten and self._written.position == self._position and is_fresh:
+        is_done = not self._unwritten and self._written.position == self._position and is_fresh
+        if is_done or self._pieces is not None:
             return
-        written, self._unwritten, self.unwritten_bytes = self._unwritten, {}, 0
+        self._writing, self._unwritten = self._unwritten, {}
+        self._writing_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
+        self._pieces = iter(self._writing.items())
+        self._writes = Progress(self._position, max(now_ms, self._written.applied_at_ms))
+
+    def write_some(self, keys_max: int) -> None:
+        """Write the states of so many keys, after `start_writing`."""
+        assert self._pieces is not None
+        piece = dict(islice(self._pieces, keys_max))
+        is_last = len(piece) < keys_max
         try:
-            self._apply(written, self._position, now_ms)
+            self.store.apply(piece, self._writes if is_last else None)
         except BaseException:
-            self._unwritten = written
+            # All of it waits again. Its position does not move: `close` would write one whose records were refused.
+            self._unwritten = self._writing | self._unwritten
+            self._unwritten_bytes += self._writing_bytes
+            self._writing, self._writing_bytes, self._pieces = {}, 0, None
             raise
-        self._forget_clean()
-        self._remember(written)
-        self._known.update(self._staged)
-        self._restart_expiry(same=True)
+        if is_last:
+            self._written = self._writes
+            written, self._writing, self._writing_bytes, self._pieces = self._writing, {}, 0, None
+            self._forget_clean()
+            known = self._known
+            self._remember({key: stored for key, stored in written.items() if key not in known} if known else written)
+            self._restart_expiry(same=True)
 
     def usage(self) -> dict[str, int]:
         """How many bytes it takes, by kind: of the store, and what waits to be written or is kept of it in memory."""
@@ -188,8 +230,8 @@ class TransactionalState:
         self.store.wipe()
         if self._on_wipe is not None:
             self._on_wipe(reason)
-        self._known, self._staged, self._unwritten = {}, {}, {}
-        self._clean_bytes = self._staged_bytes = self.unwritten_bytes = self._position = 0
+        self._known, self._staged, self._unwritten, self._writing, self._pieces = {}, {}, {}, {}, None
+        self._clean_bytes = self._staged_bytes = self._unwritten_bytes = self._writing_bytes = self._position = 0
         self._written = Progress(0, 0)
         self._restart_expiry(same=False)
 
@@ -209,11 +251,11 @@ class TransactionalState:
 
     def _restart_expiry(self, *, same: bool) -> None:
         if self._expiry is not None:
-            self._expiry.restart([self._unwritten, self._staged], same=same)
+            self._expiry.restart([self._writing, self._unwritten, self._staged], same=same)
 
     def _remember(self, read: Mapping[bytes, Stored | None]) -> None:
         """Keep what the store holds, within the bound."""
-        size = _size(read)
+        size = _size(read.values())
         if size > self._cache_bytes_max:
             return
         if self._clean_bytes + size > self._cache_bytes_max:
@@ -223,10 +265,10 @@ class TransactionalState:
 
     def _forget_clean(self) -> None:
         """Keep only what the store does not have."""
-        self._known = self._unwritten | self._staged
+        self._known = self._writing | self._unwritten | self._staged
         self._clean_bytes = 0
 
 
-def _size(changes: Mapping[bytes, Stored | None]) -> int:
-    """About how many bytes of memory these take."""
-    return len(changes) * _ENTRY_BYTES + sum([len(stored.value) for stored in changes.values() if stored is not None])
+def _size(states: Collection[Stored | None]) -> int:
+    """About how many bytes of memory these take, with their keys."""
+    return len(states) * _ENTRY_BYTES + sum([len(stored.value) for stored in states if stored is not None])

@@ -142,7 +142,7 @@ def test_an_author_needs_the_contract_only(file):
                 "topics",
             )
         }
-        | {f"processor.plugins.{path.stem}" for path in Path("processor/plugins").glob("*.py")}
+        | {f"processor.plugins.{path.stem}" for path in Path("processor/plugins").glob("*.py*")}
     )
     tree = ast.parse(file.read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}

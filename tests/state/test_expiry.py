@@ -32,7 +32,7 @@ INDEX_STEPS = st.lists(
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["put", "put", "put", "put and commit", "restore"]), CHANGES | FEW_CHANGES),
-        st.tuples(st.sampled_from(["commit", "rollback", "write", "reopen", "wipe"]), st.just({})),
+        st.tuples(st.sampled_from(["commit", "rollback", "write", "write some", "reopen", "wipe"]), st.just({})),
         st.tuples(st.just("due"), st.tuples(TIMES, st.integers(0, 3))),
     ),
     min_size=3,
@@ -144,6 +144,10 @@ def test_what_is_due_is_what_the_processor_sees(kind):
                     staged = committed
                 elif step == "write":
                     state.write(position)
+                elif step == "write some":
+                    state.start_writing(position)
+                    if state.is_writing:
+                        state.write_some(1)
                 elif step == "restore":
                     state.rollback()
                     position += 10
