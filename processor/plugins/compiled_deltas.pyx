@@ -8,11 +8,13 @@ its edits, and what was set makes up the text of the delta that is told.
 
 That takes two things for granted. Both texts are as orjson writes them (compact, each member once, one way to write any
 value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
-what is not JSON. And nothing unusual happens: whatever would take more than copying (a null that a policy drops, an
-array with objects in it, whose members may stand in another order, a key that is written with escapes) is left to
-`take`, as are all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
+what is not JSON. And nothing unusual happens: whatever would take more than copying (a null to be taken out of what is
+stored, an array in place of an array, with objects in it whose members may stand in another order, a key that is
+written with escapes) is left to `take`, as are all errors. So this file decides nothing that is not decided elsewhere,
+and the same tests hold for both.
 
-Texts are scanned within their bounds, whatever is in them: a stored record that was damaged is `take`'s, too.
+Texts are scanned within their bounds, whatever is in them. Of a stored record that was damaged only the structure is
+looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -25,6 +27,10 @@ cdef enum:
     MEMBERS_MAX = 4096  # of the objects of a record that its delta reaches into
     EDITS_MAX = 256
     LOOKS_MAX = 16384  # at members in search of names: what a delta names times what is there, at the worst
+    # Each level that a delta reaches down reads again what is inside it: this often both texts, and so many bytes.
+    READS_MAX = 4
+    READ_BYTES_FREE = 65536
+    ROOM_KEPT_BYTES_MAX = 1048576  # for what is told, between batches
 
 ctypedef const char *text
 
@@ -158,7 +164,7 @@ cdef class CompiledDeltas:
     cdef Member *members
     cdef Py_ssize_t members_used, members_room
     cdef Edit edits[EDITS_MAX]
-    cdef Py_ssize_t edits_used, looks
+    cdef Py_ssize_t edits_used, looks, bytes_readable
     cdef char *told
     cdef Py_ssize_t told_used, told_room
     cdef text key
@@ -206,6 +212,10 @@ cdef class CompiledDeltas:
         for record in records:
             if not self.take_plain(record, states, changed, sow, delta):
                 take(record)
+        if self.told_room > ROOM_KEPT_BYTES_MAX:
+            PyMem_Free(self.told)
+            self.told = NULL
+            self.told_room = 0
 
     cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1:
         """Merge one record; False, and nothing done, if it is not plain."""
@@ -264,16 +274,31 @@ cdef class CompiledDeltas:
         return not <object>PyTuple_GET_ITEM(old, 2) and not <object>PyTuple_GET_ITEM(old, 4)
 
     cdef bint is_shallow(self, bytes written) noexcept:
-        """Whether a delta is certainly nested no deeper than allowed; few have so many brackets that it is not."""
-        cdef text at = PyBytes_AS_STRING(written)
-        cdef text end = at + PyBytes_GET_SIZE(written)
-        cdef Py_ssize_t brackets = 0
-        if end - at <= 2 * self.depth_max:  # A level takes an opening and a closing byte.
+        """Whether a delta is nested no deeper than allowed; few have so many brackets that it takes a walk."""
+        cdef text begin = PyBytes_AS_STRING(written)
+        cdef text end = begin + PyBytes_GET_SIZE(written)
+        cdef text at = begin
+        cdef Py_ssize_t brackets = 0, depth = 0
+        if end - begin <= 2 * self.depth_max:  # A level takes an opening and a closing byte.
             return True
         while at < end:
             brackets += at[0] == b'{' or at[0] == b'['
             at += 1
-        return brackets <= self.depth_max
+        if brackets <= self.depth_max:
+            return True
+        at = begin
+        while at != NULL and at < end:
+            if at[0] == b'"':
+                at = skip_string(at, end)
+                continue
+            if at[0] == b'{' or at[0] == b'[':
+                depth += 1
+                if depth > self.depth_max:
+                    return False
+            elif at[0] == b'}' or at[0] == b']':
+                depth -= 1
+            at += 1
+        return True
 
     cdef bint insert(self, bytes record) except -1:
         """Tell of a record that is new: its key, then all else."""
@@ -310,6 +335,7 @@ cdef class CompiledDeltas:
         cdef text old = PyBytes_AS_STRING(record)
         cdef text new = PyBytes_AS_STRING(delta)
         self.members_used = self.edits_used = self.looks = self.told_used = 0
+        self.bytes_readable = READS_MAX * (PyBytes_GET_SIZE(record) + PyBytes_GET_SIZE(delta)) + READ_BYTES_FREE
         if new[0] != b'{':
             return False
         if not self.fold(old, old + PyBytes_GET_SIZE(record), new, new + PyBytes_GET_SIZE(delta), True):
@@ -320,7 +346,8 @@ cdef class CompiledDeltas:
     cdef bint fold(self, text old, text old_end, text new, text new_end, bint is_record) except -1:
         """Find the edits to one object, and tell those of its members that change, but not the brace after them."""
         cdef Py_ssize_t first = self.members_used
-        if not self.index(old, old_end):
+        self.bytes_readable -= (old_end - old) + (new_end - new)
+        if self.bytes_readable < 0 or not self.index(old, old_end):
             return False
         cdef Py_ssize_t count = self.members_used - first
         cdef Py_ssize_t place = 0, found, told, opened
@@ -384,7 +411,7 @@ cdef class CompiledDeltas:
             self.edits_used += 1
             self.tell_name(&member)
             self.tell(member.value, member.end - member.value)
-        self.members_used = first + count if is_record else first
+        self.members_used = first
         return at == new_end or new_end - new == 2
 
     cdef bint index(self, text at, text end) except -1:

@@ -353,6 +353,36 @@ def test_depth_is_the_message_types(monkeypatch, policy):
         ways.one(b'{"id":"7"}', b'{"a":%b1%b,"b":"%b"}' % (b"[" * depth, b"]" * depth, b"[" * 200))
 
 
+@needs_compiled
+@pytest.mark.parametrize("policy", _POLICIES)
+def test_many_brackets_are_not_deep(monkeypatch, policy):
+    """A list of objects or of arrays, however long, and brackets in texts; beside the deepest that is allowed."""
+    ways = BothWays(monkeypatch, null_policy=policy)
+    max_depth = ways.codec.max_depth
+    for listed in (b'{"b":"\\"]}"}', b"[[1,2]]", b'"[[[{{"', b"{}"):
+        deltas = [
+            b'{"a":[%b],"c":%b1%b,"id":"7"}' % (b",".join([listed] * 300), b"[" * depth, b"]" * depth)
+            for depth in (1, max_depth - 1, max_depth)
+        ]
+        assert [ways.leaves(None, delta) for delta in deltas] == [False, False, True]
+        assert [ways.leaves(b'{"id":"7"}', delta) for delta in deltas] == [False, False, True]
+    assert ways.merged == 4 * 4
+
+
+@needs_compiled
+def test_a_long_record_is_not_read_again_for_every_level(ways):
+    """One that is reached deep into is left; not so a short one."""
+    for depth, size, is_left in ((50, 100, False), (2, 100_000, False), (50, 100_000, True)):
+        levels = b'{"a":' * depth
+        record = b'{"id":"7","b":' + levels + b'{"c":0,"d":"%b"}' % (b"x" * size) + b"}" * depth + b"}"
+        delta = b'{"b":' + levels + b'{"c":1}' + b"}" * depth + b"}"
+        assert ways.leaves(record, delta) is is_left
+        record = b'{"id":"7","b":' + levels + b'{"c":0}' + b"}" * depth + b"}"
+        delta = b'{"b":' + levels + b'{"c":"%b"}' % (b"x" * size) + b"}" * depth + b"}"
+        assert ways.leaves(record, delta) is is_left
+    assert ways.merged == 6
+
+
 def _differs(ways: BothWays, record: bytes, deltas: tuple[bytes, ...]) -> None:
     """Merge deltas into a record that may be damaged; the outcome counts where it is a record of ours all the same."""
     is_ours = ways.is_ours(record)
@@ -432,6 +462,21 @@ def test_nothing_is_kept_of_what_is_merged(ways):
     finally:
         tracemalloc.stop()
     assert grown < 2_000
+
+
+@needs_compiled
+def test_room_for_a_long_record_is_given_back(ways):
+    """After its batch: there is one of these for each partition."""
+    records = [Record(b"7", b'{"id":"7","a":"%b"}' % (b"x" * 1_000_000), None, 0, 0)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(3):
+            ways.compiled(records, {b"7": None}, {}, [], [], lambda record: None)
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+        assert tracemalloc.get_traced_memory()[1] - before > 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @needs_compiled
