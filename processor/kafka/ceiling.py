@@ -55,7 +55,7 @@ def pass_through(kafka: Mapping[str, str], source: str, outputs: Sequence[str], 
             for output in outputs:
                 while True:
                     try:
-                        produce(output, value, key, partition, headers=_HEADERS)
+                        produce(output, value, key, partition, None, None, 0, _HEADERS)
                     except BufferError:
                         producer.poll(0.05)
                     else:

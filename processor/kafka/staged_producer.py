@@ -207,7 +207,7 @@ class StagedProducer:
                 told = self._telling(delivered)
             while True:
                 try:
-                    produce(topic, value, key, partition, told, headers=headers)
+                    produce(topic, value, key, partition, told, None, 0, headers)
                 except BufferError:
                     self._hear(partial(producer.poll, 0.05))  # Full: reports make room, failures too.
                     self._check_delivered(topic)

@@ -108,7 +108,7 @@ class DeltaMerge(Processor):
     def process(self, records: Sequence[Record]) -> None:
         """Merge the records in order: one read of all their keys, then one write of all that changed."""
         context = self._context
-        self._begin_batch(context.state.get_many([record.key for record in records if record.key is not None]))
+        self._begin_batch(context.state.get_many([record[0] for record in records if record[0] is not None]))
         if records[0].offset <= self._redelivery.until:
             for record in records:
                 self._take_or_reject(record, self._take_again)

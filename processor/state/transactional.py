@@ -271,4 +271,4 @@ class TransactionalState:
 
 def _size(states: Collection[Stored | None]) -> int:
     """About how many bytes of memory these take, with their keys."""
-    return len(states) * _ENTRY_BYTES + sum([len(stored.value) for stored in states if stored is not None])
+    return len(states) * _ENTRY_BYTES + sum([len(stored[1]) for stored in states if stored is not None])
