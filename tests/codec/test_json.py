@@ -205,9 +205,7 @@ def test_a_depth_that_could_not_be_written_is_a_configuration_error(max_depth):
     assert len(deepest) == 2 * DEPTH_MAX
 
 
-@pytest.mark.parametrize(
-    "value", [{1: 2}, {"a": object()}, {"a": 2**64}, {"a": Decimal("NaN")}, {"a": {1, 2}}], ids=repr
-)
+@pytest.mark.parametrize("value", [{1: 2}, {"a": 1j}, {"a": 2**64}, {"a": Decimal("NaN")}, {"a": {1, 2}}], ids=repr)
 def test_what_json_cannot_say_is_a_type_error(value):
     """A plug-in that puts such a value into a record is at fault, not the record."""
     with pytest.raises(TypeError):
