@@ -109,7 +109,9 @@ def test_very_many_texts_come_out_alike(monkeypatch, policy):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     for bytes_max in (60, 300, 1_048_576):
-        _batches(BothWays(monkeypatch, null_policy=policy, max_record_bytes=bytes_max), random.Random(seed), 2_000)
+        ways = BothWays(monkeypatch, null_policy=policy, max_record_bytes=bytes_max)
+        _batches(ways, random.Random(seed), 2_000)
+        _damage(ways, random.Random(seed), 50_000)
 
 
 def _ordinary(rng: random.Random, depth: int = 0) -> Any:
@@ -223,7 +225,8 @@ def test_such_keys_are_compiled(ways, key, says):
     (b"true", b"true"), (b"null", b"null"), (b"1.5", b"1.5"), (b"7", b"7.0"), (b"-0", b"-0"), (b"7", b'"8"'),
     (b"1e3", b"1e3"), (b"{}", b"{}"), (b"[]", b"[]"), (b"a\\n", b'"a\\n"'), (b"\xff", b'"\\u00ff"'), (b"7", b'"70"'),
     (b"70", b'"7"'), (b"70", b"7"), (b"7", b"70"), (b'"7"', b'"7"'), (b"1.0", b"1.0"), (b"-0.0", b"-0.0"),
-    (b"100000000000000000000.0", b"1e20"), (b"1e16", b"1e16"), (b"false", b"false"), (b'{"a":1}', b'{"a":1}'),
+    (b"100000000000000000000.0", b"1e20"), (b"1e+16", b"1e16"), (b"1e-7", b"1e-7"), (b"false", b"false"),
+    (b'{"a":1}', b'{"a":1}'),
 ])  # fmt: skip
 def test_what_is_not_the_key_is_left(ways, key, says):
     """However much it looks like it."""
@@ -312,6 +315,14 @@ def test_very_wide_records_are_left(ways, count, is_left):
     record = b'{"id":"7","a":{"b":{%b}}}' % _members(4, count + 1)
     assert ways.leaves(record, b'{"a":{"b":{"m%d":2,"new":3},"c":{"d":4}}}' % count) is is_left
     assert ways.merged == 2
+
+
+@needs_compiled
+def test_only_objects_that_hold_each_other_are_wide_together(ways):
+    """Of two side by side each may have as many members as allowed."""
+    wide = _members(0, 4000)
+    assert not ways.leaves(b'{"id":"7","a":{%b},"b":{%b}}' % (wide, wide), b'{"a":{"m7":2},"b":{"m9":3,"new":4}}')
+    assert ways.leaves(b'{"id":"7","a":{%b,"b":{%b}}}' % (wide, wide), b'{"a":{"m7":2,"b":{"m9":3,"new":4}}}')
 
 
 @needs_compiled
@@ -423,6 +434,29 @@ def test_damaged_records_do_no_harm(monkeypatch, policy, record):
         for byte in b'"\\{}[],:n0 \x00\xff':
             _differs(ways, record[:at] + bytes((byte,)) + record[at + 1 :], _ON_DAMAGED)
             _differs(ways, record[:at] + bytes((byte,)), _ON_DAMAGED)
+
+
+def _damage(ways: BothWays, rng: random.Random, count: int) -> None:
+    """Merge into so many random records, each damaged at random."""
+    for _ in range(count):
+        delta = _delta(rng, b"7", None)
+        try:
+            record = bytearray(ways.written(_delta(rng, b"7", None)))
+        except Exception:  # noqa: BLE001 - what is no message is no record
+            continue
+        again = _delta(rng, b"7", bytes(record))
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(record))
+            record[at : at + rng.randrange(3)] = bytes(rng.choices(b'"\\{}[],:n0', k=rng.randrange(3)))
+            record = record or bytearray(b"{")
+        _differs(ways, bytes(record), (delta, again))
+
+
+@needs_compiled
+@pytest.mark.parametrize("policy", _POLICIES)
+def test_random_damage_does_no_harm(monkeypatch, policy):
+    """Of random records."""
+    _damage(BothWays(monkeypatch, null_policy=policy), random.Random(5), 1_000)
 
 
 @needs_compiled
