@@ -30,9 +30,10 @@ class RuntimeConfig(Section):
     shutdown_timeout_s: IntervalS = Field(default=20.0, ge=1)
     """A stop that takes longer than this is ended by force; Kafka then rolls the open transaction back."""
     write_back_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """Committed records that may wait in memory before they go to RocksDB, for all partitions of a processor."""
+    """Committed records that may wait in memory before they are in RocksDB, for all partitions of a processor; at three
+    quarters of it they begin to be written."""
     write_back_interval_s: IntervalS = Field(default=10.0, gt=0)
-    """Longest time they wait: what a killed worker has to read again from the SOW topic."""
+    """Longest time they wait before they begin to be: what a killed worker has to read again from the SOW topic."""
     block_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """RocksDB's block cache and write buffers, shared by all partitions of a process."""
     restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)

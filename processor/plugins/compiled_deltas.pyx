@@ -8,10 +8,11 @@ its edits, and what was set makes up the text of the delta that is told.
 
 That takes two things for granted. Both texts are as orjson writes them (compact, each member once, one way to write any
 value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
-what is not JSON. And nothing unusual happens: whatever would take more than copying (a null to be taken out of what is
-stored, an array in place of an array, with objects in it whose members may stand in another order, a key that is
-written with escapes) is left to `take`, as are all errors. So this file decides nothing that is not decided elsewhere,
-and the same tests hold for both.
+what is not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way (1e16 for
+1e+16): one that comes again is told as if it had changed, once. And nothing unusual happens: whatever would take more
+than copying (a null to be taken out of what is stored, an array in place of an array, with objects in it whose members
+may stand in another order, a key that is written with escapes) is left to `take`, as are all errors. So this file
+decides nothing that is not decided elsewhere, and the same tests hold for both.
 
 Texts are scanned within their bounds, whatever is in them. Of a stored record that was damaged only the structure is
 looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.

@@ -19,6 +19,7 @@ from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin import Admin
 from processor.log_setup import set_up_logging
+from processor.plugins.plain_deltas import has_compiled
 from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline, check_settings, needed, pipelines
 from processor.runtime.slot import Slot
@@ -58,6 +59,7 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
         log.info("settings", **config.shown())
         return _run_processes(config, names, processes)
     worker = _Worker(config, chosen)
+    log.info("plain deltas of JSON are merged", by="compiled code" if has_compiled else "Python")
     log.info("settings", **config.shown())  # Whoever has read this may send a signal.
     return worker.run()
 
