@@ -250,7 +250,11 @@ def test_other_states_are_left(ways):
     record = Record(b"7", b'{"a":1}', None, 0, 0)
     for state in (Stored(1, b'{"id":"7"}', 1, -1, b""), Stored(1, b'{"id":"7"}', 0, -1, b"c")):
         assert ways.merge([record], {b"7": state}).left == [record]
+    assert ways.left_by_compiled == 2
     assert ways.merge([record], {b"7": Stored(1, b'{"id":"7"}', 0, 5, b"")}).left == []
+    assert ways.left_by_compiled == 2
+    as_no_store_has_it: Any = bytearray(b'{"id":"7"}')
+    assert ways.leaves(as_no_store_has_it, b'{"a":1}')
 
 
 @needs_compiled
@@ -434,6 +438,19 @@ def test_damaged_records_do_no_harm(monkeypatch, policy, record):
         for byte in b'"\\{}[],:n0 \x00\xff':
             _differs(ways, record[:at] + bytes((byte,)) + record[at + 1 :], _ON_DAMAGED)
             _differs(ways, record[:at] + bytes((byte,)), _ON_DAMAGED)
+
+
+@needs_compiled
+@pytest.mark.parametrize("record", [
+    b"", b"{", b"}", b"{]", b"7", b'"{}"', b'{"id":"7"', b'{"id":"7","a":{}', b'{"id":"7","a":{]}',
+    b'{"id":"7","a":{}}}', b'{"id":"7","a":{}}x}', b'{"id":"7","a":{},}', b'{"id":"7" "a":{}}', b'{"id":"7","a"}', b'{"id":"7","a":}',
+    b'{"id":"7",a:{}}', b'{"id":"7","a":{"b"}}', b'{"id":"7","a":{"b":}}', b'{"id":"7","a":{"b":1]}', b'{"id":"7}',
+    b'{"id":"7","a":{}]', b'["id":"7","a":{}}', b'{"id":"7","a":{}} ',
+])  # fmt: skip
+def test_records_with_another_structure_are_left(ways, record):
+    """Before anything is added to what is damaged."""
+    assert ways.leaves(record, b'{"a":{"c":1}}') is True
+    assert ways.merged == (record[-1:] == b" ")  # As the exact writer ends a record.
 
 
 def _damage(ways: BothWays, rng: random.Random, count: int) -> None:
