@@ -438,7 +438,9 @@ cdef class CompiledDeltas:
             if at[0] == b'}':
                 return at + 1 == end
 
-    cdef Py_ssize_t find(self, Py_ssize_t first, Py_ssize_t count, text name, Py_ssize_t size, Py_ssize_t *place) noexcept:
+    cdef Py_ssize_t find(
+        self, Py_ssize_t first, Py_ssize_t count, text name, Py_ssize_t size, Py_ssize_t *place
+    ) noexcept:
         """Which member has a name, -1 if none; from `place` on, as deltas mostly name members in the record's order."""
         cdef Py_ssize_t tried, number = place[0]
         for tried in range(count):

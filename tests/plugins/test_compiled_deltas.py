@@ -443,9 +443,9 @@ def test_damaged_records_do_no_harm(monkeypatch, policy, record):
 @needs_compiled
 @pytest.mark.parametrize("record", [
     b"", b"{", b"}", b"{]", b"7", b'"{}"', b'{"id":"7"', b'{"id":"7","a":{}', b'{"id":"7","a":{]}',
-    b'{"id":"7","a":{}}}', b'{"id":"7","a":{}}x}', b'{"id":"7","a":{},}', b'{"id":"7" "a":{}}', b'{"id":"7","a"}', b'{"id":"7","a":}',
-    b'{"id":"7",a:{}}', b'{"id":"7","a":{"b"}}', b'{"id":"7","a":{"b":}}', b'{"id":"7","a":{"b":1]}', b'{"id":"7}',
-    b'{"id":"7","a":{}]', b'["id":"7","a":{}}', b'{"id":"7","a":{}} ',
+    b'{"id":"7","a":{}}}', b'{"id":"7","a":{}}x}', b'{"id":"7","a":{},}', b'{"id":"7" "a":{}}', b'{"id":"7","a"}',
+    b'{"id":"7","a":}', b'{"id":"7",a:{}}', b'{"id":"7","a":{"b"}}', b'{"id":"7","a":{"b":}}',
+    b'{"id":"7","a":{"b":1]}', b'{"id":"7}', b'{"id":"7","a":{}]', b'["id":"7","a":{}}', b'{"id":"7","a":{}} ',
 ])  # fmt: skip
 def test_records_with_another_structure_are_left(ways, record):
     """Before anything is added to what is damaged."""
