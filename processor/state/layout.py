@@ -36,6 +36,8 @@ AFTER_RECORDS: Final = b"s"
 LOCK_FILE: Final = "lock"
 ROCKSDB_DIRECTORY: Final = "rocksdb"
 
+# Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
 _RECORD_HEAD = struct.Struct("<qqqH")
 _EXPIRY_HEAD = struct.Struct(">cQ")
 _PROGRESS = struct.Struct("<qq")
@@ -60,7 +62,8 @@ def decode_record(data: bytes) -> Stored:
     begin = _RECORD_HEAD.size + size
     if begin > len(data):
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its correlation id")
-    return Stored(version, data[begin:], expires_at_ms, source_offset, data[_RECORD_HEAD.size : begin])
+    correlation_id = data[_RECORD_HEAD.size : begin] if size else b""
+    return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, correlation_id))
 
 
 def expires_at_ms(data: bytes) -> int:
