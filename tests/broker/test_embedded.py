@@ -26,11 +26,11 @@ PARENT = f"""
 from processor.broker import EmbeddedBroker
 from processor.broker.probe import is_ready
 with EmbeddedBroker(heap="{HEAP}") as broker:
-    print(broker.data_dir, flush=True)
     try:
+        print(broker.data_dir, flush=True)  # Whoever reads it may press Ctrl-C at once.
         input()
     except KeyboardInterrupt:
-        print(is_ready("{HOST}", int(broker.bootstrap.rsplit(":", 1)[1])), flush=True)
+        print(is_ready("{HOST}", int(broker.bootstrap.rsplit(":", 1)[1]), timeout_s=30), flush=True)
 """
 
 pytestmark = pytest.mark.broker
