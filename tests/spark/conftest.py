@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 4
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Spark's temporary files are below pytest's: whoever kills it, or all of the tests, leaves none in `/tmp`."""
+    directory = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_DIRS", str(directory))
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={directory}")
+        yield
 
 
 @pytest.fixture(scope="session")
