@@ -25,9 +25,11 @@ help: ## say what there is
 demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60
 	$(BIN)/sowstream demo --seconds $(SECONDS)
 
+# Two processes: while one waits for a broker, the other computes. The brokers and Spark do with Java's quick compiler:
+# they are gone before what the thorough one costs has paid. make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.broker
-	$(BIN)/pytest $(ARGS)
+	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long
 	$(BIN)/python -m processor.broker

@@ -11,14 +11,20 @@ import signal
 import uuid
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from processor.broker import EmbeddedBroker
 from processor.broker.java import installed_java_major
 
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: Ctrl-C would do nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Beside another process an example may take any time.
+settings.register_profile("sowstream", deadline=None, print_blob=True)
+settings.load_profile("sowstream")
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +41,24 @@ def bootstrap() -> Iterator[str]:
 def unique() -> str:
     """A short prefix for the names of topics and applications: tests share a broker, never a topic."""
     return f"t{uuid.uuid4().hex[:8]}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests out as `tests.processes` says, where files are what is shared out."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.processes import Shares
+
+    return Shares(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give the tests that wait out first, where there are other processes to wait beside."""
+    if hasattr(config, "workerinput"):
+        from tests.processes import longest_first
+
+        items[:] = longest_first(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
