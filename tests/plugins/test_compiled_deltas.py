@@ -110,8 +110,8 @@ def test_very_many_texts_come_out_alike(monkeypatch, policy):
     print(f"seed {seed}")
     for bytes_max in (60, 300, 1_048_576):
         ways = BothWays(monkeypatch, null_policy=policy, max_record_bytes=bytes_max)
-        _batches(ways, random.Random(seed), 2_000)
-        _damage(ways, random.Random(seed), 50_000)
+        _batches(ways, random.Random(seed), 1_000)
+        _damage(ways, random.Random(seed), 25_000)
 
 
 def _ordinary(rng: random.Random, depth: int = 0) -> Any:
@@ -409,7 +409,7 @@ def _differs(ways: BothWays, record: bytes, deltas: tuple[bytes, ...]) -> None:
         sow: list[Any] = []
         ways.compiled([Record(b"7", delta, None, 0, 0)], states, {}, sow, [], lambda record: None)
         # Nothing is in it that is not in one of them.
-        assert all(len(data) <= len(record) + len(delta) for _, data, _ in sow)
+        assert all(len(data) <= len(record) + len(ways.written(delta)) for _, data, _ in sow)
 
 
 _DAMAGED = (
