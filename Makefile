@@ -16,8 +16,9 @@ export PYTHON
 
 BIN := .venv/bin
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
-RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt pyproject.toml | cksum | tr ' ' '-')
-DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt pyproject.toml | cksum | tr ' ' '-')
+BUILT := pyproject.toml processor/plugins/compiled_deltas.pyx
+RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
+DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24

@@ -154,7 +154,7 @@ cdef void *grown(void *memory, Py_ssize_t size) except NULL:
 
 
 cdef class CompiledDeltas:
-    """`MergeBatch` of one topic."""
+    """`MergeBatch` of one partition of a topic: for one caller at a time, as what it has of a record is kept here."""
 
     cdef object read, write, survives, stored, new, empty, insert_headers, version_name
     cdef bytes name
