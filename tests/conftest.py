@@ -56,9 +56,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give the tests that wait out first, where there are other processes to wait beside."""
     if hasattr(config, "workerinput"):
-        from tests.processes import longest_first
+        from tests.processes import waiting_first
 
-        items[:] = longest_first(items)
+        items[:] = waiting_first(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -17,7 +17,7 @@ class Shares(LoadFileScheduling):
         return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
 
 
-def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+def waiting_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Files in the order in which they are given out: Spark's, then those that wait for a broker, then the others.
 
     The others are many, short and never wait: they fill what time is left, and all processes end together.
