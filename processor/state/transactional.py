@@ -53,7 +53,7 @@ class TransactionalState:
         self._unwritten: dict[bytes, Stored | None] = {}
         self._writing: dict[bytes, Stored | None] = {}
         self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None  # What is left of it; None: nothing is.
-        self._clean_bytes = self._staged_bytes = self._unwritten_bytes = self._writing_bytes = 0
+        self._clean_bytes = self._unwritten_bytes = self._writing_bytes = 0
         self._expiry: Expiry | None = None  # Only for processors that ask.
         self._written = store.progress()
         self._writes = self._written  # What the store will have come to.
@@ -61,7 +61,7 @@ class TransactionalState:
 
     @property
     def unwritten_bytes(self) -> int:
-        """About how much memory waits to be written, or is being written; rather too much than too little."""
+        """About how much memory waits to be written, or is being written."""
         return self._unwritten_bytes + self._writing_bytes
 
     @property
@@ -89,8 +89,6 @@ class TransactionalState:
         """Stage changes; None deletes."""
         self._staged.update(changes)
         self._known.update(changes)
-        # Now, while they are at hand: at the commit each would be fetched from far memory again.
-        self._staged_bytes += _size(changes.values())
         if self._expiry is not None:
             self._expiry.put(changes)
 
@@ -127,7 +125,7 @@ class TransactionalState:
             else:
                 del self._known[key]
         if self._staged:
-            self._staged, self._staged_bytes = {}, 0
+            self._staged = {}
             self._restart_expiry(same=False)
 
     def commit(self, position: int | None) -> None:
@@ -138,9 +136,9 @@ class TransactionalState:
         """
         # A key counts once, however often it changes: the fewer writes to the store, the more of its changes they hold.
         replaced = map(self._unwritten.get, self._staged, repeat(_UNKNOWN))
-        self._unwritten_bytes += self._staged_bytes - _size([each for each in replaced if each is not _UNKNOWN])
+        self._unwritten_bytes += _size(self._staged.values()) - _size([one for one in replaced if one is not _UNKNOWN])
         self._unwritten.update(self._staged)
-        self._staged, self._staged_bytes = {}, 0
+        self._staged = {}
         if position is not None:
             self._position = position
 
@@ -231,7 +229,7 @@ class TransactionalState:
         if self._on_wipe is not None:
             self._on_wipe(reason)
         self._known, self._staged, self._unwritten, self._writing, self._pieces = {}, {}, {}, {}, None
-        self._clean_bytes = self._staged_bytes = self._unwritten_bytes = self._writing_bytes = self._position = 0
+        self._clean_bytes = self._unwritten_bytes = self._writing_bytes = self._position = 0
         self._written = Progress(0, 0)
         self._restart_expiry(same=False)
 

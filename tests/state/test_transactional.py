@@ -274,6 +274,7 @@ def test_what_waits_is_measured_once_a_key(state):
     state.commit(1)
     waits = state.unwritten_bytes
     for version in range(2, 100):
+        state.put_many({b"a": Stored(version, bytes(100)), b"c": None})
         state.put_many({b"a": Stored(version, bytes(1000)), b"c": None})
         state.commit(version)
     assert state.unwritten_bytes == waits
