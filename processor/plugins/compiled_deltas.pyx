@@ -21,7 +21,9 @@ looked at: bytes that are no UTF-8, or a number that is none, are copied. The st
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcpy
+
+from processor.plugins.json_text cimport Member, Seen, is_key, is_named, is_same, is_shallow, read_member, text
 
 cdef enum:
     # With more than these a record is left to `take`, which has no such limits.
@@ -33,116 +35,12 @@ cdef enum:
     READ_BYTES_FREE = 65536
     ROOM_KEPT_BYTES_MAX = 1048576  # for what is told, between batches
 
-ctypedef const char *text
-
-cdef struct Member:
-    text name       # at its opening quote
-    text value
-    text end        # after the value
-    Py_ssize_t name_size  # with both quotes
-
 cdef struct Edit:
     text at         # in the record's text
     Py_ssize_t removed
     text put        # in the delta's text
     Py_ssize_t size
     bint comma      # before what is put
-
-cdef struct Seen:   # within a value that was skipped
-    bint null
-    bint object
-
-
-cdef inline text skip_string(text at, text end) noexcept nogil:
-    """After the string whose opening quote is at `at`; NULL if it has no end."""
-    at += 1
-    while at < end:
-        if at[0] == b'"':
-            return at + 1
-        at += 2 if at[0] == b'\\' else 1
-    return NULL
-
-
-cdef inline text skip_word(text at, text end) noexcept nogil:
-    """After a number, true, false or null; NULL if there is none."""
-    cdef text begin = at
-    while at < end and at[0] != b',' and at[0] != b'}' and at[0] != b']':
-        at += 1
-    return at if at > begin else NULL
-
-
-cdef text skip_value(text at, text end, Seen *seen) noexcept nogil:
-    """After the value at `at`; NULL if it has no end. What is inside an object or array is noted in `seen`."""
-    cdef Py_ssize_t depth = 0
-    if at >= end:
-        return NULL
-    if at[0] == b'"':
-        return skip_string(at, end)
-    if at[0] != b'{' and at[0] != b'[':
-        return skip_word(at, end)
-    while at != NULL and at < end:
-        if at[0] == b'"':
-            at = skip_string(at, end)
-            continue
-        if at[0] == b'{' or at[0] == b'[':
-            seen.object |= at[0] == b'{'
-            depth += 1
-        elif at[0] == b'}' or at[0] == b']':
-            depth -= 1
-            if depth == 0:
-                return at + 1
-        elif at[0] == b'n':
-            seen.null = True
-        at += 1
-    return NULL
-
-
-cdef inline text read_member(text at, text end, Member *member, Seen *seen) noexcept nogil:
-    """Take the member at `at`; where it ended, at a comma or a brace, or NULL."""
-    if at >= end or at[0] != b'"':
-        return NULL
-    member.name = at
-    at = skip_string(at, end)
-    if at == NULL or at >= end or at[0] != b':':
-        return NULL
-    member.name_size = at - member.name
-    member.value = at + 1
-    seen.null = seen.object = False
-    member.end = skip_value(member.value, end, seen)
-    if member.end == NULL or member.end >= end or (member.end[0] != b',' and member.end[0] != b'}'):
-        return NULL
-    return member.end
-
-
-cdef inline bint is_named(const Member *member, text name, Py_ssize_t size) noexcept nogil:
-    return member.name_size == size and memcmp(member.name, name, size) == 0
-
-
-cdef inline bint is_same(const Member *one, const Member *other) noexcept nogil:
-    """Whether two values are written alike."""
-    cdef Py_ssize_t size = one.end - one.value
-    return other.end - other.value == size and memcmp(one.value, other.value, size) == 0
-
-
-cdef inline bint is_integer(text at, text end) noexcept nogil:
-    """Whether a value is a number without a point or an exponent."""
-    if not (b'0' <= at[0] <= b'9' or at[0] == b'-'):
-        return False
-    while at < end:
-        if at[0] == b'.' or at[0] == b'e' or at[0] == b'E':
-            return False
-        at += 1
-    return True
-
-
-cdef bint is_key(text at, text end, text key, Py_ssize_t key_size) noexcept nogil:
-    """Whether a value, as a string or an integer, is the record's key."""
-    if at[0] == b'"':
-        at += 1
-        end -= 1
-        # One with an escape in it may be the key all the same: that is not found out here.
-        return end - at == key_size and memcmp(at, key, key_size) == 0 and memchr(at, b'\\', key_size) == NULL
-    return end - at == key_size and memcmp(at, key, key_size) == 0 and is_integer(at, end)
 
 
 cdef void *grown(void *memory, Py_ssize_t size) except NULL:
@@ -238,7 +136,7 @@ cdef class CompiledDeltas:
                 return False
         except Exception:  # Whatever it is, `take` comes to it again.
             return False
-        if not self.is_shallow(written):
+        if not is_shallow(PyBytes_AS_STRING(written), PyBytes_AS_STRING(written) + PyBytes_GET_SIZE(written), self.depth_max):
             return False
         self.key, self.key_size = PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
         if old is None:
@@ -273,33 +171,6 @@ cdef class CompiledDeltas:
         if not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(old, 1)):
             return False
         return not <object>PyTuple_GET_ITEM(old, 2) and not <object>PyTuple_GET_ITEM(old, 4)
-
-    cdef bint is_shallow(self, bytes written) noexcept:
-        """Whether a delta is nested no deeper than allowed; few have so many brackets that it takes a walk."""
-        cdef text begin = PyBytes_AS_STRING(written)
-        cdef text end = begin + PyBytes_GET_SIZE(written)
-        cdef text at = begin
-        cdef Py_ssize_t brackets = 0, depth = 0
-        if end - begin <= 2 * self.depth_max:  # A level takes an opening and a closing byte.
-            return True
-        while at < end:
-            brackets += at[0] == b'{' or at[0] == b'['
-            at += 1
-        if brackets <= self.depth_max:
-            return True
-        at = begin
-        while at != NULL and at < end:
-            if at[0] == b'"':
-                at = skip_string(at, end)
-                continue
-            if at[0] == b'{' or at[0] == b'[':
-                depth += 1
-                if depth > self.depth_max:
-                    return False
-            elif at[0] == b'}' or at[0] == b']':
-                depth -= 1
-            at += 1
-        return True
 
     cdef bint insert(self, bytes record) except -1:
         """Tell of a record that is new: its key, then all else."""
