@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
 
 from processor.api import Header, Name, Outgoing, Record, Stored
 from processor.codec.json import JsonCodec
@@ -12,13 +15,16 @@ from processor.plugins.plan import plan
 from processor.plugins.request import RequestReader
 
 if TYPE_CHECKING:
-    import pytest
-
     from processor.plugins.plain_deltas import MergeBatch
 
 States = dict[bytes, "Stored | None"]
 
 VERSIONS_MADE = 6
+POLICIES = ("ignore", "set", "remove")
+
+NAME = "processor.plugins.compiled_deltas"
+HAS_COMPILED = importlib.util.find_spec(NAME) is not None
+needs_compiled = pytest.mark.skipif(not HAS_COMPILED, reason="compiled_deltas was not compiled: no C compiler")
 
 
 class Outcome(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from typing import Any, NamedTuple
@@ -171,3 +172,25 @@ class _Odd(_Compact):
 
     def float(self, found: float) -> str:
         return self.rng.choice(("{!r}", "{!r}", "{:.15g}", "{:.16e}", "{:.17g}", "{:.16E}")).format(found)
+
+
+def delta(rng: random.Random, key: bytes, record: bytes | None) -> bytes:
+    """Any delta: often one that says its key, and says again what the record has."""
+    found = members(rng)
+    pairs = found.pairs
+    if record is not None and rng.random() < 0.6:
+        parsed = json.loads(record)
+        again = of_parsed(rng, parsed)
+        pairs += rng.sample(again.pairs, rng.randrange(len(again.pairs) + 1))
+        pairs = [pair for pair in pairs if pair[0] != "id"]
+    if rng.random() < 0.9:
+        pairs.insert(rng.choice((0, len(pairs), rng.randrange(len(pairs) + 1))), ("id", _said(rng, key)))
+    return spelled(rng, Members(pairs))
+
+
+def _said(rng: random.Random, key: bytes) -> Any:
+    """What a message may say its key is."""
+    text = key.decode(errors="replace")
+    if rng.random() < 0.85:
+        return text
+    return rng.choice([Raw(text or "0"), Raw(text or '""'), value(rng)])
