@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from processor.runtime.task import Task
 
@@ -43,17 +43,17 @@ class WriteBack:
         self._began_s = now_s
         return True
 
-    def pieces(self, tasks: Sequence[Task], taken: int) -> Iterator[tuple[Task, int]]:
+    def pieces(self, tasks: Sequence[Task], taken: int) -> list[tuple[Task, int]]:
         """What to write in a turn that took so many records: tasks, and how many keys of each.
 
         One task's piece; where more waits than may, all that there is.
         """
-        is_full = _waiting(tasks) >= self._bytes_max
-        for task in tasks:
-            if task.state.is_writing:
-                yield task, sys.maxsize if is_full else _KEYS_MIN + taken
-                if not is_full:
-                    return
+        writing = [task for task in tasks if task.state.is_writing]
+        if not writing:
+            return []
+        if _waiting(tasks) >= self._bytes_max:
+            return [(task, sys.maxsize) for task in writing]
+        return [(writing[0], _KEYS_MIN + taken)]
 
 
 def is_writing(tasks: Sequence[Task]) -> bool:

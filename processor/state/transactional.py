@@ -181,11 +181,9 @@ class TransactionalState:
 
     def write(self, now_ms: int) -> None:
         """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
-        if self._pieces is not None:
-            self.write_some(len(self._writing) + 1)
+        self._write_rest()
         self.start_writing(now_ms)
-        if self._pieces is not None:
-            self.write_some(len(self._writing) + 1)
+        self._write_rest()
 
     def start_writing(self, now_ms: int) -> None:
         """Let `write_some` bring the store up to the position of now; `now_ms` as for `write`."""
@@ -240,6 +238,11 @@ class TransactionalState:
             self.write(now_ms)
         finally:
             self.store.close()
+
+    def _write_rest(self) -> None:
+        """Write what is left of the states on their way."""
+        if self.is_writing:
+            self.write_some(len(self._writing) + 1)
 
     def _apply(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
         progress = Progress(position, max(as_of_ms, self._written.applied_at_ms))
