@@ -159,12 +159,11 @@ class ProcessorTestDriver:
     def commit(self) -> None:
         """Commit the outputs and the input position; the state follows."""
         task = self._task
-        offset = max(task.committable_offset, task.committed_offset)
         if task.marks is not None:
             self._send("mark", [(name, value, []) for name, value in task.marks.staged])
         sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
-        task.committed(offset)
-        counts = task.take_counts()
+        counts = task.prepare().counts
+        task.committed()
         self.events.update(counts.events)
         self.rejections.update(counts.rejected)
         for timing, observed in counts.observed.items():

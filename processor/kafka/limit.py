@@ -1,34 +1,70 @@
-"""Calls that may never come back, with a limit that holds."""
+"""Calls on a thread of their own: the caller goes on meanwhile, and one that never comes back holds nobody up."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    _Outcome: TypeAlias = SimpleQueue[BaseException | None]
+    _Inbox: TypeAlias = SimpleQueue[tuple[Callable[[], None], _Outcome] | None]
 
-def within(limit_s: float, call: Callable[[], None]) -> None:
-    """Make a call on a thread of its own; what it raises is raised here.
 
-    Raises:
-        TimeoutError: it did not come back in time. Its thread is left behind, and whatever it works on with it.
+class CallThread:
+    """Makes calls for one other thread, one at a time.
+
+    The thread is kept for the next call: to start one takes several changes of who has Python's lock, and each may
+    take milliseconds where the other thread is busy.
     """
-    outcome: list[BaseException | None] = []
 
-    def run() -> None:
+    def __init__(self, name: str) -> None:
+        """Start nothing; the name is the thread's."""
+        self._name = name
+        self._inbox: _Inbox | None = None
+        self._outcome: _Outcome | None = None
+
+    def begin(self, call: Callable[[], None]) -> None:
+        """Have a call made; `wait` comes before the next one."""
+        assert self._outcome is None
+        if self._inbox is None:
+            self._inbox = SimpleQueue()
+            threading.Thread(target=_make_calls, args=[self._inbox], name=self._name, daemon=True).start()
+        self._outcome = SimpleQueue()
+        self._inbox.put((call, self._outcome))
+
+    def wait(self, limit_s: float) -> None:
+        """Wait for the call's end; what it raised is raised here.
+
+        Raises:
+            TimeoutError: it did not come back in time. Its thread is left behind, and whatever it works on with it.
+        """
+        outcome, self._outcome = self._outcome, None
+        assert outcome is not None
+        try:
+            error = outcome.get(timeout=limit_s)
+        except Empty:
+            self.close()
+            raise TimeoutError(f"no answer within {limit_s:g} s") from None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Let the thread end, when it comes back from its call."""
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            inbox.put(None)
+
+
+def _make_calls(inbox: _Inbox) -> None:
+    while (item := inbox.get()) is not None:
+        call, outcome = item
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - raised below, where the caller waits
-            outcome.append(error)
+        except BaseException as error:  # noqa: BLE001 - raised where somebody waits for it
+            outcome.put(error)
         else:
-            outcome.append(None)
-
-    thread = threading.Thread(target=run, name="within-a-limit", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if not outcome:
-        raise TimeoutError(f"no answer within {limit_s:g} s")
-    if outcome[0] is not None:
-        raise outcome[0]
+            outcome.put(None)
+        del item, call, outcome  # What they refer to is not to wait for the next call.

@@ -90,6 +90,7 @@ class StagedProducer:
         """Commits the next input offset of each partition as a member of the group; set by whoever has the consumer."""
         self.is_open = False
         """Whether anything was sent or is held that is not committed."""
+        self._commit_seconds = 0.0
 
     def start(self) -> None:
         """Begin anew, once what the producer before still had in hand has arrived or can no longer arrive.
@@ -128,7 +129,7 @@ class StagedProducer:
         """`send`, and tell the offset of the last record during a later call."""
         return self._take(_Batch(topic, partition, records, delivered))
 
-    def commit(
+    def begin_commit(
         self,
         topic: str,  # noqa: ARG002
         offsets: Mapping[int, int],
@@ -138,6 +139,9 @@ class StagedProducer:
         limit_s: float | None = None,
     ) -> None:
         """Send what is held, stage by stage, then commit the next input offset to read of each partition.
+
+        All of it is done when this returns: `commit_offsets` asks how far the outputs have come, which nobody may
+        change meanwhile.
 
         Args:
             topic: the input.
@@ -150,7 +154,8 @@ class StagedProducer:
             TransactionAborted: it is to be done again from the committed offsets; what was sent stays sent.
             ProducerLost: the same; `start` comes next.
         """
-        deadline_s = time.monotonic() + min(self._timeout_s, limit_s or self._timeout_s) + _TRY_S
+        began_s = time.monotonic()
+        deadline_s = began_s + min(self._timeout_s, limit_s or self._timeout_s) + _TRY_S
         self._deliver("records", deadline_s)
         for held in self._held:
             if held:
@@ -160,6 +165,11 @@ class StagedProducer:
         self._check_awake()
         self.commit_offsets(offsets)
         self.is_open = False
+        self._commit_seconds = time.monotonic() - began_s
+
+    def finish_commit(self) -> float:
+        """How many seconds the commit took."""
+        return self._commit_seconds
 
     def abort(self) -> None:
         """Forget what is held; what was sent stays sent, and none of it arrives after this."""

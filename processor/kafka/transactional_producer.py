@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import failure, properties
 from processor.kafka.connection_breaks import ConnectionBreaks
-from processor.kafka.limit import within
+from processor.kafka.limit import CallThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CALL_TIMEOUT_S = 5.0  # One try of a transaction call; retriable failures are tried again until the deadline.
 _LEAST_TIMEOUT_S = 0.1  # Nought is for ever, to librdkafka's binding.
 _SLOW_S = 5.0
+_LATE_S = 1.0  # After its deadline a commit's last try has ended, unless librdkafka forgot its limit.
 
 
 class TransactionalProducer:
@@ -72,6 +73,9 @@ class TransactionalProducer:
         self.renewals = 0
         """How often a transaction that ended well cost the producer all the same."""
         self._is_doubtful = False  # A call was repeated, or took long enough for librdkafka to have done so.
+        self._commits = CallThread(f"commits of {transactional_id}")
+        self._commit_limit_s = 0.0
+        self._commit_seconds = 0.0
 
     def start(self) -> None:
         """Fence whoever had this transactional id before and roll back what it left open.
@@ -151,7 +155,23 @@ class TransactionalProducer:
         notes: Mapping[int, str] | None = None,
         limit_s: float | None = None,
     ) -> None:
-        """Commit the transaction with the next input offset to read of each partition.
+        """`begin_commit`, then `finish_commit`."""
+        self.begin_commit(topic, offsets, group_metadata, notes=notes, limit_s=limit_s)
+        self.finish_commit()
+
+    def begin_commit(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        group_metadata: Any,
+        *,
+        notes: Mapping[int, str] | None = None,
+        limit_s: float | None = None,
+    ) -> None:
+        """Have the transaction committed, with the next input offset to read of each partition.
+
+        Until `finish_commit` nothing else may be asked of the producer: what is sent belongs to the transaction that
+        is open, and this one still is.
 
         Args:
             topic: the input.
@@ -161,8 +181,7 @@ class TransactionalProducer:
             limit_s: the longest it may take, if that is less than a transaction may.
 
         Raises:
-            TransactionAborted: nothing of it will be seen; `abort` comes next.
-            ProducerLost: the same, or nobody knows; `start` comes next, and what is committed must be asked for.
+            ProducerLost: the transaction could not even begin.
         """
         producer = self._begun()
         positions = [
@@ -170,18 +189,38 @@ class TransactionalProducer:
             for partition, offset in offsets.items()
         ]
         began_s = time.monotonic()
-        deadline_s = began_s + min(self._timeout_s, limit_s or self._timeout_s)
+        limit_s = self._commit_limit_s = min(self._timeout_s, limit_s or self._timeout_s)
+        deadline_s = began_s + limit_s
 
         def send_offsets(timeout_s: float) -> None:
             producer.send_offsets_to_transaction(positions, group_metadata, timeout_s)
 
+        def commit() -> None:
+            self._call("send_offsets", send_offsets, deadline_s)
+            # librdkafka's own limit does not hold for that call while the group's coordinator is away (its #5456). By
+            # now the transaction may be given up, and its partitions somebody else's.
+            if time.monotonic() > deadline_s:
+                raise ProducerLost(f"send_offsets ({self.transactional_id}): no answer within {limit_s:g} s")
+            self._call("commit", producer.commit_transaction, deadline_s)
+            self._commit_seconds = time.monotonic() - began_s
+
+        self._commits.begin(commit)
+
+    def finish_commit(self) -> float:
+        """Wait until the transaction is committed; how many seconds that took.
+
+        Raises:
+            TransactionAborted: nothing of it will be seen; `abort` comes next.
+            ProducerLost: the same, or nobody knows; `start` comes next, and what is committed must be asked for.
+        """
+        producer = self._producer
+        assert producer is not None
         try:
-            # librdkafka's own limit does not hold for this call while the group's coordinator is away (its #5456).
-            within(deadline_s - began_s, lambda: self._call("send_offsets", send_offsets, deadline_s))
+            self._commits.wait(self._commit_limit_s + _LATE_S)
         except TimeoutError as error:
-            raise ProducerLost(f"send_offsets ({self.transactional_id}): {error}") from error
-        self._call("commit", producer.commit_transaction, deadline_s)
+            raise ProducerLost(f"commit ({self.transactional_id}): {error}") from error
         self._ended(producer)
+        return self._commit_seconds
 
     def abort(self) -> None:
         """Roll the open transaction back, with a new producer if this one cannot, or may have said so twice."""
@@ -200,6 +239,7 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Let go of the producer; an open transaction is left to the broker to roll back."""
+        self._commits.close()
         self._drop()
 
     def _begun(self) -> Producer:

@@ -7,13 +7,21 @@ and done again; whatever goes wrong after it is read back from the SOW topic.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 
-from processor.errors import DiskUnusable, ProcessorFailed, ProducerLost, StateDamaged, TransactionAborted
+from processor.errors import (
+    DiskUnusable,
+    ProcessorFailed,
+    ProducerLost,
+    SowstreamError,
+    StateDamaged,
+    TransactionAborted,
+)
 from processor.kafka.message import by_partition, records
 from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
@@ -23,6 +31,7 @@ from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.task import Task, TaskState
 from processor.runtime.topic_watch import refuse_grown
+from processor.runtime.transactions import Transactions
 from processor.runtime.write_back import WriteBack, is_writing
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.kafka.staged_producer import StagedProducer
     from processor.kafka.transactional_producer import TransactionalProducer
-    from processor.record import Outgoing, Record
+    from processor.record import Record
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
@@ -79,6 +88,7 @@ class StreamThread:
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
+        self._transactions = Transactions(pipeline, clients.producer, self._metrics)
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._has_more = False  # A processor wants to be punctuated again at once.
@@ -102,6 +112,8 @@ class StreamThread:
             self._broken = True
             # Now: letting go may take long, as of states on a disk that takes nothing.
             log.error("stopping", pipeline=self._pipeline.name, error=str(error))
+            with contextlib.suppress(SowstreamError):  # One error is on its way already.
+                self._finish()
             raise
         finally:
             if self._broken:
@@ -158,6 +170,7 @@ class StreamThread:
         most = self._read_max
         messages = self._consumer.poll(most, 0.0)
         if not messages:
+            self._try(self._finish)
             is_awaited = self._restorer.is_busy or self._has_more or is_writing(self._running())
             # Whole milliseconds are slept, rounded down: with one less the last part of one would be spent turning.
             rest_s = min(_IDLE_POLL_S, self._policy.rest_s(time.monotonic()) + 0.001)
@@ -176,18 +189,21 @@ class StreamThread:
             task = self._tasks.get(partition)
             if task is not None and task.task_state is TaskState.RUNNING:
                 task.reached_end()
+        self._send()
         emitted, self._has_more = 0, False
         for task in self._running():
             self._has_more |= self._healing(task, task.punctuate)
-            emitted += self._emit(task)
+            emitted += self._transactions.send(task)
         self._read_max = self._runtime.batch_records_max
         if self._has_more:  # Between two pieces no more is read than a piece makes: neither keeps the other waiting.
             self._read_max = min(self._read_max, max(emitted, _READ_MIN))
         now_s = time.monotonic()
         if messages or emitted or self._uncommitted():
             self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=emitted > 0)
-        if self._policy.due(now_s, drained=len(messages) < self._runtime.batch_records_max):
-            self._commit()
+        is_drained = len(messages) < self._runtime.batch_records_max
+        if self._policy.due(now_s, drained=is_drained):
+            # Where no input waits, the records that come meanwhile are better off in one transaction after this one.
+            self._commit(is_awaited=is_drained or not self._producer.is_transactional)
         self._write_back(now_s, len(messages))
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
@@ -214,57 +230,33 @@ class StreamThread:
     def _give(self, task: Task, came: list[Record]) -> None:
         self._healing(task, partial(task.process, came))
         self._metrics.consumed(len(came))
-        self._emit(task)
+        if not self._transactions.is_committing:
+            self._transactions.send(task)  # At once, while it is in the processor's cache.
 
-    def _emit(self, task: Task) -> int:
-        """Hand what the processor forwarded to the transaction; how many records that was."""
-        count = 0
-        for role, outgoing in task.take_outputs().items():
-            topic = self._pipeline.output(role)
-            if role == "sow":
-                size = self._producer.send_marked(topic, task.partition, outgoing, task.await_delivery(role))
-            else:
-                chosen = None if role in self._pipeline.repartitioned else task.partition
-                size = self._producer.send(topic, chosen, outgoing)
-            self._metrics.emitted(role, len(outgoing), size)
-            count += len(outgoing)
-        return count
-
-    def _emit_marks(self, task: Task) -> None:
-        """Hand the changed marks to the transaction: the last value of each."""
-        if task.marks is not None and task.marks.has_staged:
-            records: list[Outgoing] = [(name, value, []) for name, value in task.marks.staged]
-            topic = self._pipeline.output("mark")
-            size = self._producer.send_marked(topic, task.partition, records, task.await_delivery("mark"))
-            self._metrics.emitted("mark", len(records), size)
+    def _send(self) -> None:
+        """Hand everything forwarded to the transaction, which begins where the commit before has ended."""
+        self._finish()
+        for task in self._running():
+            self._transactions.send(task)
 
     def _uncommitted(self) -> bool:
         return any(task.has_uncommitted for task in self._running())
 
-    def _commit(self, limit_s: float | None = None) -> None:
-        """Commit outputs and input offsets in one transaction, then let the states follow."""
-        tasks = self._running()
-        if self._producer.is_open or self._uncommitted():
-            # All positions, also those that did not move: they carry the proof that we are still a member.
-            offsets = {task.partition: max(task.committable_offset, task.committed_offset) for task in tasks}
-            began_s = time.monotonic()
-            for task in tasks:
-                self._emit_marks(task)
-            self._producer.commit(
-                self._pipeline.source,
-                offsets,
-                self._consumer.group_metadata(),
-                notes={task.partition: str(task.note) for task in tasks},
-                limit_s=limit_s,
-            )
-            self._metrics.committed(time.monotonic() - began_s)
-            for task in tasks:
-                task.committed(offsets[task.partition])
-                self._metrics.counts(task.take_counts())
+    def _commit(self, limit_s: float | None = None, *, is_awaited: bool = True) -> None:
+        """Commit outputs and input offsets in one transaction; the states follow, now or with the next `_finish`."""
+        self._send()
+        if not self._producer.is_open and not self._uncommitted():
+            self._policy.emptied()
+            return
+        self._transactions.begin_commit(self._running(), self._consumer.group_metadata(), limit_s)
+        if is_awaited:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the commit under way, if there is one."""
+        if self._transactions.finish():
             self._failures = 0
             self._policy.committed(time.monotonic())
-        else:
-            self._policy.emptied()
 
     def commit_offsets(self, offsets: Mapping[int, int]) -> None:
         """Commit input offsets without a transaction, each with a note of how far the outputs follow from it.
@@ -302,6 +294,10 @@ class StreamThread:
 
     def _recover(self, error: TransactionAborted) -> None:
         """Forget the open transaction: every running task begins again from what Kafka says was committed."""
+        try:
+            self._finish()  # What was ready before is not at fault.
+        except TransactionAborted as earlier:
+            error = earlier
         log.warning("transaction rolled back", pipeline=self._pipeline.name, why=str(error))
         self._metrics.aborted(type(error).__name__)
         time.sleep(back_off_s(error, self._failures))
@@ -339,7 +335,10 @@ class StreamThread:
             return step()
         except StateDamaged as error:
             log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
-            task.state.wipe()
+            try:
+                self._finish()  # Now: it would give the empty state a position.
+            finally:
+                task.state.wipe()
             raise TransactionAborted(str(error)) from error
 
     def _let_go(self, partitions: list[int]) -> None:

@@ -69,6 +69,17 @@ class Counts(NamedTuple):
     """How long things took, by name."""
 
 
+class Prepared(NamedTuple):
+    """What a task has in a transaction beside its records."""
+
+    offset: int
+    """The input position."""
+    note: Note
+    """What is committed beside it."""
+    counts: Counts
+    """What was counted on the way there."""
+
+
 class Task:
     """One partition. One thread only."""
 
@@ -90,6 +101,7 @@ class Task:
         self.noted = ""
         """What the processor noted with the last commit."""
         self._again_until = -1
+        self._prepared: Prepared | None = None
         self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
         self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
         self._codec = codec
@@ -217,13 +229,27 @@ class Task:
             )
         return self.note._replace(ends=ends)
 
-    def committed(self, offset: int) -> None:
-        """Kafka has committed the transaction; only now the state may follow.
+    def prepare(self) -> Prepared:
+        """What was processed so far, and sent, is to be committed; what comes from here on is not part of it.
+
+        `committed` or `rewind` comes before the next one.
+        """
+        assert self._prepared is None
+        self._prepared = Prepared(max(self.committable_offset, self.committed_offset), self.note, self._take_counts())
+        self.state.prepare()
+        if self.marks is not None:
+            self.marks.prepare()
+        return self._prepared
+
+    def committed(self) -> None:
+        """Kafka has committed what was prepared; only now the state may follow.
 
         Raises:
             TransactionAborted: nobody said where the records went; the state must ask.
             Stop: they went to another SOW topic than the one that the state comes from.
         """
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None
         after = {role: None if sent is None else sent + 1 for role, sent in self._delivered.items()}
         if None in after.values():
             raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
@@ -236,25 +262,16 @@ class Task:
         self.state.commit(after.get("sow"))
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
-        self.committed_offset, self.noted = offset, self.note.noted
-        self._limit.committed(offset)
+        self.committed_offset, self.noted = prepared.offset, prepared.note.noted
+        self._limit.committed(prepared.offset)
         self._delivered = {}
-        for passed in [failed for failed in self._failures if failed < offset]:
+        for passed in [failed for failed in self._failures if failed < prepared.offset]:
             del self._failures[passed]
 
     @property
     def stream_time_ms(self) -> int:
         """Timestamp of the last record given to the processor, or the clock where it has seen all; 0: none yet."""
         return self._context.stream_time_ms
-
-    def take_counts(self) -> Counts:
-        """What was counted since the last time."""
-        context = self._context
-        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed))
-        context.events.clear()
-        context.rejected.clear()
-        context.observed.clear()
-        return counts
 
     @property
     def gauges(self) -> Mapping[str, float]:
@@ -267,7 +284,7 @@ class Task:
         self.state.rollback()
         if self.marks is not None:
             self.marks.rollback()
-        self._delivered = {}
+        self._delivered, self._prepared = {}, None
         self._close_processor()
 
     def close(self) -> None:
@@ -281,6 +298,14 @@ class Task:
             if was is not TaskState.CREATED:
                 # One that is still being restored does not know what lies behind what it has.
                 self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
+
+    def _take_counts(self) -> Counts:
+        context = self._context
+        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed))
+        context.events.clear()
+        context.rejected.clear()
+        context.observed.clear()
+        return counts
 
     def _put_aside(self, record: Record, detail: str) -> None:
         """Reject the record that the processor raises on."""

@@ -37,7 +37,7 @@ class WriteBack:
 
     def is_due(self, tasks: Sequence[Task], now_s: float) -> bool:
         """Whether to begin now; then it is taken for done."""
-        is_much = _waiting(tasks) >= _BEGIN * self._bytes_max and not is_writing(tasks)
+        is_much = not is_writing(tasks) and _is_waiting(tasks, _BEGIN * self._bytes_max)
         if not is_much and now_s - self._began_s < self._interval_s:
             return False
         self._began_s = now_s
@@ -51,7 +51,7 @@ class WriteBack:
         writing = [task for task in tasks if task.state.is_writing]
         if not writing:
             return []
-        if _waiting(tasks) >= self._bytes_max:
+        if _is_waiting(tasks, self._bytes_max):
             return [(task, sys.maxsize) for task in writing]
         return [(writing[0], _KEYS_MIN + taken)]
 
@@ -59,6 +59,15 @@ class WriteBack:
 def is_writing(tasks: Sequence[Task]) -> bool:
     """Whether there is a piece to write."""
     return any(task.state.is_writing for task in tasks)
+
+
+def _is_waiting(tasks: Sequence[Task], size: float) -> bool:
+    """Whether so many bytes wait; they are counted well only where the quick count says so."""
+    if _waiting(tasks) < size:
+        return False
+    for task in tasks:
+        task.state.recount()
+    return _waiting(tasks) >= size
 
 
 def _waiting(tasks: Sequence[Task]) -> int:

@@ -17,7 +17,7 @@ NAMES_MAX: Final = 100_000
 
 
 class TransactionalMarks:
-    """One partition's marks: committed ones, and those changed in the open transaction.
+    """One partition's marks: committed ones, those of the transaction being committed, and those changed since.
 
     They are all in memory, so that a look-up costs one; the topic of role `mark` has the committed ones.
     """
@@ -25,6 +25,7 @@ class TransactionalMarks:
     def __init__(self, *, names_max: int = NAMES_MAX) -> None:
         self._names_max = names_max
         self._committed: dict[bytes, bytes] = {}  # In the order of their last change.
+        self._prepared: dict[bytes, bytes] = {}
         self._staged: dict[bytes, bytes] = {}
         self.position = 0
         """The next offset of the mark topic after what is committed here."""
@@ -32,8 +33,10 @@ class TransactionalMarks:
         """How many marks had to make room."""
 
     def get(self, name: bytes) -> bytes | None:
-        """The value of a mark, staged or committed; None if there is none."""
+        """The newest value of a mark, committed or not; None if there is none."""
         value = self._staged.get(name)
+        if value is None:
+            value = self._prepared.get(name)
         return self._committed.get(name) if value is None else value
 
     def put(self, name: bytes, value: bytes) -> None:
@@ -50,36 +53,42 @@ class TransactionalMarks:
         """What is to be sent with the transaction: the last value of each mark put."""
         return list(self._staged.items())
 
+    def prepare(self) -> None:
+        """What is staged, and sent, is to be committed next; what is put from here on is not part of it."""
+        assert not self._prepared
+        self._prepared, self._staged = self._staged, {}
+
     def rollback(self) -> None:
-        """Drop what is staged."""
-        self._staged = {}
+        """Drop what is not committed."""
+        self._prepared, self._staged = {}, {}
 
     def commit(self, position: int | None) -> None:
-        """What is staged is committed.
+        """What was prepared is committed.
 
         Args:
             position: the offset after the last mark sent; None if none was.
         """
         if position is not None:
             self.position = position
-        if self._staged:
-            staged, self._staged = self._staged, {}
-            self._take(staged.items())
+        if self._prepared:
+            prepared, self._prepared = self._prepared, {}
+            self._take(prepared.items())
 
     def restore(self, changes: Iterable[tuple[bytes, bytes | None]], position: int) -> None:
-        """Take over marks read back from their topic, in its order; nothing may be staged.
+        """Take over marks read back from their topic, in its order; nothing may be staged or prepared.
 
         Args:
             changes: names and values; None removes.
             position: the offset after them.
         """
         assert not self._staged
+        assert not self._prepared
         self.position = position
         self._take(changes)
 
     def wipe(self) -> None:
         """Forget everything."""
-        self._committed, self._staged, self.position = {}, {}, 0
+        self._committed, self._prepared, self._staged, self.position = {}, {}, {}, 0
 
     def _take(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         committed = self._committed

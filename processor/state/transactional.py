@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from itertools import islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import StateDamaged
@@ -28,12 +28,13 @@ class TransactionalState:
 
     ::
 
-        staged      changed in the open transaction: dropped by `rollback`, kept by `commit`
+        staged      changed since `prepare`: of the transaction after the one that is being committed
+        prepared    changed by the transaction that is being committed: kept by `commit`; `rollback` drops both
         unwritten   committed and not yet in the store, last state per key
         writing     the same, on its way there: piece by piece, as nothing is merged meanwhile; its position comes last
-        known       the newest state of every key in memory: of these three, and what the store is known to hold
+        known       the newest state of every key in memory: of these four, and what the store is known to hold
 
-    Every read of the hot path is one look-up in `known`; the other two say what is to be done with it. Records stay
+    Every read of the hot path is one look-up in `known`; the others say what is to be done with it. Records stay
     bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
     """
 
@@ -50,10 +51,11 @@ class TransactionalState:
         self._cache_bytes_max = cache_bytes
         self._known: dict[bytes, Stored | None] = {}
         self._staged: dict[bytes, Stored | None] = {}
+        self._prepared: dict[bytes, Stored | None] = {}
         self._unwritten: dict[bytes, Stored | None] = {}
         self._writing: dict[bytes, Stored | None] = {}
         self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None  # What is left of it; None: nothing is.
-        self._clean_bytes = self._unwritten_bytes = self._writing_bytes = 0
+        self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
         self._expiry: Expiry | None = None  # Only for processors that ask.
         self._written = store.progress()
         self._writes = self._written  # What the store will have come to.
@@ -61,8 +63,16 @@ class TransactionalState:
 
     @property
     def unwritten_bytes(self) -> int:
-        """About how much memory waits to be written, or is being written."""
+        """About how much memory waits to be written, or is being written; a key may count for each of its changes."""
         return self._unwritten_bytes + self._writing_bytes
+
+    def recount(self) -> None:
+        """Let each key that waits count once.
+
+        The fewer writes to the store, the more of a key's changes they hold; to look every key up with every commit,
+        only to count it once, would take a tenth of all the time.
+        """
+        self._unwritten_bytes = _size(self._unwritten.values())
 
     @property
     def is_writing(self) -> bool:
@@ -88,6 +98,7 @@ class TransactionalState:
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage changes; None deletes."""
         self._staged.update(changes)
+        self._staged_bytes += _size(changes.values())  # Now, while they are in the processor's cache.
         self._known.update(changes)
         if self._expiry is not None:
             self._expiry.put(changes)
@@ -101,7 +112,7 @@ class TransactionalState:
         if self._expiry is None:
             self._expiry = Expiry(self.store)
             self._restart_expiry(same=False)
-        newest = ChainMap(self._staged, self._unwritten, self._writing)
+        newest = ChainMap(self._staged, self._prepared, self._unwritten, self._writing)
         found = self._expiry.due(newest, until_ms, keys_max)
         if not found:
             return []
@@ -115,35 +126,41 @@ class TransactionalState:
             due.append((key, stored))
         return due
 
+    def prepare(self) -> None:
+        """What is staged is to be committed next; what is put from here on is not part of it."""
+        assert not self._prepared
+        self._prepared, self._staged = self._staged, {}
+        self._prepared_bytes, self._staged_bytes = self._staged_bytes, 0
+
     def rollback(self) -> None:
-        """Drop what is staged."""
-        for key in self._staged:
+        """Drop what is not committed: what is staged, and what is prepared."""
+        changed = self._prepared | self._staged
+        for key in changed:
             if key in self._unwritten:
                 self._known[key] = self._unwritten[key]
             elif key in self._writing:
                 self._known[key] = self._writing[key]
             else:
                 del self._known[key]
-        if self._staged:
-            self._staged = {}
+        if changed:
+            self._prepared, self._staged = {}, {}
+            self._prepared_bytes = self._staged_bytes = 0
             self._restart_expiry(same=False)
 
     def commit(self, position: int | None) -> None:
-        """What is staged is committed.
+        """What was prepared is committed.
 
         Args:
             position: the SOW offset after the transaction's last record; None if it wrote none.
         """
-        # A key counts once, however often it changes: the fewer writes to the store, the more of its changes they hold.
-        replaced = map(self._unwritten.get, self._staged, repeat(_UNKNOWN))
-        self._unwritten_bytes += _size(self._staged.values()) - _size([one for one in replaced if one is not _UNKNOWN])
-        self._unwritten.update(self._staged)
-        self._staged = {}
+        self._unwritten.update(self._prepared)
+        self._unwritten_bytes += self._prepared_bytes
+        self._prepared, self._prepared_bytes = {}, 0
         if position is not None:
             self._position = position
 
     def restore(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
-        """Take over records read back from the SOW topic; nothing may be staged.
+        """Take over records read back from the SOW topic; nothing may be staged or prepared.
 
         Args:
             changes: the last record of each key; None deletes.
@@ -151,6 +168,7 @@ class TransactionalState:
             as_of_ms: the time of the last of them, or now, if there is nothing after them.
         """
         assert not self._staged
+        assert not self._prepared
         for key in changes:
             self._known.pop(key, None)
         if self._unwritten or self.is_writing:
@@ -169,6 +187,7 @@ class TransactionalState:
     def load(self, rows: Mapping[bytes, bytes | None], position: int, as_of_ms: int, *, is_many: bool) -> None:
         """Do as `restore` does with records that none of them expires, encoded as a store has them; for very many."""
         assert not self._staged
+        assert not self._prepared
         assert not self._unwritten
         assert not self.is_writing
         if self._known:
@@ -226,13 +245,15 @@ class TransactionalState:
         self.store.wipe()
         if self._on_wipe is not None:
             self._on_wipe(reason)
-        self._known, self._staged, self._unwritten, self._writing, self._pieces = {}, {}, {}, {}, None
-        self._clean_bytes = self._unwritten_bytes = self._writing_bytes = self._position = 0
+        self._known, self._staged, self._prepared, self._unwritten, self._writing = {}, {}, {}, {}, {}
+        self._pieces = None
+        self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
+        self._position = 0
         self._written = Progress(0, 0)
         self._restart_expiry(same=False)
 
     def close(self, now_ms: int) -> None:
-        """Drop what is staged, write the rest, as `write` does, and let go of the store."""
+        """Drop what is not committed, write the rest, as `write` does, and let go of the store."""
         self.rollback()
         try:
             self.write(now_ms)
@@ -252,7 +273,7 @@ class TransactionalState:
 
     def _restart_expiry(self, *, same: bool) -> None:
         if self._expiry is not None:
-            self._expiry.restart([self._writing, self._unwritten, self._staged], same=same)
+            self._expiry.restart([self._writing, self._unwritten, self._prepared, self._staged], same=same)
 
     def _remember(self, read: Mapping[bytes, Stored | None]) -> None:
         """Keep what the store holds, within the bound."""
@@ -266,7 +287,7 @@ class TransactionalState:
 
     def _forget_clean(self) -> None:
         """Keep only what the store does not have."""
-        self._known = self._writing | self._unwritten | self._staged
+        self._known = self._writing | self._unwritten | self._prepared | self._staged
         self._clean_bytes = 0
 
 

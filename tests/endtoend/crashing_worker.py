@@ -52,16 +52,16 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "after merge": (Task, "process", "after", die),
     "after produce": (TransactionalProducer, "send_marked", "after", die),
     "after send offsets": (Client, "send_offsets_to_transaction", "after", die),
-    "before commit": (TransactionalProducer, "commit", "before", die),
-    "after commit, before apply": (TransactionalProducer, "commit", "after", die),
+    "before commit": (TransactionalProducer, "begin_commit", "before", die),
+    "after commit, before apply": (TransactionalProducer, "finish_commit", "after", die),
     "after apply": (TransactionalState, "commit", "after", die),
     "write begun": (TransactionalState, "start_writing", "after", die),
     "after write": (TransactionalState, "write_some", "after", die),
     "during restore": (Restorer, "_take", "after", die),
-    "abort": (TransactionalProducer, "commit", "before", abort),
+    "abort": (TransactionalProducer, "begin_commit", "before", abort),
     "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
-    "commit of unknown end": (TransactionalProducer, "commit", "after", lose),
-    "commit that never went out": (TransactionalProducer, "commit", "before", lose),
+    "commit of unknown end": (TransactionalProducer, "finish_commit", "after", lose),
+    "commit that never went out": (TransactionalProducer, "begin_commit", "before", lose),
 }
 """A worker that meets one is done again, by itself or by the next."""
 

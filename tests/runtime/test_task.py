@@ -269,7 +269,8 @@ class TestCommit:
         task.process([a_record(10), a_record(11)])
         assert [len(records) for records in task.take_outputs().values()] == [2]
         task.await_delivery("sow")(41)
-        task.committed(task.committable_offset)
+        task.prepare()
+        task.committed()
         assert (task.state.position, task.committed_offset, task.next_offset) == (42, 12, 12)
 
     def test_without_a_delivery_report_the_state_has_to_ask(self):
@@ -321,7 +322,8 @@ class TestNote:
         task = a_task(holds=4)
         task.start(4)
         task._context.hold(4, "one")
-        task.committed(task.committable_offset)
+        task.prepare()
+        task.committed()
         assert (task.committed_offset, task.noted) == (4, "one")
         task._context.hold(4, "two")
         assert str(task.note) == "sowstream noted two"

@@ -1,0 +1,103 @@
+"""What the tasks of a thread send, and commit after commit of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.kafka.staged_producer import StagedProducer
+    from processor.kafka.transactional_producer import TransactionalProducer
+    from processor.record import Outgoing
+    from processor.runtime.metrics import ThreadMetrics
+    from processor.runtime.pipeline import Pipeline
+    from processor.runtime.task import Prepared, Task
+
+
+class Transactions:
+    """One after the other, and between two of them no pause.
+
+    While one is being committed the thread can go on::
+
+                     begin_commit                       finish
+        send  send  send  │  process the next records     │  send  send …
+                          └─ Kafka commits what was sent ─┘
+
+    What is processed meanwhile stands on states that may yet be rolled back, which is why each task keeps apart what is
+    prepared and what came after it. It cannot be sent before the end: a producer has one transaction open at a time.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, producer: TransactionalProducer | StagedProducer, metrics: ThreadMetrics
+    ) -> None:
+        """Begin with nothing sent."""
+        self._pipeline = pipeline
+        self._producer = producer
+        self._metrics = metrics
+        self._prepared: dict[Task, Prepared] | None = None  # What is being committed.
+
+    def send(self, task: Task) -> int:
+        """Send what a task's processor forwarded, while no commit is under way; how many records that was."""
+        assert self._prepared is None
+        count = 0
+        for role, outgoing in task.take_outputs().items():
+            topic = self._pipeline.output(role)
+            if role == "sow":
+                size = self._producer.send_marked(topic, task.partition, outgoing, task.await_delivery(role))
+            else:
+                chosen = None if role in self._pipeline.repartitioned else task.partition
+                size = self._producer.send(topic, chosen, outgoing)
+            self._metrics.emitted(role, len(outgoing), size)
+            count += len(outgoing)
+        return count
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit is under way."""
+        return self._prepared is not None
+
+    def begin_commit(self, tasks: Sequence[Task], group_metadata: Any, limit_s: float | None) -> None:
+        """Have committed what was sent, with input offsets and marks; `finish` comes before anything is sent.
+
+        Args:
+            tasks: all that run.
+            group_metadata: the proof that we are a member of the group.
+            limit_s: the longest it may take; None: as long as a transaction.
+        """
+        assert self._prepared is None
+        for task in tasks:
+            self._send_marks(task)
+        # All positions, also those that did not move: they carry the proof that we are still a member.
+        prepared = {task: task.prepare() for task in tasks}
+        self._producer.begin_commit(
+            self._pipeline.source,
+            {task.partition: one.offset for task, one in prepared.items()},
+            group_metadata,
+            notes={task.partition: str(one.note) for task, one in prepared.items()},
+            limit_s=limit_s,
+        )
+        self._prepared = prepared
+
+    def finish(self) -> bool:
+        """Wait for the commit under way, then let the states follow; whether there was one.
+
+        Raises:
+            TransactionAborted: it was not done, or nobody knows: the tasks are to be rewound.
+        """
+        committed, self._prepared = self._prepared, None
+        if committed is None:
+            return False
+        self._metrics.committed(self._producer.finish_commit())
+        for task, prepared in committed.items():
+            task.committed()
+            self._metrics.counts(prepared.counts)
+        return True
+
+    def _send_marks(self, task: Task) -> None:
+        """Send the changed marks: the last value of each."""
+        if task.marks is not None and task.marks.has_staged:
+            records: list[Outgoing] = [(name, value, []) for name, value in task.marks.staged]
+            topic = self._pipeline.output("mark")
+            size = self._producer.send_marked(topic, task.partition, records, task.await_delivery("mark"))
+            self._metrics.emitted("mark", len(records), size)
