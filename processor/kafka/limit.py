@@ -35,25 +35,30 @@ class CallThread:
         self._outcome = SimpleQueue()
         self._inbox.put((call, self._outcome))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call was begun and its end not yet heard of."""
+        return self._outcome is not None
+
     def wait(self, limit_s: float) -> None:
         """Wait for the call's end; what it raised is raised here.
 
         Raises:
             TimeoutError: it did not come back in time. Its thread is left behind, and whatever it works on with it.
         """
-        outcome, self._outcome = self._outcome, None
-        assert outcome is not None
+        assert self._outcome is not None
         try:
-            error = outcome.get(timeout=limit_s)
+            error = self._outcome.get(timeout=limit_s)
         except Empty:
             self.close()
             raise TimeoutError(f"no answer within {limit_s:g} s") from None
+        self._outcome = None  # Not before: Ctrl-C ends the waiting and not the call.
         if error is not None:
             raise error
 
     def close(self) -> None:
-        """Let the thread end, when it comes back from its call."""
-        inbox, self._inbox = self._inbox, None
+        """Let the thread end, when it comes back from its call; nobody waits for that any more."""
+        inbox, self._inbox, self._outcome = self._inbox, None, None
         if inbox is not None:
             inbox.put(None)
 

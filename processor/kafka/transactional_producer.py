@@ -228,6 +228,10 @@ class TransactionalProducer:
         if producer is None:
             self.start()
             return
+        if self._commits.is_busy:
+            # Ctrl-C came while it was waited for: it comes first, and may leave nothing to roll back.
+            with contextlib.suppress(TransactionAborted):
+                self.finish_commit()
         if not self.is_open:
             return
         try:

@@ -20,6 +20,7 @@ from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import transactional_producer
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.restore import Restorer
+from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
 from processor.state.transactional import TransactionalState
 
@@ -65,8 +66,15 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
 }
 """A worker that meets one is done again, by itself or by the next."""
 
+MEANWHILE: dict[str, tuple[type, str, str, Callable[[], None]]] = {
+    "merged meanwhile": (StreamThread, "_give", "meanwhile", die),
+    "failed meanwhile": (StreamThread, "_give", "meanwhile", abort),
+    "unknown meanwhile": (StreamThread, "_give", "meanwhile", lose),
+}
+"""Those that only a worker meets that is behind its input: while a transaction is committed the next one is merged."""
+
 STUCK = "stuck"
-_ALL = POINTS | {STUCK: (TransactionalState, "commit", "before", hang)}
+_ALL = POINTS | MEANWHILE | {STUCK: (TransactionalState, "commit", "before", hang)}
 
 
 def arm(point: str, count: int) -> None:
@@ -77,11 +85,13 @@ def arm(point: str, count: int) -> None:
 
     def armed(self: Any, *arguments: Any, **keywords: Any) -> Any:
         nonlocal left
+        if when == "meanwhile" and not self._transactions.is_committing:
+            return original(self, *arguments, **keywords)
         left -= 1
         if left == 0 and when == "before":
             calamity()
         result = original(self, *arguments, **keywords)
-        if left == 0 and when == "after":
+        if left == 0 and when != "before":
             calamity()
         return result
 

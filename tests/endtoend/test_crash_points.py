@@ -6,18 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.endtoend.crashing_worker import POINTS, die
+from tests.endtoend.crashing_worker import MEANWHILE, POINTS, die
 from tests.endtoend.test_exactly_once import check
-from tests.endtoend.world import random_commands
+from tests.endtoend.world import World, random_commands
 
 if TYPE_CHECKING:
-    from tests.endtoend.world import World
+    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.broker
 
 
-QUICK = {"after commit, before apply"}
+BEHIND = {"batch_records_max": 50, "commit_records_max": 50}
+"""So little at a time that input waits at each commit: what comes next is merged while Kafka commits."""
+QUICK = {"after commit, before apply", "merged meanwhile"}
 """Tried on every run; the others on the long ones."""
+
+
+@pytest.fixture
+def behind(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
+    """A world whose workers are behind their input."""
+    made = World(bootstrap, tmp_path, unique, runtime=BEHIND)
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize(
@@ -25,6 +36,20 @@ QUICK = {"after commit, before apply"}
 )
 def test_a_calamity_at_any_point_leaves_sow_delta_and_input_in_agreement(world: World, point: str) -> None:
     """On a state that another worker left; where the victim dies, a third one takes over."""
+    meet(world, point)
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(point, marks=[] if point in QUICK else [pytest.mark.long]) for point in POINTS | MEANWHILE]
+)
+def test_so_does_one_that_comes_while_the_next_records_are_merged(behind: World, point: str) -> None:
+    """Whether the transaction before them was committed or not."""
+    meet(behind, point)
+
+
+def meet(world: World, point: str) -> None:
+    """Let a worker meet a calamity, and compare everything when all is processed."""
+    _, called, _, calamity = (POINTS | MEANWHILE)[point]
     world.publish(random_commands(81, 1_000, 50))
     first = world.start()
     world.settle()
@@ -34,11 +59,11 @@ def test_a_calamity_at_any_point_leaves_sow_delta_and_input_in_agreement(world: 
 
     world.publish(random_commands(82, 1_000, 50))
     # One partition's records are sent by the second time, the others' are not.
-    victim = world.start(crash=(point, 2 if "send_marked" in POINTS[point] else 1))
-    if POINTS[point][3] is die:
+    victim = world.start(crash=(point, 2 if called == "send_marked" else 1))
+    if calamity is die:
         world.wait(lambda: victim.process.poll() is not None, f"dying {point}")
         world.start()
     world.settle()
     check(world)
-    if POINTS[point][3] is not die:
+    if calamity is not die:
         assert "injected" in victim.log(), "the calamity did not happen"

@@ -52,12 +52,12 @@ def apply_before_commit() -> None:
 
 def offsets_not_in_the_transaction() -> None:
     """The records are committed, the input offsets are not, and then the worker dies."""
-    original = TransactionalProducer.commit
+    original = TransactionalProducer.begin_commit
 
-    def commit(self: TransactionalProducer, topic: str, _: Any, group_metadata: Any, **more: Any) -> None:
+    def begin_commit(self: TransactionalProducer, topic: str, _: Any, group_metadata: Any, **more: Any) -> None:
         original(self, topic, {}, group_metadata, **more)
 
-    TransactionalProducer.commit = commit  # type: ignore[method-assign]
+    TransactionalProducer.begin_commit = begin_commit  # type: ignore[method-assign]
     arm("after commit, before apply", 1)
 
 

@@ -72,9 +72,10 @@ def test_the_commit_without_offsets_is_called_as_the_thread_calls_it(monkeypatch
     """With a time limit too: a bug that dies of its own call harms nothing, and there would be nothing to find."""
     committed: list[tuple[Any, ...]] = []
     monkeypatch.setattr(broken_worker, "arm", lambda *_: None)
-    monkeypatch.setattr(TransactionalProducer, "commit", lambda _, *given, **more: committed.append((*given, more)))
+    begun = lambda _, *given, **more: committed.append((*given, more))  # noqa: E731 - a method's stand-in
+    monkeypatch.setattr(TransactionalProducer, "begin_commit", begun)
     BUGS["offsets-not-in-transaction"][0]()
-    TransactionalProducer.commit(cast("Any", None), "orders.publish", {0: 7}, "metadata", limit_s=None)
+    TransactionalProducer.begin_commit(cast("Any", None), "orders.publish", {0: 7}, "metadata", limit_s=None)
     assert committed == [("orders.publish", {}, "metadata", {"limit_s": None})]
 
 

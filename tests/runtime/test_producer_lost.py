@@ -102,7 +102,7 @@ def test_the_end_of_a_producer_without_transactions_costs_no_more(monkeypatch, i
         producer.send("orders.delta", 0, [(b"key", b"value", [])])
         producer._producer.is_lost = not is_before
         with pytest.raises(ProducerLost, match="fenced"):
-            producer.commit("orders.publish", {0: 1}, None)
+            producer.begin_commit("orders.publish", {0: 1}, None)
         assert offsets == []
     finally:
         producer.close()
