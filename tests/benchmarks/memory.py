@@ -70,6 +70,7 @@ class States:
             state.get_many(keys)
             state.put_many({key: Stored(version, self._value()) for key in keys})
             self._positions[partition] += len(keys)
+            state.prepare()
             state.commit(self._positions[partition])
         if sum(state.unwritten_bytes for state in self.states) >= self._runtime.write_back_bytes:
             for state in self.states:

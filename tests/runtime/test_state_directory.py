@@ -212,6 +212,7 @@ def test_what_a_state_takes_is_known(place):
     state = place.directory.open(0)
     state.get_many([b"1"])
     state.put_many({b"1": Stored(2, bytes(1000))})
+    state.prepare()
     state.commit(20_001)
     usage = state.usage()
     assert set(usage) == {"write_buffers", "table_readers", "disk", "unwritten", "known"}

@@ -20,12 +20,13 @@ MUCH = 1_000_000
 """Bytes that may wait."""
 
 
-def task(waiting: int = 0) -> Task:
-    """One whose state has a record of so many bytes that is committed and not written."""
+def task(waiting: int = 0, times: int = 1) -> Task:
+    """One whose state has a record of so many bytes that is committed, so many times, and not written."""
     state = TransactionalState(MemoryStore(), cache_bytes=0)
-    if waiting:
-        state.put_many({b"a": Stored(1, bytes(waiting))})
-        state.commit(1)
+    for version in range(1, times + 1) if waiting else ():
+        state.put_many({b"a": Stored(version, bytes(waiting))})
+        state.prepare()
+        state.commit(version)
     return cast("Task", SimpleNamespace(state=state))
 
 
@@ -50,6 +51,34 @@ def test_much_is_begun_with_before_it_is_too_much(writes):
     tasks[0].state.start_writing(0)
     assert not writes.is_due(tasks, 101.0)
     assert writes.is_due(tasks, 111.0)
+
+
+def test_one_key_that_changes_often_is_not_much(writes):
+    """The quick count says so, which counts each change; the good one, which is asked then, does not."""
+    hot = task(10_000, times=200)
+    assert hot.state.unwritten_bytes > MUCH
+    assert not writes.is_due([hot], 101.0)
+    assert hot.state.unwritten_bytes < 20_000
+    assert writes.is_due([hot, task(750_000)], 102.0)
+
+
+def test_one_key_that_changes_often_lets_no_piece_be_a_large_one(writes):
+    """All at once is written only where too much waits indeed."""
+    tasks = [task(10_000), task(10_000, times=200)]
+    tasks[0].state.start_writing(0)
+    assert sum(each.state.unwritten_bytes for each in tasks) > MUCH
+    ((chosen, keys),) = writes.pieces(tasks, 0)
+    assert chosen is tasks[0]
+    assert keys < 10_000
+
+
+def test_they_are_counted_well_only_where_the_quick_count_says_much(writes):
+    """That takes a look at every key that waits."""
+    tasks = [task(10_000, times=50)]
+    quick = tasks[0].state.unwritten_bytes
+    assert 500_000 < quick < MUCH / 2 * 1.1
+    assert not writes.is_due(tasks, 101.0)
+    assert tasks[0].state.unwritten_bytes == quick
 
 
 def test_a_turn_writes_a_piece_of_one_task_and_more_keys_than_it_took_records(writes):

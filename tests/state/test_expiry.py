@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +10,9 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.state import layout
 from processor.state.memory import MemoryStore
-from processor.state.rocks import RocksMemory, RocksStore
 from processor.state.store import Progress
 from processor.state.transactional import TransactionalState
+from tests.state.layers import Layers, applied, disk
 
 KEYS = [b"", b"\0", b"a", b"ab", b"b", b"\xff"]
 TIMES = st.sampled_from([-1, 0, 1, 2, 3, 255, 256, 2**40, 2**63 - 1])
@@ -29,10 +25,12 @@ CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
 INDEX_STEPS = st.lists(
     st.tuples(st.sampled_from(["apply", "apply", "apply", "look", "reopen", "wipe"]), CHANGES), max_size=20
 )
+PUTS = ["put", "put", "put", "put and prepare", "put and prepare and commit", "restore"]
+ALONE = ["prepare", "commit", "rollback", "write", "write some", "reopen", "wipe"]
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["put", "put", "put", "put and commit", "restore"]), CHANGES | FEW_CHANGES),
-        st.tuples(st.sampled_from(["commit", "rollback", "write", "write some", "reopen", "wipe"]), st.just({})),
+        st.tuples(st.sampled_from(PUTS), CHANGES | FEW_CHANGES),
+        st.tuples(st.sampled_from(ALONE), st.just({})),
         st.tuples(st.just("due"), st.tuples(TIMES, st.integers(0, 3))),
     ),
     min_size=3,
@@ -40,24 +38,6 @@ STEPS = st.lists(
 )
 EXAMPLES = {"memory": 300, "rocks": 20}  # Making a database takes a while.
 KINDS = pytest.mark.parametrize("kind", ["memory", "rocks"])
-
-
-class Disk:
-    """A store that can be closed and opened again, or die and come back with what it holds."""
-
-    def __init__(self, kind: str, stack: ExitStack) -> None:
-        self._kept = MemoryStore() if kind == "memory" else None
-        self._memory = RocksMemory(1024 * 1024)
-        self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-
-    def open(self) -> MemoryStore | RocksStore:
-        """The store, as it was left."""
-        return self._kept or RocksStore(self._directory, identity="orders.sow/0", memory=self._memory)
-
-
-def applied(model: dict[bytes, Stored], changes: dict[bytes, Stored | None]) -> dict[bytes, Stored]:
-    """A dict after these changes."""
-    return {key: stored for key, stored in {**model, **changes}.items() if stored is not None}
 
 
 def expiring(model: dict[bytes, Stored]) -> list[tuple[int, bytes]]:
@@ -75,9 +55,8 @@ def test_the_index_follows_the_records(kind):
     @settings(max_examples=EXAMPLES[kind], deadline=None, print_blob=True)
     @given(INDEX_STEPS)
     def check_all(steps):
-        with ExitStack() as stack:
-            disk = Disk(kind, stack)
-            store = disk.open()
+        with disk(kind) as kept:
+            store = kept.open()
             model: dict[bytes, Stored] = {}
             for step, changes in steps:
                 if step == "apply":
@@ -87,7 +66,7 @@ def test_the_index_follows_the_records(kind):
                     assert store.expiring(None, 1) == expiring(model)[:1]
                 elif step == "reopen":
                     store.close()
-                    store = disk.open()
+                    store = kept.open()
                 else:
                     store.wipe()
                     model = {}
@@ -109,7 +88,7 @@ def test_the_index_follows_the_records(kind):
 
 @KINDS
 def test_what_is_due_is_what_the_processor_sees(kind):
-    """Staged, unwritten, stored, rolled back, restored, in any order: always the first of what expires by then.
+    """Staged, prepared, unwritten, stored, rolled back, restored, in any order: the first of what expires by then.
 
     It stays due until it is put again, so every look gives the same, and one in between changes nothing.
     """
@@ -117,55 +96,25 @@ def test_what_is_due_is_what_the_processor_sees(kind):
     @settings(max_examples=EXAMPLES[kind], deadline=None, print_blob=True)
     @given(STEPS, st.sampled_from([0, 1_000_000]), st.booleans())
     def check_all(steps, cache_bytes, asks_always):
-        with ExitStack() as stack:
-            disk = Disk(kind, stack)
-            state = TransactionalState(disk.open(), cache_bytes=cache_bytes)
-            assert state.due(0, 1) == []  # It begins to keep count with the first look.
-            staged: dict[bytes, Stored] = {}
-            committed: dict[bytes, Stored] = {}
-            position = 0
+        with disk(kind) as kept:
+            layers = Layers(kept, cache_bytes)
+            assert layers.state.due(0, 1) == []  # It begins to keep count with the first look.
 
             def check(until_ms: int, keys_max: int) -> None:
-                due = [(key, staged[key]) for time, key in expiring(staged) if time <= until_ms]
-                assert state.due(until_ms, keys_max) == due[:keys_max]
+                seen = layers.staged
+                due = [(key, seen[key]) for time, key in expiring(seen) if time <= until_ms]
+                assert layers.state.due(until_ms, keys_max) == due[:keys_max]
 
             for step, given_ in steps:
-                if step in ("put", "put and commit"):
-                    state.put_many(given_)
-                    staged = applied(staged, given_)
                 if step == "due":
                     check(*given_)
-                elif step in ("commit", "put and commit"):
-                    position += 1
-                    state.commit(position)
-                    committed = staged
-                elif step == "rollback":
-                    state.rollback()
-                    staged = committed
-                elif step == "write":
-                    state.write(position)
-                elif step == "write some":
-                    state.start_writing(position)
-                    if state.is_writing:
-                        state.write_some(1)
-                elif step == "restore":
-                    state.rollback()
-                    position += 10
-                    state.restore(given_, position, position)
-                    staged = committed = applied(committed, given_)
-                elif step == "reopen":
-                    state.close(position)
-                    state = TransactionalState(disk.open(), cache_bytes=cache_bytes)
-                    staged = committed
-                elif step == "wipe":
-                    state.wipe()
-                    staged, committed, position = {}, {}, 0
-                if asks_always:
-                    for until_ms in (0, 2, 300, 2**63 - 1):
-                        check(until_ms, 2)
+                else:
+                    layers.do(step, given_)
+                for until_ms in (0, 2, 300, 2**63 - 1) if asks_always else ():
+                    check(until_ms, 2)
             check(2**63 - 1, 100)
             check(3, 100)
-            state.store.close()
+            layers.state.store.close()
 
     check_all()
 
@@ -194,26 +143,35 @@ def test_a_record_has_one_row_which_says_when_it_expires(store, expiries, listed
         (5, "write", 7, "look", 6),
         (5, "write", None, "look", 5),
         (5, "write", 7, "rollback"),
+        (5, "prepare", 7, "write"),
+        (7, "prepare", 5, "write", "write"),
+        (5, "prepare", None, "look", "write", 6),
+        (5, "prepare", 7, "write", "rollback"),
+        (5, "write", 7, "prepare", 6, "look", "rollback"),
+        (5, "write", 7, "prepare", "look", None, "rollback"),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("looks_always", [True, False])
 def test_one_key_on_its_way_is_due_when_its_last_state_says(store, steps, looks_always):
-    """A number is a new expiry; the looks in between change nothing."""
+    """A number is a new expiry; a write is of what was prepared, or of all; the looks in between change nothing."""
     state = TransactionalState(store, cache_bytes=0)
     assert state.due(0, 1) == []
-    expires_at_ms = committed = None
+    expires_at_ms = prepared = committed = None
     for position, step in enumerate(steps, 1):
         if step == "look":
             state.due(9, 1)
-        elif step == "write":
+        if step == "prepare" or (step == "write" and not state._prepared):
+            state.prepare()
+            prepared = expires_at_ms
+        if step == "write":
             state.commit(position)
             state.write(position)
-            committed = expires_at_ms
+            committed = prepared
         elif step == "rollback":
             state.rollback()
             expires_at_ms = committed
-        else:
+        elif step is None or isinstance(step, int):
             expires_at_ms = step
             state.put_many({b"a": None if step is None else Stored(1, b"x", step)})
         for until_ms in range(1, 9) if looks_always or position == len(steps) else ():
@@ -245,6 +203,7 @@ def test_a_look_that_finds_nothing_due_asks_nobody():
     asked = store.asked
     for turn in range(100):
         state.put_many({b"a": Stored(turn + 1, b"x"), b"b": Stored(turn + 1, b"x", 1000 + turn)})
+        state.prepare()
         state.commit(turn + 1)
         state.write(turn * 1_000_000)
         assert state.due(999, 10) == []
@@ -270,6 +229,7 @@ def test_a_key_put_again_and_again_has_one_entry():
     assert state.due(0, 1) == []
     for turn in range(1000):
         state.put_many({b"hot": Stored(turn + 1, b"x", 5000 + turn)})
+        state.prepare()
         state.commit(turn + 1)
     assert len(state._expiry._heap) == 1
     assert state.due(5998, 10) == []
