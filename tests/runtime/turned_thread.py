@@ -63,13 +63,18 @@ class TurnedThread:
     """The thread of one processor's only partition."""
 
     def __init__(
-        self, kafka: dict[str, str], processor_type: type[Processor], settings: BaseModel, name: str = "orders"
+        self,
+        kafka: dict[str, str],
+        processor_type: type[Processor],
+        settings: BaseModel,
+        name: str = "orders",
+        runtime: RuntimeConfig | None = None,
     ) -> None:
         """Join the group; the partition is ready at once."""
         pipeline = Pipeline.of(processor_type, settings, name=name, topic=TopicConfig())
         self.commits = 0
-        producer = TransactionalProducer(kafka, transactional_id="x", transaction_timeout_s=10, blocked=self._called)
-        self._reader = LogReader(kafka, group="g")
+        producer = TransactionalProducer(kafka, transactional_id=name, transaction_timeout_s=10, blocked=self._called)
+        self._reader = LogReader(kafka, group=name)
         restorer = Restorer(
             reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
             open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
@@ -79,10 +84,10 @@ class TurnedThread:
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
         clients = Clients(cast("Any", None), producer, restorer, standbys)
-        self.thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
+        self.thread = StreamThread(pipeline, clients, runtime or RuntimeConfig(), load_codec("json"))
         assigned = Assigned()
         self.thread._consumer = GroupConsumer(
-            kafka, group="g", topic=f"{name}.publish", session_timeout_s=6, listener=assigned
+            kafka, group=name, topic=f"{name}.publish", session_timeout_s=6, listener=assigned
         )
         deadline_s = time.monotonic() + 20
         while 0 not in assigned.partitions:

@@ -1,0 +1,179 @@
+"""What goes wrong while a transaction is being committed and the next records are merged, on a real broker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from processor.api import Context, Input, Output, Processor, Settings
+from processor.config.runtime import RuntimeConfig
+from processor.errors import StateDamaged, Stop, TransactionAborted
+from processor.kafka.admin import Admin
+from processor.record import Name, Stored
+from processor.topics import TopicSpec
+from tests.runtime.turned_thread import TurnedThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pydantic import BaseModel
+
+    from processor.record import Record
+
+pytestmark = pytest.mark.broker
+
+_RECORDS = 60
+_KEYS = 3
+_WHOLE = {b"%d" % key: _RECORDS // _KEYS for key in range(_KEYS)}
+"""How often each key comes."""
+_BEHIND = RuntimeConfig(batch_records_max=4, commit_records_max=4)
+"""So little at a time that input waits at each commit."""
+
+
+class Counting(Processor):
+    """Counts the records of each key: what is done twice or not at all is seen by that."""
+
+    settings_type: ClassVar[type[BaseModel]] = Settings
+    input: ClassVar[Input] = Input("publish", from_underlying=False)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"),)
+    meddle: ClassVar[Callable[[Record], object]] = print
+    """Is called before each record."""
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Begin with what is there."""
+        self._context = context
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Count each."""
+        for record in records:
+            type(self).meddle(record)
+            assert record.key is not None
+            before = self._context.state.get_many([record.key])[record.key]
+            count = 1 if before is None else before.version + 1
+            self._context.state.put_many({record.key: Stored(count, b"x")})
+            self._context.forward("sow", record.key, b"x", [(Name.VERSION, b"%d" % count)])
+
+
+class Behind(TurnedThread):
+    """A thread that is behind its input, and is met by an error once while it commits."""
+
+    def __init__(self, kafka: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kafka = kafka
+        super().__init__(kafka, Counting, Settings(), name, _BEHIND)
+        self.meanwhile: list[int] = []
+        """Offsets of records that came while a transaction was being committed."""
+        self.error: Exception | None = None
+        """Raised at the first of them."""
+        monkeypatch.setattr(Counting, "meddle", self._meddle)
+
+    def _meddle(self, record: Record) -> None:
+        if self.thread._transactions.is_committing:
+            self.meanwhile.append(record.offset)
+            error, self.error = self.error, None
+            if error is not None:
+                raise error
+
+    def until_all_is_committed(self) -> None:
+        """Turn until the input is through."""
+        deadline_s = time.monotonic() + 30
+        while self.task.committed_offset < _RECORDS:
+            assert time.monotonic() < deadline_s, f"stands at {self.task.committed_offset}"
+            self.turn(1)
+
+    @property
+    def counts(self) -> dict[bytes, int]:
+        """How often each key was counted."""
+        stored = self.task.state.get_many(list(_WHOLE))
+        return {key: state.version for key, state in stored.items() if state is not None}
+
+
+def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
+    """Key and count of each committed SOW record."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": topic,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    reader.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[bytes | None, bytes]] = []
+    while (message := reader.poll(10)) is not None and message.error() is None:
+        found.append((message.key(), dict(message.headers() or [])[Name.VERSION]))
+    reader.close()
+    return found
+
+
+@pytest.fixture
+def behind(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
+    """A thread with all of its input before it."""
+    kafka = {"bootstrap.servers": bootstrap}
+    topics = [f"{unique}.{role}" for role in ("publish", "sow", "dlq")]
+    Admin(kafka).create([TopicSpec(topic, topic.rpartition(".")[2], 1, {}) for topic in topics])
+    owner = Producer(kafka)
+    for number in range(_RECORDS):
+        owner.produce(topics[0], b"{}", b"%d" % (number % _KEYS), 0)
+    assert owner.flush(30) == 0
+    made = Behind(kafka, unique, monkeypatch)
+    made.thread._consumer.begin(0, 0)
+    yield made
+    made.close()
+    Admin(kafka).delete(topics)
+
+
+def check(behind: Behind) -> None:
+    """Every record was counted once, in the state and on the SOW topic."""
+    assert behind.counts == _WHOLE
+    wanted = [(b"%d" % (number % _KEYS), b"%d" % (number // _KEYS + 1)) for number in range(_RECORDS)]
+    assert committed(behind.kafka["bootstrap.servers"], behind.thread._pipeline.output("sow")) == wanted
+
+
+def test_where_input_waits_it_is_merged_while_the_transaction_before_is_committed(behind: Behind) -> None:
+    """Most of it; the first records have no transaction before them."""
+    behind.until_all_is_committed()
+    check(behind)
+    assert len(behind.meanwhile) > _RECORDS / 2
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug in a plug-in"), StateDamaged("a flipped bit")])
+def test_what_fails_meanwhile_leaves_what_was_committed(behind: Behind, error: Exception) -> None:
+    """A processor that raises once, a state that has to be wiped: its records come again, those before do not."""
+    behind.error = error
+    behind.until_all_is_committed()
+    assert behind.error is None, "the error did not happen"
+    check(behind)
+
+
+def test_a_commit_that_fails_takes_what_was_merged_meanwhile_with_it(
+    behind: Behind,
+) -> None:
+    """It stood on states that never came to be."""
+    refused: list[int] = []
+    original = behind._producer.begin_commit
+
+    def begin_commit(_topic: str, offsets: dict[int, int], *_: Any, **__: Any) -> None:
+        refused.append(offsets[0])
+        behind._producer.begin_commit = original  # type: ignore[method-assign]
+        behind._producer._commits.begin(refuse)
+
+    def refuse() -> None:
+        raise TransactionAborted("the broker wants it rolled back")
+
+    behind._producer.begin_commit = begin_commit  # type: ignore[method-assign]
+    behind.until_all_is_committed()
+    assert len(refused) == 1
+    check(behind)
+
+
+def test_an_order_to_stop_leaves_the_commit_to_be_waited_for(behind: Behind) -> None:
+    """What was ready is committed; the rest waits for the next start."""
+    behind.error = Stop("too many rejects")
+    with pytest.raises(Stop):
+        behind.until_all_is_committed()
+    assert behind.thread._transactions.is_committing
+    behind.thread._finish()
+    assert behind.task.committed_offset == behind.meanwhile[0]
