@@ -7,6 +7,7 @@ import platform
 from importlib.metadata import version
 from typing import NamedTuple
 
+from processor import allocator
 from processor.kafka.version import librdkafka_version
 
 _BUSY: float = 0.5
@@ -28,6 +29,8 @@ class Machine(NamedTuple):
     """The client library's version."""
     sowstream: str
     """Our own."""
+    allocator: str
+    """What gives memory to the programs that are measured: jemalloc, as in the image, or libc where there is none."""
 
     @property
     def is_busy(self) -> bool:
@@ -44,4 +47,5 @@ def this_machine() -> Machine:
         python=platform.python_version(),
         librdkafka=librdkafka_version(),
         sowstream=version("sowstream"),
+        allocator=allocator.of_programs(),
     )

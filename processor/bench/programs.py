@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from processor import allocator
 from processor.bench.figures import Figure
 from processor.broker.guarded import GuardedProcess
 from processor.errors import Stop
@@ -40,7 +41,7 @@ def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs:
     order.touch(mode=0o600)
     order.write_text(json.dumps({"kafka": dict(kafka), "source": source, "outputs": outputs, "count": count}))
     command = [sys.executable, "-m", "processor.kafka.ceiling", str(order)]
-    with running(GuardedProcess("ceiling", command, directory)) as process:
+    with running(GuardedProcess("ceiling", command, directory, env=allocator.environment())) as process:
         deadline_s = time.monotonic() + _limit_s(count)
         while process.is_running:
             if time.monotonic() > deadline_s:
@@ -98,7 +99,7 @@ def worker_process(setup: Setup) -> GuardedProcess:
     """The worker, not started yet; no setting comes from the environment, whatever a user has there."""
     command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file)]
     ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
-    return GuardedProcess("worker", command, setup.directory, env=ours)
+    return GuardedProcess("worker", command, setup.directory, env={**ours, **allocator.environment()})
 
 
 @contextlib.contextmanager

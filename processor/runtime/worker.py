@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import start_http_server
 
+from processor import allocator
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin import Admin
@@ -59,7 +60,8 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
         log.info("settings", **config.shown())
         return _run_processes(config, names, processes)
     worker = _Worker(config, chosen)
-    log.info("plain deltas of JSON are merged", by="compiled code" if has_compiled else "Python")
+    by = "compiled code" if has_compiled else "Python"
+    log.info("plain deltas of JSON are merged", by=by, memory_from=allocator.in_use())
     log.info("settings", **config.shown())  # Whoever has read this may send a signal.
     return worker.run()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import confluent_kafka
 import psutil
 
+from processor import allocator
 from processor.broker import jars
 from processor.broker.java import find_java
 from tests.benchmarks.peers import QUIX
@@ -33,6 +34,7 @@ def machine() -> dict[str, str | int | float]:
         "librdkafka": confluent_kafka.libversion()[0],
         "Kafka": _kafka(),
         "Java": _java(),
+        "allocator": allocator.of_programs(),
         "Kafka Streams": STREAMS,
         "Quix Streams": QUIX,
         **{package: _installed(package) for package in PACKAGES},

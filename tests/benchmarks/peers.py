@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
+from processor import allocator
 from processor.broker.directories import cache_dir
 from processor.broker.java import find_java
 from processor.kafka.admin import Admin
@@ -73,7 +75,7 @@ def _run(
     with log.open("wb") as said:
         process = subprocess.Popen(
             [*order, bootstrap, *topics, guarantee, str(count), str(state)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env={**os.environ, **allocator.environment()},
         )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None

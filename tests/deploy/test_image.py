@@ -45,6 +45,13 @@ def test_health_is_nobody_elses() -> None:
     assert arguments("HEALTHCHECK") == []
 
 
+def test_jemalloc_is_installed_and_loaded() -> None:
+    """What the loader is told of is what the package brings: a wrong name would be ignored with a line on stderr."""
+    installed = re.findall(r"apt-get install (?:--\S+ )*([^&]*?) &&", arguments("RUN")[-2])
+    assert installed == ["libjemalloc2"]
+    assert "LD_PRELOAD=libjemalloc.so.2" in arguments("ENV")
+
+
 def test_nothing_unlocked_is_installed() -> None:
     """Each `pip install` checks hashes, or takes the wheel just built and nothing else."""
     installs = re.findall(r"pip(?: --python \S+)? install [^&]*", " ".join(arguments("RUN")))

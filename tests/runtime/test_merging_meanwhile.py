@@ -29,6 +29,7 @@ _RECORDS = 60
 _KEYS = 3
 _WHOLE = {b"%d" % key: _RECORDS // _KEYS for key in range(_KEYS)}
 """How often each key comes."""
+_HALF_A_BATCH = 3
 _BEHIND = RuntimeConfig(batch_records_max=4, commit_records_max=4)
 """So little at a time that input waits at each commit."""
 
@@ -66,14 +67,14 @@ class Behind(TurnedThread):
         self.meanwhile: list[int] = []
         """Offsets of records that came while a transaction was being committed."""
         self.error: Exception | None = None
-        """Raised at the first of them."""
+        """Raised when half a batch of them is merged."""
         monkeypatch.setattr(Counting, "meddle", self._meddle)
 
     def _meddle(self, record: Record) -> None:
         if self.thread._transactions.is_committing:
             self.meanwhile.append(record.offset)
-            error, self.error = self.error, None
-            if error is not None:
+            if self.error is not None and len(self.meanwhile) == _HALF_A_BATCH:
+                error, self.error = self.error, None
                 raise error
 
     def until_all_is_committed(self) -> None:
