@@ -1,4 +1,4 @@
-"""One partition's life: which moves are legal, what a rewind forgets, and what becomes of a record nobody can take."""
+"""One partition's life: which moves are legal, how far its input is known, and what becomes of a poisonous record."""
 
 import itertools
 
@@ -10,7 +10,6 @@ from processor.config import TopicConfig
 from processor.errors import ProcessorFailed, StateDamaged, Stop, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.pipeline import Pipeline
-from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
@@ -259,108 +258,6 @@ class TestPunctuation:
         assert driver._task._context.now_ms == driver.now_ms
 
 
-class TestCommit:
-    """Only what Kafka has committed reaches the state."""
-
-    def test_the_state_follows_with_the_position_after_the_last_sow_record(self):
-        """Where that went, the delivery report says."""
-        task = a_task()
-        task.start(10)
-        task.process([a_record(10), a_record(11)])
-        assert [len(records) for records in task.take_outputs().values()] == [2]
-        task.await_delivery("sow")(41)
-        task.prepare()
-        task.committed()
-        assert (task.state.position, task.committed_offset, task.next_offset) == (42, 12, 12)
-
-    def test_without_a_delivery_report_the_state_has_to_ask(self):
-        """Committed it is, but where? A rewind reads it from the SOW topic."""
-        task = a_task()
-        task.start(0)
-        task.process([a_record(0)])
-        task.await_delivery("sow")
-        with pytest.raises(TransactionAborted, match="partition 3: committed without a delivery report"):
-            task.committed(1)
-        assert task.state.position == 0
-
-    def test_a_transaction_without_sow_records_leaves_the_position(self):
-        """Rejections alone move the input on, and nothing else."""
-        task = a_task()
-        task.start(0)
-        task.committed(1)
-        assert (task.state.position, task.committed_offset) == (0, 1)
-
-    @pytest.mark.parametrize(("holds", "committable"), [(None, 12), (10, 10), (11, 11), (99, 12)])
-    def test_what_is_held_is_not_committed(self, holds, committable):
-        """Nor is what was not processed."""
-        task = a_task(holds=holds)
-        task.start(10)
-        task.process([a_record(10), a_record(11)])
-        assert task.committable_offset == committable
-
-    def test_a_rewind_forgets_what_was_not_committed(self):
-        """State, outputs and what was held; a new instance begins at the committed position."""
-        task = a_task()
-        task.start(5)
-        task.process([a_record(5)])
-        task.await_delivery("sow")
-        closed = Scripted.closed
-        task.rewind()
-        assert Scripted.closed == closed + 1
-        task.start(5)
-        assert task.take_outputs() == {}
-        assert task.state.get_many([b"k"]) == {b"k": None}
-        task.committed(5)
-        assert (task.next_offset, task.committable_offset) == (5, 5)
-
-
-class TestNote:
-    """The text that a processor keeps beside its input position."""
-
-    def test_it_is_what_the_last_hold_said(self):
-        """Committed with the position, moved or not; a rewind brings it back, as it was committed."""
-        task = a_task(holds=4)
-        task.start(4)
-        task._context.hold(4, "one")
-        task.prepare()
-        task.committed()
-        assert (task.committed_offset, task.noted) == (4, "one")
-        task._context.hold(4, "two")
-        assert str(task.note) == "sowstream noted two"
-        task.rewind()
-        assert task.noted == "one"
-        task.start(4)
-        assert task._context.noted == "one"
-
-    def test_one_that_nobody_changed_is_committed_again(self):
-        """A commit for another partition's sake must not lose what a processor has not come to yet."""
-        task = a_task()
-        task.noted = "found"
-        task.start(4)
-        assert str(task.note) == "sowstream noted found"
-        task.committed(4)
-        assert task.noted == "found"
-
-    def test_a_change_of_it_alone_causes_no_commit(self):
-        """It is committed whenever something else is."""
-        task = a_task()
-        task.start(4)
-        task._context.hold(None, "x")
-        assert not task.has_uncommitted
-
-    def test_while_the_position_stays_for_what_comes_again_its_note_does_too(self):
-        """Without transactions: the processor is ahead of the offset that is committed, and so is what it would say."""
-        task = a_task()
-        task.tail, task.noted = Tail(4, 50, 7), "old"
-        task.tail.applied[5] = b"k"
-        task.start(4)
-        task.process([a_record(4), a_record(5)])
-        task._context.hold(None, "new")
-        assert str(task.note_with_ends) == "sow 0 mark 0 sowstream noted new"
-        task.next_offset = 5
-        assert str(task.note_with_ends) == "sow 50 mark 7 sowstream noted old"
-
-
 class TestStreamTime:
     """How far the input is known: expiry must not run ahead of deltas that wait to be read."""
 
@@ -420,55 +317,6 @@ class TestStreamTime:
         assert task._context.stream_time_ms == 0
 
 
-class TestMarks:
-    """What lasts besides the records."""
-
-    def test_they_are_committed_with_the_position_after_the_last_one_sent(self):
-        """So that a rewind reads only what is new."""
-        task = a_task(Marker)
-        task.start(0)
-        task.process([a_record(0)])
-        assert task.marks.staged == [(b"k", b"1")]
-        task.await_delivery("mark")(6)
-        task.committed(1)
-        assert (task.marks.position, task.marks.get(b"k"), task.marks.has_staged) == (7, b"1", False)
-
-    def test_marks_alone_want_a_commit(self):
-        """A punctuation may change one while no record comes."""
-        task = a_task(Marker)
-        task.start(0)
-        assert not task.has_uncommitted
-        task.punctuate()
-        assert task.has_uncommitted
-        task.await_delivery("mark")(0)
-        task.committed(0)
-        assert not task.has_uncommitted
-
-    def test_without_a_delivery_report_they_have_to_be_read_back(self):
-        """Committed they are, but where?"""
-        task = a_task(Marker)
-        task.start(0)
-        task.punctuate()
-        task.await_delivery("mark")
-        with pytest.raises(TransactionAborted, match="partition 3: committed without a delivery report"):
-            task.committed(0)
-
-    def test_a_rewind_forgets_those_that_were_not_committed(self):
-        """And a late report of the transaction that was given up says nothing about the next one."""
-        task = a_task(Marker)
-        task.start(0)
-        task.process([a_record(0)])
-        late = task.await_delivery("mark")
-        task.rewind()
-        task.start(0)
-        assert task.marks.get(b"k") is None
-        task.process([a_record(0, b"2")])
-        task.await_delivery("mark")
-        late(5)
-        with pytest.raises(TransactionAborted):
-            task.committed(1)
-
-
 class TestClose:
     """The end, however it comes."""
 
@@ -478,6 +326,7 @@ class TestClose:
         store = MemoryStore()
         task = a_task(TransactionalState(store, cache_bytes=0))
         task.state.put_many({b"a": Stored(1, b"x")})
+        task.state.prepare()
         task.state.commit(1)
         for move in moves:
             MOVES[move](task)
@@ -493,6 +342,7 @@ class TestClose:
         task.rewind()
         task.start(0)
         task.state.put_many({b"a": Stored(1, b"x")})
+        task.state.prepare()
         task.state.commit(1)
         task.close()
         assert store.get_many([b"a"]) == [Stored(1, b"x")]
@@ -503,6 +353,7 @@ class TestClose:
         task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=Stop)
         task.start(0)
         task.state.put_many({b"a": Stored(1, b"x")})
+        task.state.prepare()
         task.state.commit(1)
         with pytest.raises(Stop):
             task.close()
