@@ -2,7 +2,7 @@
 
 import pytest
 
-from processor.errors import TransactionAborted
+from processor.errors import ProcessorFailed, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.tail import Tail
 from processor.runtime.task import Prepared, Task
@@ -285,11 +285,34 @@ class TestUnderWay:
 
     def test_one_commit_ends_before_the_next_is_prepared(self, task):
         """Else the first one's end would keep what is in the second; nor does one end twice."""
+        idle = a_task()
+        idle.start(0)
+        idle.prepare()
+        with pytest.raises(AssertionError):
+            idle.prepare()
         with pytest.raises(AssertionError):
             task.prepare()
         task.committed()
         with pytest.raises(AssertionError):
             task.committed()
+
+    def test_a_record_put_aside_meanwhile_is_put_aside_again(self):
+        """It comes again after a rewind, and needs not fail once more to be known."""
+        task = a_task(failing=[b"bad"])
+        task.start(0)
+        with pytest.raises(ProcessorFailed):
+            task.process([a_record(1, b"bad")])
+        task.rewind()
+        task.start(0)
+        task.process([a_record(0)])
+        task.take_outputs()
+        task.prepare()
+        task.process([a_record(1, b"bad")])
+        task.committed()
+        task.rewind()
+        task.start(1)
+        task.process([a_record(1, b"bad")])
+        assert list(task.take_outputs()) == ["dlq"]
 
     def test_an_input_position_that_is_held_later_is_not_moved(self):
         """What was prepared had nothing to wait for."""

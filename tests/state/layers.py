@@ -67,8 +67,8 @@ class Layers:
     def do(self, steps: str, changes: Changes) -> None:
         """Do steps, such as `put and prepare`, with these changes where they take any."""
         for step in steps.split(" and "):
-            if step in ("put", "read", "restore"):
-                getattr(self, step)(changes)
+            if step in ("put", "put again", "read", "restore"):
+                getattr(self, step.replace(" ", "_"))(changes)
             else:
                 getattr(self, step.replace(" ", "_"))()
 
@@ -92,6 +92,11 @@ class Layers:
         """Stage changes, whether or not something is prepared."""
         self.state.put_many(changes)
         self.staged = applied(self.staged, changes)
+
+    def put_again(self, changes: Changes) -> None:
+        """Stage other changes of the same keys."""
+        newer = Stored(10, b"again", expires_at_ms=2)
+        self.put({key: newer if stored is None or stored.version % 3 else None for key, stored in changes.items()})
 
     def read(self, changes: Changes) -> None:
         """Look at keys."""

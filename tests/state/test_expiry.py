@@ -25,7 +25,7 @@ CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
 INDEX_STEPS = st.lists(
     st.tuples(st.sampled_from(["apply", "apply", "apply", "look", "reopen", "wipe"]), CHANGES), max_size=20
 )
-PUTS = ["put", "put", "put", "put and prepare", "put and prepare and commit", "restore"]
+PUTS = ["put", "put", "put and prepare", "put and prepare and put again", "put and prepare and commit", "restore"]
 ALONE = ["prepare", "commit", "rollback", "write", "write some", "reopen", "wipe"]
 STEPS = st.lists(
     st.one_of(

@@ -18,11 +18,12 @@ KEYS = [b"a", b"b", b"c", b"d"]
 VALUES = st.binary(max_size=9) | st.just(bytes(500))
 STORED = st.builds(Stored, st.integers(1, 9), VALUES, st.just(0), st.integers(-1, 9))
 CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
-WITH_CHANGES = ["put", "put and prepare", "put and prepare and put", "put and prepare and commit", "read", "restore"]
+UNDER_WAY = "put and prepare and put again"
+WITH_CHANGES = ["put", "put and prepare", UNDER_WAY, f"{UNDER_WAY} and write", "put and prepare and commit"]
 ALONE = ["prepare", "commit", "rollback", "write", "write some", "recount", "reopen", "crash", "wipe"]
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(WITH_CHANGES), CHANGES),
+        st.tuples(st.sampled_from([*WITH_CHANGES, "read", "restore"]), CHANGES),
         st.tuples(st.sampled_from([*ALONE, "commit", "write some"]), st.just({})),
     ),
     min_size=3,
@@ -215,6 +216,17 @@ def test_a_key_counts_for_each_change_until_it_is_counted_again(state):
     assert state.unwritten_bytes == 0
 
 
+def test_keys_that_change_once_are_counted_well_at_once(state):
+    """Each with the one commit that it is in."""
+    for number in range(10):
+        state.put_many({b"%d" % number: Stored(1, bytes(100))})
+        state.prepare()
+        state.commit(number)
+        quick = state.unwritten_bytes
+        state.recount()
+        assert state.unwritten_bytes == quick
+
+
 def test_what_is_rolled_back_never_counts(state):
     """Neither what was prepared nor what was staged after it, with the commit of what comes then."""
     state.put_many({b"a": Stored(1, bytes(1000))})
@@ -268,6 +280,20 @@ def test_a_rollback_drops_what_is_prepared_and_what_came_after_it(state):
     state.prepare()
     state.commit(None)
     assert state.get_many([b"a", b"b", b"c"]) == {b"a": old, b"b": None, b"c": None}
+
+
+def test_a_rollback_comes_back_to_what_is_on_its_way_to_the_store(state):
+    """The store does not have it yet, or has something older."""
+    old, new = Stored(1, b"old"), Stored(2, b"new")
+    state.put_many({b"a": old, b"b": old})
+    state.prepare()
+    state.commit(2)
+    state.start_writing(1)
+    state.put_many({b"a": new})
+    state.prepare()
+    state.put_many({b"b": new})
+    state.rollback()
+    assert state.get_many([b"a", b"b"]) == {b"a": old, b"b": old}
 
 
 def test_one_commit_ends_before_the_next_is_prepared(state):
