@@ -32,7 +32,7 @@ ABORTED = Counter("sowstream_transactions_aborted_total", "Transactions rolled b
 REBALANCES = Counter("sowstream_rebalances_total", "Changes of the assignment.", ["processor", "kind"])
 WORKED = Counter("sowstream_worked_seconds_total", "Time spent processing.", ["processor"])
 WAITED = Counter("sowstream_waited_seconds_total", "Time spent waiting for input.", ["processor"])
-BLOCKED = Counter("sowstream_blocked_seconds_total", "Time spent waiting for transaction calls.", ["processor", "call"])
+BLOCKED = Counter("sowstream_blocked_seconds_total", "Time that transaction calls took.", ["processor", "call"])
 TASK_STATE = Gauge("sowstream_task_state", "1 for the state a partition is in.", ["processor", "partition", "state"])
 RESTORE_REMAINING = Gauge(
     "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]

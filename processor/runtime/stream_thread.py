@@ -189,7 +189,7 @@ class StreamThread:
             task = self._tasks.get(partition)
             if task is not None and task.task_state is TaskState.RUNNING:
                 task.reached_end()
-        self._send()
+        began_s += self._send()
         emitted, self._has_more = 0, False
         for task in self._running():
             self._has_more |= self._healing(task, task.punctuate)
@@ -233,11 +233,14 @@ class StreamThread:
         if not self._transactions.is_committing:
             self._transactions.send(task)  # At once, while it is in the processor's cache.
 
-    def _send(self) -> None:
-        """Hand everything forwarded to the transaction, which begins where the commit before has ended."""
+    def _send(self) -> float:
+        """Hand everything forwarded to the transaction; the seconds until the commit before it had ended."""
+        began_s = time.monotonic()
         self._finish()
+        waited_s = time.monotonic() - began_s
         for task in self._running():
             self._transactions.send(task)
+        return waited_s
 
     def _uncommitted(self) -> bool:
         return any(task.has_uncommitted for task in self._running())

@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
     from processor.runtime.task import Task
 
-_BEGIN: Final = 0.75
-"""Of the memory that may wait: the rest is for what comes while it is written."""
+_LOOK: Final = 0.75
+"""Of the memory that may wait, by the quick count: time to count well. The rest is for what comes meanwhile."""
+_BEGIN: Final = 0.6
+"""Of it, counted well: enough to begin. If it were no less than the other, keys that change again and again would be
+counted again and again."""
 _KEYS_MIN: Final = 1_000
 """Least piece: 2 to 4 ms, which nobody notices who gets a record."""
 
@@ -37,7 +40,7 @@ class WriteBack:
 
     def is_due(self, tasks: Sequence[Task], now_s: float) -> bool:
         """Whether to begin now; then it is taken for done."""
-        is_much = not is_writing(tasks) and _is_waiting(tasks, _BEGIN * self._bytes_max)
+        is_much = not is_writing(tasks) and _is_waiting(tasks, _LOOK * self._bytes_max, _BEGIN * self._bytes_max)
         if not is_much and now_s - self._began_s < self._interval_s:
             return False
         self._began_s = now_s
@@ -51,7 +54,7 @@ class WriteBack:
         writing = [task for task in tasks if task.state.is_writing]
         if not writing:
             return []
-        if _is_waiting(tasks, self._bytes_max):
+        if _is_waiting(tasks, self._bytes_max, self._bytes_max):
             return [(task, sys.maxsize) for task in writing]
         return [(writing[0], _KEYS_MIN + taken)]
 
@@ -61,9 +64,9 @@ def is_writing(tasks: Sequence[Task]) -> bool:
     return any(task.state.is_writing for task in tasks)
 
 
-def _is_waiting(tasks: Sequence[Task], size: float) -> bool:
-    """Whether so many bytes wait; they are counted well only where the quick count says so."""
-    if _waiting(tasks) < size:
+def _is_waiting(tasks: Sequence[Task], look: float, size: float) -> bool:
+    """Whether so many bytes wait; they are counted well where the quick count says that as many as `look` do."""
+    if _waiting(tasks) < look:
         return False
     for task in tasks:
         task.state.recount()

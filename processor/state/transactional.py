@@ -73,6 +73,7 @@ class TransactionalState:
         only to count it once, would take a tenth of all the time.
         """
         self._unwritten_bytes = _size(self._unwritten.values())
+        self._writing_bytes = _size(self._writing.values())
 
     @property
     def is_writing(self) -> bool:
