@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
     from processor.runtime.task import Task
 
-_LOOK: Final = 0.75
-"""Of the memory that may wait, by the quick count: time to count well. The rest is for what comes meanwhile."""
-_BEGIN: Final = 0.6
-"""Of it, counted well: enough to begin. If it were no less than the other, keys that change again and again would be
-counted again and again."""
+_BEGIN: Final = 0.75
+"""Of the memory that may wait: the rest is for what comes while it is written."""
+_STEP: Final = 0.2
+"""Of it: what has to come, by the quick count, before it is counted well once more. What was found may be little less
+than begins: so the whole stays below the limit, and keys that change again and again are not counted at every turn."""
 _KEYS_MIN: Final = 1_000
 """Least piece: 2 to 4 ms, which nobody notices who gets a record."""
 
@@ -37,13 +37,14 @@ class WriteBack:
         self._bytes_max = bytes_max
         self._interval_s = interval_s
         self._began_s = now_s
+        self._look_bytes = _BEGIN * bytes_max  # What the quick count has to say before it is counted well.
 
     def is_due(self, tasks: Sequence[Task], now_s: float) -> bool:
         """Whether to begin now; then it is taken for done."""
-        is_much = not is_writing(tasks) and _is_waiting(tasks, _LOOK * self._bytes_max, _BEGIN * self._bytes_max)
+        is_much = not is_writing(tasks) and self._is_much(tasks)
         if not is_much and now_s - self._began_s < self._interval_s:
             return False
-        self._began_s = now_s
+        self._began_s, self._look_bytes = now_s, _BEGIN * self._bytes_max
         return True
 
     def pieces(self, tasks: Sequence[Task], taken: int) -> list[tuple[Task, int]]:
@@ -54,9 +55,17 @@ class WriteBack:
         writing = [task for task in tasks if task.state.is_writing]
         if not writing:
             return []
-        if _is_waiting(tasks, self._bytes_max, self._bytes_max):
+        if _waiting(tasks) >= self._bytes_max and _counted(tasks) >= self._bytes_max:
             return [(task, sys.maxsize) for task in writing]
         return [(writing[0], _KEYS_MIN + taken)]
+
+    def _is_much(self, tasks: Sequence[Task]) -> bool:
+        """Whether so much waits that it is to be begun with; counted well where the quick count has come so far."""
+        if _waiting(tasks) < self._look_bytes:
+            return False
+        counted, begin = _counted(tasks), _BEGIN * self._bytes_max
+        self._look_bytes = max(begin, counted + _STEP * self._bytes_max)
+        return counted >= begin
 
 
 def is_writing(tasks: Sequence[Task]) -> bool:
@@ -64,14 +73,13 @@ def is_writing(tasks: Sequence[Task]) -> bool:
     return any(task.state.is_writing for task in tasks)
 
 
-def _is_waiting(tasks: Sequence[Task], look: float, size: float) -> bool:
-    """Whether so many bytes wait; they are counted well where the quick count says that as many as `look` do."""
-    if _waiting(tasks) < look:
-        return False
+def _counted(tasks: Sequence[Task]) -> int:
+    """The bytes that wait, each key once."""
     for task in tasks:
         task.state.recount()
-    return _waiting(tasks) >= size
+    return _waiting(tasks)
 
 
 def _waiting(tasks: Sequence[Task]) -> int:
+    """The bytes that wait, by the quick count."""
     return sum(task.state.unwritten_bytes for task in tasks)

@@ -81,6 +81,19 @@ def test_they_are_counted_well_only_where_the_quick_count_says_much(writes):
     assert tasks[0].state.unwritten_bytes == quick
 
 
+def test_what_was_counted_well_is_not_counted_again_at_every_turn(writes):
+    """Nearly as much as begins, of keys that change over and over: a fifth of all has to come, and is found in time."""
+    waits, hot = task(700_000), task(10_000, times=10)
+    assert not writes.is_due([waits, hot], 101.0)
+    counted = waits.state.unwritten_bytes + hot.state.unwritten_bytes
+    assert 700_000 < counted < 720_000
+    more = task(10_000, times=15)
+    assert not writes.is_due([waits, hot, more], 101.0)
+    assert more.state.unwritten_bytes > 140_000, "not counted well"
+    assert writes.is_due([waits, hot, more, task(100_000)], 101.0)
+    assert more.state.unwritten_bytes < 11_000
+
+
 def test_a_turn_writes_a_piece_of_one_task_and_more_keys_than_it_took_records(writes):
     """However fast records come, it comes to an end."""
     tasks = [task(), task(1_000), task(1_000)]
