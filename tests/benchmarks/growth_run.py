@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
+from processor import allocator
 from processor.bench.programs import cpu_s, running, wait_until
 from processor.bench.setup import write_setup
 from processor.broker.guarded import GuardedProcess
@@ -117,7 +118,7 @@ class Grown:
         order = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(self._setup.file)]
         order += ["--processes", str(self._size.processes)]
         ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
-        process = GuardedProcess("worker", order, self._directory, env=ours)
+        process = GuardedProcess("worker", order, self._directory, env={**ours, **allocator.environment()})
         with running(process):
             yield process
 
