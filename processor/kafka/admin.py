@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from processor.topics import TopicSpec
 
 _TIMEOUT_S = 15.0
+_NEW_S = 2.0  # Within it a topic that was just made has leaders, and the client has heard of them.
 _SILENCE_S = 2.0  # Whoever waits for longer is told what for.
 
 
@@ -230,22 +231,26 @@ class Admin:
         Raises:
             BrokerUnavailable: no answer in time.
         """
-        deadline_s = time.monotonic() + timeout_s
+        began_s = time.monotonic()
         wanted = list(partitions)
         while True:
             answers = self._ask_ends(topic, wanted, timeout_s)
             moved = [error for error in answers.values() if isinstance(error, KafkaException)]
             if not moved:
                 return {partition: end for partition, end in answers.items() if isinstance(end, int)}
-            if time.monotonic() > deadline_s:
+            is_there = all(map(failure.is_moved, moved))
+            patience_s = timeout_s if is_there else min(timeout_s, _NEW_S)
+            if time.monotonic() > began_s + patience_s:
                 raise failure.stop(moved[0], f"asking for the ends of {topic}")
-            # librdkafka asks with the leader's epoch that it knows, and learns no newer one from the refusal.
-            with contextlib.suppress(KafkaException):
-                self._client.list_topics(topic, timeout=timeout_s)
+            # librdkafka asks with the epoch of the leader that it knows, and learns no newer one from the refusal. Not of
+            # a topic that may not be there: a broker may be set to make what it is asked for.
+            if is_there:
+                with contextlib.suppress(KafkaException):
+                    self._client.list_topics(topic, timeout=timeout_s)
             time.sleep(0.05)
 
     def _ask_ends(self, topic: str, partitions: Sequence[int], timeout_s: float) -> dict[int, int | KafkaException]:
-        """Ask once: the end of each partition, or that its leader is another one now."""
+        """Ask once: the end of each partition, or that its leader is another one now, or not known yet."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, partition): latest for partition in partitions}
         futures = self._client.list_offsets(
@@ -256,7 +261,7 @@ class Admin:
             try:
                 found[position.partition] = future.result().offset
             except KafkaException as error:
-                if not failure.is_moved(error):
+                if not failure.is_moved(error) and not failure.is_leaderless(error):
                     raise failure.stop(
                         error, f"asking for the end of {topic} partition {position.partition}"
                     ) from error

@@ -119,6 +119,11 @@ def is_moved(error: KafkaException | KafkaError) -> bool:
     return of(error).code() in _MOVED
 
 
+def is_leaderless(error: KafkaException | KafkaError) -> bool:
+    """Whether the client found no leader of a partition to ask: the topic was just made, or is not there."""
+    return of(error).code() == KafkaError._NOENT
+
+
 def is_unknown(error: BaseException) -> bool:
     """Whether Kafka does not know the topic: there is none, or the broker that was asked has just started."""
     cause = error if isinstance(error, KafkaException) else error.__cause__

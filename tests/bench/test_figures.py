@@ -16,7 +16,7 @@ OPTIONS = BenchOptions(
 )
 RESULT = Result(
     OPTIONS,
-    Machine(cores=2, load=0.1, system="Linux", python="3.11", librdkafka="2.16", sowstream="0.1"),
+    Machine(cores=2, load=0.1, system="Linux", python="3.11", librdkafka="2.16", sowstream="0.1", allocator="libc"),
     {
         CEILING: [Figure(200_000.0, 3.0), Figure(100_000.0, 4.0), Figure(240_000.0, 5.0)],
         WORKER: [Figure(100_000.0, 7.0), Figure(90_000.0, 8.0), Figure(96_000.0, 6.0)],
