@@ -242,8 +242,8 @@ class Admin:
             patience_s = timeout_s if is_there else min(timeout_s, _NEW_S)
             if time.monotonic() > began_s + patience_s:
                 raise failure.stop(moved[0], f"asking for the ends of {topic}")
-            # librdkafka asks with the epoch of the leader that it knows, and learns no newer one from the refusal. Not of
-            # a topic that may not be there: a broker may be set to make what it is asked for.
+            # librdkafka asks with the epoch of the leader it knows, and learns no newer one from the refusal. A topic
+            # that may not be there is not looked up: a broker may be set to make what it is asked for.
             if is_there:
                 with contextlib.suppress(KafkaException):
                     self._client.list_topics(topic, timeout=timeout_s)
