@@ -95,9 +95,9 @@ def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _d
         reader.close()
 
 
-def worker_process(setup: Setup) -> GuardedProcess:
+def worker_process(setup: Setup, *options: str) -> GuardedProcess:
     """The worker, not started yet; no setting comes from the environment, whatever a user has there."""
-    command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file)]
+    command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file), *options]
     ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
     return GuardedProcess("worker", command, setup.directory, env={**ours, **allocator.environment()})
 

@@ -146,17 +146,9 @@ class TransactionalProducer:
             self._send_again(topic, value, key, partition, headers, error, on_delivery)
         return size + (0 if value is None else len(value))
 
-    def commit(
-        self,
-        topic: str,
-        offsets: Mapping[int, int],
-        group_metadata: Any,
-        *,
-        notes: Mapping[int, str] | None = None,
-        limit_s: float | None = None,
-    ) -> None:
-        """`begin_commit`, then `finish_commit`."""
-        self.begin_commit(topic, offsets, group_metadata, notes=notes, limit_s=limit_s)
+    def commit(self, topic: str, offsets: Mapping[int, int], group_metadata: Any) -> None:
+        """`begin_commit` without notes, then `finish_commit`."""
+        self.begin_commit(topic, offsets, group_metadata)
         self.finish_commit()
 
     def begin_commit(

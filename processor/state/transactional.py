@@ -70,7 +70,7 @@ class TransactionalState:
         """Let each key that waits count once.
 
         The fewer writes to the store, the more of a key's changes they hold; to look every key up with every commit,
-        only to count it once, would take a tenth of all the time.
+        only to count it once, is work that nobody sees.
         """
         self._unwritten_bytes = _size(self._unwritten.values())
         self._writing_bytes = _size(self._writing.values())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import socket
-import sys
 import time
 import urllib.request
 import uuid
@@ -16,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from processor import allocator
-from processor.bench.programs import cpu_s, running, wait_until
+from processor.bench.programs import cpu_s, running, wait_until, worker_process
 from processor.bench.setup import write_setup
 from processor.broker.guarded import GuardedProcess
 from processor.config import load as load_settings
@@ -115,10 +112,7 @@ class Grown:
     @contextlib.contextmanager
     def worker(self) -> Iterator[GuardedProcess]:
         """The worker, which closes its state in good order: the next run finds it on the disk."""
-        order = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(self._setup.file)]
-        order += ["--processes", str(self._size.processes)]
-        ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
-        process = GuardedProcess("worker", order, self._directory, env={**ours, **allocator.environment()})
+        process = worker_process(self._setup, "--processes", str(self._size.processes))
         with running(process):
             yield process
 
