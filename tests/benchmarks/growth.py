@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 
 from tests.benchmarks.figures import write
 from tests.benchmarks.growth_run import Figure, Grown, Size
+from tests.benchmarks.quota import can_hold
 from tests.benchmarks.throughput import broker, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEYS = (10_000, 100_000, 1_000_000)
-GROUPS = ("keys", "sizes", "partitions", "processes", "batches")
+GROUPS = ("keys", "sizes", "partitions", "processes", "held", "batches")
+_HELD_CORES = 0.4
+"""What a held process has: of two cores the broker and all others keep more than one."""
 
 
 def main() -> None:
@@ -41,6 +44,11 @@ def main() -> None:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         for group in arguments.only:
+            if group == "held" and not can_hold():
+                print(
+                    "held: left out; only root may hold processes, and where control groups for processors are mounted"
+                )
+                continue
             chosen = sizes(group, arguments.keys, arguments.state)
             found = measured(bootstrap, directory, chosen, arguments.records, arguments.rounds)
             report(group, found)
@@ -57,6 +65,7 @@ def sizes(group: str, keys: Sequence[int] = KEYS, state: int = Size().keys) -> d
         "sizes": {count: usual._replace(keys=state // 10, size_bytes=count) for count in (70, 1_000, 10_000)},
         "partitions": {count: usual._replace(partitions=count) for count in (1, 4, 16, 64)},
         "processes": {count: usual._replace(processes=count) for count in (1, 2)},
+        "held": {count: usual._replace(processes=count, cores=_HELD_CORES) for count in (1, 2)},
         "batches": {count: usual._replace(batch_records=count) for count in (500, 5_000, 50_000)},
     }[group]
     return {f"{group} {count}": size for count, size in found.items()}
@@ -106,6 +115,8 @@ def report(group: str, figures: dict[str, list[Figure]]) -> None:
         print(
             "be twice as fast on two. A CPU cost of 1.0 says that they work no more than one: enough cores would do it."
         )
+    if group == "held":
+        print(f"Each process has {_HELD_CORES} of a core: as if the broker, which has the rest, were elsewhere.")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from processor.config import load as load_settings
 from processor.kafka.admin import Admin
 from processor.runtime.pipeline import specs
 from tests.benchmarks.growth_feed import Shape, deltas, fulls, gated, publish
+from tests.benchmarks.quota import held
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 MB = 1_000_000
@@ -39,6 +40,8 @@ class Size(NamedTuple):
     partitions: int = 4
     processes: int = 1
     batch_records: int = 5_000
+    cores: float | None = None
+    """What each process may take of one while it is measured; None: all of it."""
 
 
 class Figure(NamedTuple):
@@ -93,10 +96,11 @@ class Grown:
         """Merge so many deltas, from when they are there to be seen until all are committed."""
         self._runs += 1
         records = deltas(self.shape, count, seed=self._runs)
-        with gated(self._bootstrap, self.source, records) as gate, self.worker() as process:
+        with gated(self._bootstrap, self.source, records) as gate, self.worker() as process, self._held() as hold:
             wait_until(process, self.is_shared, every_s=0.05)
             whole = self._end()  # The transaction's own markers come behind.
             working = family(process)
+            hold(working)
             began_s, cpu, resident = time.monotonic(), sum(map(cpu_s, working)), 0
             gate.commit_transaction()
 
@@ -108,6 +112,17 @@ class Grown:
             wait_until(process, is_done, every_s=0.02, count=count)
             seconds, used = time.monotonic() - began_s, sum(map(cpu_s, working)) - cpu
         return Figure(count / seconds, used / count * 1e6, resident / MB)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Callable[[list[psutil.Process]], None]]:
+        """A way to hold processes to their part of a core, until the block ends."""
+        with contextlib.ExitStack() as cleanup:
+
+            def hold(processes: list[psutil.Process]) -> None:
+                if self._size.cores is not None:
+                    cleanup.enter_context(held([each.pid for each in processes], self._size.cores))
+
+            yield hold
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[GuardedProcess]:

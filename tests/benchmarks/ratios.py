@@ -35,7 +35,7 @@ PAIRS = (
     Pair("growth", "keys 10000000", "keys 10000"),
     Pair("growth", "sizes 10000", "sizes 70"),
     Pair("growth", "partitions 64", "partitions 1"),
-    Pair("growth", "processes 2", "processes 1"),
+    Pair("growth", "held 2", "held 1"),
     Pair("restore", "sowstream", "Kafka Streams"),
     Pair("conflation", "sowstream", "Kafka Streams"),
     Pair("spark", "local[2]", "local[1]"),
