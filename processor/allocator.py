@@ -40,6 +40,11 @@ def environment() -> dict[str, str]:
     return {"LD_PRELOAD": library} if library else {}
 
 
+def whole_environment() -> dict[str, str]:
+    """The environment of this process, with that added."""
+    return {**os.environ, **environment()}
+
+
 def of_programs() -> str:
     """The allocator of a program that is started with `environment`."""
     return "jemalloc" if environment() else in_use()

@@ -89,9 +89,10 @@ class Transactions:
         if committed is None:
             return False
         self._metrics.committed(self._producer.finish_commit())
-        for task, prepared in committed.items():
+        for prepared in committed.values():
+            self._metrics.counts(prepared.counts)  # Kafka has it all, even where a state has to be read back.
+        for task in committed:
             task.committed()
-            self._metrics.counts(prepared.counts)
         return True
 
     def _send_marks(self, task: Task) -> None:

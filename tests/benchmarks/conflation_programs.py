@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from processor import allocator
 from processor.broker.java import find_java
 from processor.config import load as load_settings
 from processor.kafka.admin import Admin
@@ -83,7 +84,7 @@ def sowstream(family: Underlying) -> Iterator[Running]:
     admin.create(topics)
     order = [sys.executable, "-m", "processor.cli.main", "conflate", name, "-c", str(file)]
     with log.open("wb") as said:
-        process = subprocess.Popen(order, stdout=said, stderr=said)
+        process = subprocess.Popen(order, stdout=said, stderr=said, env=allocator.whole_environment())
     try:
         yield Running(process, log, name, port)
     finally:
@@ -113,7 +114,9 @@ def suppress(class_path: str, family: Underlying, count: int) -> Iterator[Runnin
     order = [find_java(), "-Xmx2G", "-cp", class_path, PEER, family.bootstrap, f"{family.name}.sow", f"{name}.sow",
              str(round(family.interval_s * 1000)), str(count), str(state)]  # fmt: skip
     with log.open("wb") as said:
-        process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
+        process = subprocess.Popen(
+            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=allocator.whole_environment()
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

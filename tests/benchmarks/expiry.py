@@ -17,6 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from processor import allocator
 from processor.config import load as load_settings
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
@@ -56,9 +57,8 @@ def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> li
     _load(bootstrap, f"{name}.publish", records, least_s, spread_s)
     log = settings.with_name("worker.log")
     with log.open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)], stdout=said, stderr=said
-        )
+        order = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)]
+        process = subprocess.Popen(order, stdout=said, stderr=said, env=allocator.whole_environment())
     try:
         reader = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
         wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= records, 0.1)

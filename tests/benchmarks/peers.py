@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -75,7 +74,7 @@ def _run(
     with log.open("wb") as said:
         process = subprocess.Popen(
             [*order, bootstrap, *topics, guarantee, str(count), str(state)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env={**os.environ, **allocator.environment()},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=allocator.whole_environment(),
         )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None

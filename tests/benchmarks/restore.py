@@ -16,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from processor import allocator
 from processor.broker.directories import cache_dir
 from processor.broker.java import find_java
 from processor.config import load as load_settings
@@ -111,6 +112,7 @@ def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str,
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
+            env=allocator.whole_environment(),
         )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -164,7 +166,9 @@ def streams_restored(jars: str, bootstrap: str, topic: str, threads: int, direct
     state = Path(tempfile.mkdtemp(dir=directory))
     order = [find_java(), "-Xmx2G", "-cp", jars, program, bootstrap, topic, str(PARTITIONS), str(threads), state]
     began_s = time.monotonic()
-    run = subprocess.run(order, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    run = subprocess.run(
+        order, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=allocator.whole_environment()
+    )
     shutil.rmtree(state, ignore_errors=True)
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
     if not lines:

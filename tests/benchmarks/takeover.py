@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import shutil
 import statistics
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 from confluent_kafka import Producer
 
+from processor import allocator
 from processor.config import Config
 from processor.config import load as load_settings
 from processor.kafka.admin import Admin
@@ -56,7 +56,7 @@ class Machine:
     def __init__(self, settings: Path, number: int) -> None:
         self.log = settings.with_name(f"worker-{number}.log")
         self._port = free_port()
-        environment = os.environ | {
+        environment = allocator.whole_environment() | {
             "SOWSTREAM_STATE_DIR": str(settings.with_name(f"disk-{number}")),
             "SOWSTREAM_RUNTIME__METRICS_PORT": str(self._port),
         }
