@@ -24,7 +24,7 @@ from tests.benchmarks.growth_feed import Shape, deltas, fulls, gated, publish
 from tests.benchmarks.quota import held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 MB = 1_000_000
@@ -96,11 +96,16 @@ class Grown:
         """Merge so many deltas, from when they are there to be seen until all are committed."""
         self._runs += 1
         records = deltas(self.shape, count, seed=self._runs)
-        with gated(self._bootstrap, self.source, records) as gate, self.worker() as process, self._held() as hold:
+        with (
+            gated(self._bootstrap, self.source, records) as gate,
+            self.worker() as process,
+            contextlib.ExitStack() as holding,
+        ):
             wait_until(process, self.is_shared, every_s=0.05)
             whole = self._end()  # The transaction's own markers come behind.
             working = family(process)
-            hold(working)
+            if self._size.cores is not None:
+                holding.enter_context(held([each.pid for each in working], self._size.cores))
             began_s, cpu, resident = time.monotonic(), sum(map(cpu_s, working)), 0
             gate.commit_transaction()
 
@@ -112,17 +117,6 @@ class Grown:
             wait_until(process, is_done, every_s=0.02, count=count)
             seconds, used = time.monotonic() - began_s, sum(map(cpu_s, working)) - cpu
         return Figure(count / seconds, used / count * 1e6, resident / MB)
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[Callable[[list[psutil.Process]], None]]:
-        """A way to hold processes to their part of a core, until the block ends."""
-        with contextlib.ExitStack() as cleanup:
-
-            def hold(processes: list[psutil.Process]) -> None:
-                if self._size.cores is not None:
-                    cleanup.enter_context(held([each.pid for each in processes], self._size.cores))
-
-            yield hold
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[GuardedProcess]:
