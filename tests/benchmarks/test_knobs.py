@@ -1,5 +1,7 @@
 import ast
+import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +88,19 @@ def test_the_guard_says_what_the_readme_says():
     assert (guard.LOSS, guard.ROUNDS_LEAST) == (0.10, 3)
     assert "more than a tenth" in README
     assert "fewer than three rounds" in README
+
+
+def test_the_readmes_tell_the_accepted_ratios():
+    """Those that readers look for: nobody forgets one when new ones are accepted."""
+    rounds = json.loads((HERE / "accepted.json").read_text(encoding="utf-8"))["ratios"]
+    middle = {name: statistics.median(values) for name, values in rounds.items()}
+    front = " ".join((HERE.parents[1] / "README.md").read_text(encoding="utf-8").split())
+    here = " ".join(README.split())
+    faster = f"**{middle['throughput: sowstream / Kafka Streams, records_per_s']:.2f} times Kafka Streams**"
+    work = 1 / middle["throughput: Kafka Streams / sowstream, cpu_s_per_million"]
+    assert faster in front
+    assert faster in here
+    assert f"{work:.2f} of its processor time" in front
+    assert f"**{1 / middle['growth: keys 10000000 / keys 10000, records_per_s']:.2f}** (goal 2" in here
+    assert f"**{1 / middle['growth: partitions 64 / partitions 1, records_per_s']:.2f}** (goal 1.15" in here
+    assert f"**{middle['growth: held 2 / held 1, records_per_s']:.2f}** times the throughput" in here
