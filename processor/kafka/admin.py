@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 15.0
 _NEW_S = 2.0  # Within it a topic that was just made has leaders, and the client has heard of them.
+_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two questions: to list all topics is much to ask of a large cluster.
 _SILENCE_S = 2.0  # Whoever waits for longer is told what for.
 
 
@@ -231,7 +232,7 @@ class Admin:
         Raises:
             BrokerUnavailable: no answer in time.
         """
-        began_s = time.monotonic()
+        began_s, pause_s = time.monotonic(), _PAUSE_S
         wanted = list(partitions)
         while True:
             answers = self._ask_ends(topic, wanted, timeout_s)
@@ -242,12 +243,13 @@ class Admin:
             patience_s = timeout_s if is_there else min(timeout_s, _NEW_S)
             if time.monotonic() > began_s + patience_s:
                 raise failure.stop(moved[0], f"asking for the ends of {topic}")
-            # librdkafka asks with the epoch of the leader it knows, and learns no newer one from the refusal. A topic
-            # that may not be there is not looked up: a broker may be set to make what it is asked for.
-            if is_there:
-                with contextlib.suppress(KafkaException):
-                    self._client.list_topics(topic, timeout=timeout_s)
-            time.sleep(0.05)
+            # librdkafka asks with the epoch of the leader it knows, and learns no newer one from the refusal. Where it
+            # saw no leader, as of a broker that was away for a moment, it asks nobody for a quarter of an hour. So we
+            # have it look; at all topics, if this one may not be there, as a broker may make what it is asked for.
+            with contextlib.suppress(KafkaException):
+                self._client.list_topics(topic if is_there else None, timeout=timeout_s)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def _ask_ends(self, topic: str, partitions: Sequence[int], timeout_s: float) -> dict[int, int | KafkaException]:
         """Ask once: the end of each partition, or that its leader is another one now, or not known yet."""
