@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from processor.bench.programs import cpu_s
 from tests.benchmarks import quota
 
 pytestmark = pytest.mark.skipif(not quota.can_hold(), reason="may not make control groups for processors")
@@ -34,21 +35,15 @@ def groups_of(*processes: psutil.Process) -> list[Path]:
     return [group for group in found if mine & set((group / "cgroup.procs").read_text().split())]
 
 
-def used_s(process: psutil.Process) -> float:
-    """Its processor time."""
-    times = process.cpu_times()
-    return times.user + times.system
-
-
 def test_each_process_has_its_own_part():
     """Two in one group would share one part."""
     with spinning() as one, spinning() as other, quota.held([one.pid, other.pid], 0.2):
         held = groups_of(one, other)
         assert len(held) == 2
-        before, began_s = [used_s(one), used_s(other)], time.monotonic()
+        before, began_s = [cpu_s(one), cpu_s(other)], time.monotonic()
         while time.monotonic() - began_s < 1.0:
             time.sleep(0.1)
-        used = [used_s(process) - had for process, had in zip((one, other), before, strict=True)]
+        used = [cpu_s(process) - had for process, had in zip((one, other), before, strict=True)]
     assert all(seconds <= 0.5 for seconds in used), used
     assert not any(group.exists() for group in held)
 
