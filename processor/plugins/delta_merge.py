@@ -175,7 +175,8 @@ class DeltaMerge(Processor):
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {bytes_max}")
         request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
-            self._placement.forward(record, self._placement.key_of_keyless(record, request), request, "rekeyed")
+            self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
+            self._context.count("rekeyed")
             return
         if headers:
             if request.sow_key is not None and request.sow_key != key:
@@ -187,7 +188,8 @@ class DeltaMerge(Processor):
         old = self._stored[key]
         if old is None:
             if (own_key := self._placement.elsewhere(key)) is not None:
-                self._placement.forward(record, own_key, request, "moved")
+                self._placement.forward(record, own_key, request)
+                self._context.count("moved")
                 return
         # What was over when this was published is expired first. A publisher's clock may be ahead, ours counts too.
         elif 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.

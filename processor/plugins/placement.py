@@ -118,7 +118,7 @@ class Placement:
             "to murmur2_random, or foreign_partition: move",
         )
 
-    def forward(self, record: Record, key: bytes, request: Request, event: str) -> None:
+    def forward(self, record: Record, key: bytes, request: Request) -> None:
         """Send a record to the input topic again under its own key, as it came.
 
         Header `source` goes with it where it must be seen that it was forwarded: sequences are counted by the partition
@@ -129,7 +129,6 @@ class Placement:
             source = f"{self._own_topic}/{self._context.partition}/{record.offset}"
             headers = [*headers, (Name.SOURCE, source.encode())]
         self._context.forward("publish", key, record.value, headers)
-        self._context.count(event)
 
     def key_of_keyless(self, record: Record, request: Request) -> bytes:
         """The key of a record that came without one, by header or by its message.
