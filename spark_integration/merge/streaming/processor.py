@@ -182,9 +182,7 @@ class _Merge:
         self.partition = partition
         self.state = SparkState(records, expiring)
         self.marks = SparkMarks(marks)
-        self.host = Host(
-            settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions
-        )
+        self.host = Host(settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions)
 
 
 def _codec_of(settings: TopicSettings) -> Codec:
