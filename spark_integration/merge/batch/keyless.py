@@ -1,6 +1,7 @@
 """Brings records to their own key and partition, as a worker does that sends them to the input again.
 
-These are records without a Kafka key, whose key is in their body, and records of a key that belongs to another partition.
+These are records without a Kafka key, whose key is in their body, and records of a key that belongs to another
+partition.
 """
 
 from __future__ import annotations

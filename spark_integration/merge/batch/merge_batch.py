@@ -55,10 +55,10 @@ def merge_batch(
         until: the offset after the last one of each partition, or a time; None: all that is committed now.
         as_of: what is due then expires in the end; None: now.
         deltas: keep every delta too.
-        keyless: what is done with records that a worker forwards: those without a Kafka key, and those of a new key that
-            belongs to another partition. `error`: nothing is merged. `skip`: they are left out, as workers have read
-            them and sent them again. `merge`: as no worker has, they are merged behind all others of their key, where a
-            worker's copies would be.
+        keyless: what is done with records that a worker forwards: those without a Kafka key, and those of a new key
+            that belongs to another partition. `error`: nothing is merged. `skip`: they are left out, as workers have
+            read them and sent them again. `merge`: as no worker has, they are merged behind all others of their key,
+            where a worker's copies would be.
         partitions: how many tasks fold; None: `spark.sql.shuffle.partitions`.
 
     Returns:

@@ -123,8 +123,8 @@ def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[Data
     if counts[FOREIGN] and plan.keyless == "error":
         raise ConfigurationError(
             f"{plan.settings.name}: {counts[FOREIGN]} records came to another partition than their key's own: a "
-            "producer does not partition by murmur2. If workers have read this history, they forwarded them: keyless='skip' "
-            "leaves them out. If none has: keyless='merge' merges them behind all others of their key, where a "
+            "producer does not partition by murmur2. If workers have read this history, they forwarded them: "
+            "keyless='skip' leaves them out. If none has: keyless='merge' merges them behind all others of their key, where a "
             "worker's copies would be"
         )
     return rows, counts
