@@ -1,0 +1,1 @@
+"""Keys of a SOW topic in wrong partitions: found, and brought home."""
