@@ -48,7 +48,10 @@ def get(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print one record as it is now; exit with 1 if there is none. Only its partition is read."""
+    """Print one record as it is now; exit with 1 if there is none.
+
+    Only its partition is read; all partitions where the topic has foreign_partition: accept.
+    """
     from processor.client import Client  # noqa: PLC0415
 
     with Client("get", reader_settings(config, bootstrap)) as client:

@@ -32,7 +32,10 @@ _COMMANDS_MAX: Final = 1_000  # In one transaction, and the bytes of their value
 _BYTES_MAX: Final = 16 * 1024 * 1024
 _ASK_TIMEOUT_S: Final = 5.0
 _PAUSE_S: Final = 0.1
-_CAME_BACK: Final = "it came to a wrong partition again; workers with foreign_partition: accept still run, or workers of an older version"
+_CAME_BACK: Final = (
+    "it came to a wrong partition again; a worker with foreign_partition: accept still runs, or one of an older "
+    "version of Sowstream"
+)
 
 
 class Healed(NamedTuple):

@@ -88,6 +88,10 @@ class Description(BaseModel):
     """The deepest nesting accepted."""
     default_command: Literal["publish", "delta_publish"] = "delta_publish"
     """The command of a record without header `command`."""
+    key_format: Literal["text", "json", "int"] = "text"
+    """How publishers write the Kafka key of the input topic."""
+    foreign_partition: Literal["move", "reject", "accept"] = "move"
+    """`accept`: a key may be in any partition, so a lookup asks all of them."""
 
     def to_json(self) -> bytes:
         """The description as the directory has it."""
@@ -153,7 +157,10 @@ def _describe(config: Config, name: str) -> Description:
     )
 
 
-SETTINGS: Final = ("partitions", "key", "message_type", "separator", "parts", "max_depth", "default_command")
+SETTINGS: Final = (
+    "partitions", "key", "message_type", "separator", "parts", "max_depth", "default_command", "key_format",
+    "foreign_partition",
+)  # fmt: skip
 """Settings of a topic that its description repeats under the same name."""
 
 
