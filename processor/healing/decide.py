@@ -5,7 +5,8 @@ A key is healed in up to three steps, and no step can lose a record:
 1. If the newest copy is not the one at home, it is published at home. Its own partition keeps it until that is done.
 2. Every other copy is deleted.
 3. The record at home is published once more. A subscriber that knows records by their keys alone has taken the deletion
-   of a copy for the end of the record; now it has the record again.
+   of a copy for the end of the record; now it has the record again. To a subscriber of deltas this one is empty, and
+   says by its `delta_base` that the record was there.
 
 Every command carries the version that it expects. An update that comes in between makes the command a conflict, which
 changes nothing, and the next step is decided from the new state.
