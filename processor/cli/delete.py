@@ -8,15 +8,15 @@ import typer
 
 from processor.cli.output import tell
 from processor.cli.query import Filter
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 
 def delete(
-    topic: TopicArgument,
+    topic: ReaderTopic,
     key: Annotated[str | None, typer.Option(help="The record's SOW key.")] = None,
     matching: Filter = None,
     config: ConfigFile = None,
-    bootstrap: Bootstrap = None,
+    bootstrap: ReaderBootstrap = None,
 ) -> None:
     """Delete a record, or with --filter all that match now. It is gone once the worker has read this.
 
@@ -26,7 +26,7 @@ def delete(
 
     if (key is None) is (matching is None):
         raise typer.BadParameter("give --key, or --filter")
-    with Client("delete", settings(config, bootstrap)) as client:
+    with Client("delete", reader_settings(config, bootstrap)) as client:
         if key is not None:
             client.sow_delete(topic, key)
             client.flush()

@@ -14,7 +14,6 @@ from processor.client.topics import TopicLookup
 from processor.codec import codec_of
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
-from processor.explanation import unknown_name
 from processor.kafka.admin import Admin
 from processor.kafka.publisher import Delivered, Publisher
 from processor.record import Command, Value
@@ -110,7 +109,7 @@ def publishable(config: Config, name: str) -> TopicConfig:
         ConfigurationError: it does not exist, or only a worker writes it.
     """
     if name not in {**config.topics, **config.processors, **config.conflated}:
-        raise ConfigurationError(unknown_name("topic", name, [*config.topics, *config.processors]))
+        raise ConfigurationError(config.no_topic(name, [*config.topics, *config.processors]))
     if (made_of := config.underlying(name)) is not None:
         raise ConfigurationError(f"a worker makes {name!r} of {made_of!r}; publish to {config.root(name)!r} instead")
     return config.topic(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from processor.errors import ConfigurationError
 from processor.kafka.admin import Admin
 from processor.kafka.message import Message as Kafka
 from processor.kafka.message import records
-from processor.kafka.partitioner import partition_for
+from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscribe import Message, Options, Request, Topic, parse_options
@@ -111,20 +111,17 @@ class Reading:
         )
 
     def get(self, name: str, key: str) -> Message | None:
-        """One record as it is now, or None; only its partition is read."""
+        """One record as it is now, or None. Only its partition is read; all where a key may be in any."""
         topic = self._topic(name)
         sow, wanted = topic_name(name, "sow"), key.encode()
-        last = None
-        partition = partition_for(wanted, self._lookup.partitions(sow))
-        cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=[partition], group=self._group)
+        is_anywhere = self._config.topic(name).foreign_partition == "accept"
+        partitions = partitions_of(wanted, self._lookup.partitions(sow), is_anywhere=is_anywhere)
+        cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group)
         try:
-            for batch in cut.before():
-                for record in batch:
-                    if record.key == wanted:
-                        last = record
+            last = _latest(cut.between({}, cut.ends), wanted)
         finally:
             cut.close()
-        if last is None or last.value is None:
+        if last is None:
             return None
         return Teller(topic, Options(timestamp=True), delta=False).whole("sow", last, topic.value(last))
 
@@ -253,6 +250,17 @@ class _KeptView(StoredView):
             super().close(keeps=keeps)
         finally:
             self._on_close()
+
+
+def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record | None:
+    """The live record of a key; of several partitions the one with the newest."""
+    last: dict[int, Record] = {}
+    for partition, batch in batches:
+        for record in batch:
+            if record.key == key:
+                last[partition] = record
+    live = [record for record in last.values() if record.value is not None]
+    return max(live, key=lambda record: record.timestamp_ms, default=None)
 
 
 def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> Request:  # noqa: A002

@@ -8,6 +8,7 @@ from typing import ClassVar
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_depth, depth_limit
 from processor.codec.needs import not_installed
+from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.explanation import unknown_name
 from processor.record import Value
@@ -42,9 +43,10 @@ class ProtobufCodec(Codec):
         self._make: Callable[[], Value] | None = None
         if options.schema is None:
             return
-        if options.schema.file is None or options.schema.message is None:
+        has_content = any((options.schema.file, options.schema.text, options.schema.base64))
+        if not has_content or options.schema.message is None:
             raise ConfigurationError("schema: protobuf takes {file: DESCRIPTOR_SET, message: full.Name}")
-        self._make = _message_class(str(options.schema.file), options.schema.message)
+        self._make = _message_class(options.schema, options.schema.message)
 
     def decode(self, data: bytes) -> Value:
         """Parse a message; the bytes themselves where there is no schema.
@@ -84,25 +86,24 @@ class ProtobufCodec(Codec):
         return data
 
 
-def _message_class(file: str, name: str) -> Callable[[], Value]:
-    """What makes empty messages of a type in a descriptor set."""
+def _message_class(schema: SchemaConfig, name: str) -> Callable[[], Value]:
+    """A function that creates empty messages of one type of a descriptor set."""
     files = descriptor_pb2.FileDescriptorSet()
     pool = descriptor_pool.DescriptorPool()
     how = "make it with protoc --include_imports --descriptor_set_out"
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123
-            files.ParseFromString(opened.read())
+        files.ParseFromString(schema.content() or b"")
         for proto in files.file:
             pool.Add(proto)
     except OSError as error:
-        raise ConfigurationError(f"schema: {file}: {error.strerror}; {how}") from None
+        raise ConfigurationError(f"schema: {schema.place}: {error.strerror}; {how}") from None
     except (DecodeError, TypeError) as error:
-        raise ConfigurationError(f"schema: {file} is no complete descriptor set: {error}; {how}") from None
+        raise ConfigurationError(f"schema: {schema.place} is no complete descriptor set: {error}; {how}") from None
     try:
         descriptor = pool.FindMessageTypeByName(name)
     except KeyError:
         known = [f"{proto.package}.{kind.name}".lstrip(".") for proto in files.file for kind in proto.message_type]
-        raise ConfigurationError(f"schema: {file}: {unknown_name('message', name, known)}") from None
+        raise ConfigurationError(f"schema: {schema.place}: {unknown_name('message', name, known)}") from None
     made: Callable[[], Value] = message_factory.GetMessageClass(descriptor)
     return made
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,14 +51,49 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 class SchemaConfig(Section):
-    """Where the schema of a topic's records is: a file, or a subject of the registry."""
+    """Where the schema of a topic's records is: a file, the settings themselves, or a subject of the registry."""
 
     file: Path | None = None
     """A file: an Avro schema (.avsc), or a protobuf descriptor set."""
+    text: str | None = None
+    """The schema itself, in place of a file: an Avro schema, as JSON text."""
+    base64: str | None = None
+    """The schema itself, in place of a file: a protobuf descriptor set, in Base64."""
     subject: str | None = None
     """A subject of the registry; its latest version at the start of a worker is the schema its records are kept in."""
     message: str | None = None
     """The full name of the message in a protobuf descriptor set."""
+
+    @model_validator(mode="after")
+    def _content_is_given_once(self) -> SchemaConfig:
+        places = [name for name in ("file", "text", "base64") if getattr(self, name) is not None]
+        if len(places) > 1:
+            raise ValueError(f"{places[0]} and {places[1]} both say what the schema is; remove one")
+        if self.base64 is not None:
+            try:
+                base64.b64decode(self.base64, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"base64 is not Base64: {error}") from None
+        return self
+
+    @property
+    def place(self) -> str:
+        """The place of the schema, as a message names it."""
+        if self.file is not None:
+            return str(self.file)
+        return "the schema in the settings" if self.subject is None else f"subject {self.subject}"
+
+    def content(self) -> bytes | None:
+        """The bytes of the schema, read from the file or taken from the settings; None if neither has it.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self.file is not None:
+            return self.file.read_bytes()
+        if self.text is not None:
+            return self.text.encode()
+        return None if self.base64 is None else base64.b64decode(self.base64)
 
 
 class StepConfig(Section):

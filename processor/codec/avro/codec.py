@@ -249,13 +249,15 @@ def _refusing(problem: str) -> Callable[[Value], Value]:
 def _find(options: CodecOptions, registry: Registry | None) -> tuple[Found, str]:
     """The schema that records are kept in, and where it comes from."""
     given = options.schema
-    if given is not None and given.file is not None:
+    if given is not None:
         try:
-            return Found(given.file.read_text(encoding="utf-8"), ()), str(given.file)
+            content = given.content()
+            if content is not None:
+                return Found(content.decode(), ()), given.place
         except (OSError, UnicodeDecodeError) as error:
             said = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ConfigurationError(
-                f"topic {options.topic!r}: the schema {given.file} cannot be read: {said}; name an Avro schema (.avsc)"
+                f"topic {options.topic!r}: the schema {given.place} cannot be read: {said}; name an Avro schema (.avsc)"
             ) from None
     if registry is None:
         raise ConfigurationError(
