@@ -82,6 +82,9 @@ Preprocess: TypeAlias = Callable[[Value], "Value | Preprocessed"]
 An entry point of the group `sowstream.preprocessors` takes its settings by keyword and returns such a function; each
 partition has its own. Raising rejects the record: as `plugin_failed`, or as the RecordRejected says. A record without
 a Kafka key passes twice, on its own partition the second time, so it must return the same for the same message.
+
+If the function has an attribute `needs`, it maps settings of the topic to the values without which the preprocessor
+would give wrong records, such as `{"null_policy": "set"}`; a topic with others is refused at the start.
 """
 
 Enrich: TypeAlias = Callable[[Value, Value | None], Value]

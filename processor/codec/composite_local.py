@@ -21,6 +21,7 @@ class CompositeLocalCodec(Codec):
     absent too. A part whose type cannot do deltas is its bytes, and is replaced whole.
     """
 
+    completes: ClassVar[bool] = True
     message_type: ClassVar[str] = "composite-local"
     has_opaque_parts: ClassVar[bool] = True
     """Whether parts of types without deltas are kept as their bytes."""
@@ -91,6 +92,18 @@ class CompositeLocalCodec(Codec):
         if unknown := [name for name in value if name not in {known for known, _ in self._parts}]:
             raise TypeError(f"/{unknown[0]} is no part; there are {len(self._parts)}, from 0")
         return b"".join(written)
+
+    def complete(self, record: Value) -> bool:
+        """Let each part that merges complete its value.
+
+        Raises:
+            RecordRejected: what a part's type raises.
+        """
+        has_lost = False
+        for name, codec in self._parts:
+            if type(part := record.get(name)) is dict:
+                has_lost |= codec.complete(part)
+        return has_lost
 
     def _part(self, name: str, codec: Codec, value: Value) -> bytes:
         try:

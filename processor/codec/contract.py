@@ -52,7 +52,7 @@ class Codec(ABC):
     uses_headers: ClassVar[bool] = False
     """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
     completes: ClassVar[bool] = False
-    """True if a record of this type has all its fields, always; then `complete` differs from doing nothing."""
+    """True if a merged record is not always one that this type can hold; then `complete` makes it one."""
     json_text: JsonText | None = None
     """Given by a type whose messages are JSON, and are read and written in no other way."""
     header_names: ClassVar[frozenset[str]] = frozenset()
@@ -90,12 +90,16 @@ class Codec(ABC):
             TypeError: the message type has no way to write this value; the message says which part of it.
         """
 
-    def complete(self, record: Value) -> None:  # noqa: B027
-        """Set in place what a whole record of this type cannot leave out and has a default for.
+    def complete(self, record: Value) -> bool:  # noqa: ARG002
+        """Set in place what a whole record of this type cannot leave out, and take away what it cannot hold.
+
+        Returns:
+            True if something was taken away: then the change must be computed again.
 
         Raises:
-            RecordRejected: `schema_mismatch`: something is missing that has none.
+            RecordRejected: `schema_mismatch`: something is missing that has no default.
         """
+        return False
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
         """Parse a message with what its headers say; a delta is the fields that it carries, and no others.

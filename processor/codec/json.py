@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import orjson
 
 from processor.codec import exact
 from processor.codec.contract import Codec, CodecOptions, JsonText
+from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, without_frame
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
 
@@ -26,7 +27,12 @@ class JsonCodec(Codec):
 
     Numbers are `int` within 64 bits and `float` otherwise, as long as that changes nothing. One that neither holds,
     such as 18446744073709551616 or 0.1234567890123456789, is a `decimal.Decimal`, and is written with all its digits.
+
+    The frame of Confluent's JSON Schema serializer is skipped. Nothing is written with a frame, and the header that may
+    stand for one does not travel on: what is merged need not be of the publisher's schema.
     """
+
+    header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
 
     def __init__(self, options: CodecOptions | None = None) -> None:
         """Make one that refuses messages nested deeper than the option `max_depth`, in objects and arrays.
@@ -54,7 +60,7 @@ class JsonCodec(Codec):
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            return self._refused(data, error)
+            return self._framed(data) if frame_size(data) else self._refused(data, error)
         if len(data) > self._shallow_bytes:
             self._check_depth(data, value)
         # What is written as it was read has lost nothing: one comparison settles it for every compact publisher.
@@ -108,6 +114,17 @@ class JsonCodec(Codec):
             return b"".join((orjson.dumps(value), b""))
         except orjson.JSONEncodeError:
             return exact.dumps(value)
+
+    def _framed(self, data: bytes) -> Value:
+        """Parse a message behind Confluent's frame."""
+        message = without_frame(data)
+        skipped = len(data) - len(message)
+        if frame_size(message):
+            raise RecordRejected("undecodable", f"not JSON: byte {message[0]:02x} after a frame of {skipped} bytes")
+        try:
+            return self.decode(message)
+        except RecordRejected as error:
+            raise RecordRejected(error.reason, f"after a frame of {skipped} bytes: {error.detail}") from None
 
     def _refused(self, data: bytes, error: orjson.JSONDecodeError) -> Value:
         """The value after all, where only the size of a number was wrong; else the reason."""

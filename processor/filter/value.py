@@ -67,6 +67,8 @@ def scalar(value: Value) -> Scalar:
         return int(value)  # Such as BSON's Int64.
     if isinstance(value, float):
         return float(value)
+    if isinstance(value, dict):
+        return None  # Of a class of its own where it replaces whole.
     return _shown(value) or None
 
 

@@ -340,10 +340,10 @@ class DeltaMerge(Processor):
 
     def _completed(self, old: Stored | None, change: Change) -> Change:
         """The same where the message type fills in what a record lacks; what is new in it is new in the delta too."""
-        self._codec.complete(change.record)
-        if not change.removed:
+        has_lost = self._codec.complete(change.record)
+        if not (has_lost or change.removed):
             return change
-        # What was removed may be back, as a default.
+        # What was removed may be back, as a default; what was lost is not in the delta yet.
         return diff(None if old is None else self._decode_own(old.value), change.record)
 
     def _apply_rules(self, record: Value | None, delta: Value) -> None:

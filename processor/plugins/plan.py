@@ -68,7 +68,7 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
         policy,
         compile_merge(policy),
         rules,
-        preprocessing(settings.preprocess, name) if settings.preprocess else None,
+        preprocessing(settings, name) if settings.preprocess else None,
         enriching(settings.enrich, name) if settings.enrich else None,
     )
 

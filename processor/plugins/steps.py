@@ -13,9 +13,9 @@ from processor.installed import find_installed, installed_names, load_installed
 from processor.plugins.request import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from processor.config import StepConfig
+    from processor.config import StepConfig, TopicConfig
 
 PREPROCESSORS: Final = "sowstream.preprocessors"
 """The entry-point group: the object is a function that takes the settings by keyword and returns a `Preprocess`."""
@@ -37,13 +37,14 @@ class Step(NamedTuple):
     """What it made of its settings: a `Preprocess` or an `Enrich`."""
 
 
-def preprocessing(configs: Sequence[StepConfig], topic: str) -> PreprocessAll:
+def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     """The preprocessors of a topic as one function, which rejects the message that one of them fails on.
 
     Raises:
-        ConfigurationError: one is not installed, or does not take its settings.
+        ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
     """
-    steps = _load(PREPROCESSORS, "preprocessor", configs, topic)
+    steps = _load(PREPROCESSORS, "preprocessor", settings.preprocess, topic)
+    _check_needs(steps, settings, topic)
 
     def preprocess(message: Value, command: Command) -> Preprocessed:
         for step in steps:
@@ -88,6 +89,18 @@ def _object(step: Step, message: Value) -> Value:
     if type(message) is not dict:
         raise RecordRejected("plugin_failed", f"{step.name} returned {kind_of(message)}; a message is an object")
     return message
+
+
+def _check_needs(steps: Sequence[Step], settings: TopicConfig, topic: str) -> None:
+    """Refuse settings of a topic under which one of its preprocessors would give wrong records."""
+    for step in steps:
+        needs: Mapping[str, object] = getattr(step.function, "needs", {})
+        for name, value in needs.items():
+            if (configured := getattr(settings, name)) != value:
+                raise ConfigurationError(
+                    f"{topic}: preprocessor {step.name!r} needs {name}: {value}, and the topic has {name}: "
+                    f"{configured}; change that, or the preprocessor's own settings"
+                )
 
 
 def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Step]:

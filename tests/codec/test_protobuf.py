@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from processor.codec import CodecOptions
-from processor.codec.protobuf import ProtobufCodec
+from processor.codec.protobuf import protobuf_codec
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
 from tests.codec.refusing import refused
@@ -13,7 +13,7 @@ from tests.codec.specimens import PROTO_FILE, codec_of
 
 def test_without_a_schema_it_is_the_bytes():
     """Any bytes; a key must come from the publisher."""
-    codec = ProtobufCodec()
+    codec = protobuf_codec()
     assert codec.encode(codec.decode(b"\xff\0")) == b"\xff\0"
     with pytest.raises(TypeError, match="is bytes; this is dict"):
         codec.encode({})
@@ -103,5 +103,5 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path):
         (SchemaConfig(subject="orders-value"), "DESCRIPTOR_SET"),
     ]:
         with pytest.raises(ConfigurationError) as caught:
-            ProtobufCodec(CodecOptions(schema=schema))
+            protobuf_codec(CodecOptions(schema=schema))
         assert why in str(caught.value)

@@ -30,13 +30,9 @@ from processor.codec.avro.schemas import Found, Registry
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
+from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
 from processor.record import Headers, Name, Value
 
-SCHEMA_ID_HEADER: Final = "__value_schema_id"
-"""Where Confluent's clients put the schema of a value that has no frame (`header_schema_id_serializer`)."""
-
-_ID_BYTES: Final = 5
-_GUID_BYTES: Final = 17
 _RECORD_SUBJECT: Final = "sow-value"
 _DELTA_SUBJECT: Final = "delta-value"
 
@@ -67,7 +63,7 @@ class _Writing:
     def __init__(self, schema: Schema, max_depth: int, schema_id: int | None) -> None:
         self._wire = Wire(schema, max_depth)
         self._prepare: Prepare = compile_prepare(schema, self._wire.branch_names)
-        self._prefix = b"" if schema_id is None else _framed(schema_id)
+        self._prefix = b"" if schema_id is None else id_frame(schema_id)
 
     def write(self, value: Value) -> bytes:
         try:
@@ -115,7 +111,7 @@ class AvroCodec(Codec):
         self._own_delta = _Reading(delta, self._schema, self._max_depth)
         self._records = _Writing(self._schema, self._max_depth, schema_id)
         self._deltas = _Writing(delta, self._max_depth, delta_id)
-        self._own_prefix = b"" if schema_id is None else _framed(schema_id)
+        self._own_prefix = b"" if schema_id is None else id_frame(schema_id)
         self._readings: dict[bytes, _Reading] = {}
 
     def decode(self, data: bytes) -> Value:
@@ -144,13 +140,14 @@ class AvroCodec(Codec):
         """
         return self._records.write(value)
 
-    def complete(self, record: Value) -> None:
-        """Set in place the fields that a record of the topic's schema lacks and has a default for.
+    def complete(self, record: Value) -> bool:
+        """Set in place the fields that a record of the topic's schema lacks and has a default for; takes nothing away.
 
         Raises:
             RecordRejected: `schema_mismatch`: one needs a value.
         """
         self._complete(record)
+        return False
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
         """Parse a message by its headers `__value_schema_id` and `fields`.
@@ -198,7 +195,7 @@ class AvroCodec(Codec):
         """How to read a message, and where its frame ends."""
         if self._registry is None:
             return self._own, 0
-        size = _ID_BYTES if data[:1] == b"\0" else _GUID_BYTES if data[:1] == b"\1" else 0
+        size = frame_size(data)
         if size == 0 or len(data) < size:
             raise RecordRejected(
                 "undecodable",
@@ -209,7 +206,7 @@ class AvroCodec(Codec):
         return self._reading(data[:size]), size
 
     def _by_header(self, given: bytes) -> _Reading:
-        if (given[:1], len(given)) not in {(b"\0", _ID_BYTES), (b"\1", _GUID_BYTES)}:
+        if not given or frame_size(given) != len(given):
             raise RecordRejected(
                 "bad_header", f"header {SCHEMA_ID_HEADER}: {given[:20].hex()} is neither 00 and an id nor 01 and a GUID"
             )
@@ -233,10 +230,6 @@ class AvroCodec(Codec):
             raise RecordRejected("schema_mismatch", f"schema {schema_id}: {error}") from None
         self._readings[frame] = reading
         return reading
-
-
-def _framed(schema_id: int) -> bytes:
-    return struct.pack(">bI", 0, schema_id)
 
 
 def _refusing(problem: str) -> Callable[[Value], Value]:

@@ -124,8 +124,8 @@ def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[Data
         raise ConfigurationError(
             f"{plan.settings.name}: {counts[FOREIGN]} records came to another partition than their key's own: a "
             "producer does not partition by murmur2. If workers have read this history, they forwarded them: "
-            "keyless='skip' leaves them out. If none has: keyless='merge' merges them behind all others of their key, where a "
-            "worker's copies would be"
+            "keyless='skip' leaves them out. If none has: keyless='merge' merges them behind all others of their key, "
+            "where a worker's copies would be"
         )
     return rows, counts
 
