@@ -119,6 +119,16 @@ class State(Protocol):
         Nothing is removed: a state stays due until it is put again. Costs next to nothing where none is due.
         """
 
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states of the next keys in key order.
+
+        A scan of all states goes on behind the last key that it got, and takes a thread's time: do it in pieces.
+
+        Args:
+            after: the key before them; None begins with the first.
+            keys_max: how many at most; fewer come only at the end.
+        """
+
 
 class Marks(Protocol):
     """Small values of this partition that last besides the records, such as each publisher's highest sequence.
@@ -147,9 +157,10 @@ class Context(Protocol):
     """The message type of the topic."""
     state: State
     """The last record of every key."""
-    applied: Mapping[int, bytes]
-    """Offset and key of the input records that come again although they are in SOW, as their `source` says; empty but
-    where a worker without transactions died. Only for processors that are `is_repeatable`."""
+    applied: Mapping[int, Sequence[bytes]]
+    """Offset of each input record that comes again although it is in SOW, as `source` says there, with the keys of the
+    records it changed; empty but where a worker without transactions died. Only for processors that are
+    `is_repeatable`."""
     marks: Marks
     """What lasts besides the records; for processors that declare an output of role `mark`."""
     now_ms: int
@@ -185,6 +196,17 @@ class Context(Protocol):
         Raises:
             ValueError: the note is too long, or has a character that cannot be committed.
         """
+
+    def pause(self, offset: int) -> None:
+        """Take no record from this offset on until `resume`: called by `process` for one of the records it got.
+
+        The processor ignores that record and all behind it; they are given again after `resume`. Meanwhile
+        `punctuate` is called, and what it does is committed with the offset as input position: so much work that
+        belongs between two records is done in pieces, and no piece keeps other partitions waiting for long.
+        """
+
+    def resume(self) -> None:
+        """Take records again, from the offset of `pause` on."""
 
     def count(self, event: str, amount: int = 1) -> None:
         """Add to the metric `sowstream_events_total{processor, event}`."""

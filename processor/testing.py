@@ -134,11 +134,12 @@ class ProcessorTestDriver:
     def feed(self, records_max: int | None = None) -> None:
         """Give the processor what it has not seen, at most so many records: all that waits, if None.
 
-        Only after `abort` or `crash` with `feed=False` is there anything.
+        Only after `abort` or `crash` with `feed=False` is there anything, and where the processor paused: then
+        `advance_time` lets it go on, with 0 too.
         """
         task = self._task
         end = len(self.input) if records_max is None else min(len(self.input), task.next_offset + records_max)
-        while task.next_offset < end:
+        while task.next_offset < end and not task.is_paused:
             try:
                 task.process(self.input[task.next_offset : end])
             except ProcessorFailed:
@@ -148,13 +149,19 @@ class ProcessorTestDriver:
         self._look_for_more()
 
     def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
-        """Move the clock, then punctuate, again while the processor has more to do, at most so often."""
+        """Move the clock, then punctuate, again while the processor has more to do, at most so often.
+
+        A processor that had paused and has resumed is given the records that waited.
+        """
         self.now_ms += ms
         has_more, left = True, punctuations_max
         while has_more and left != 0:
+            was_paused = self.is_paused
             has_more = self._task.punctuate()
             self._emit()
             left = None if left is None else left - 1
+            if was_paused and not self.is_paused:
+                self.feed()
 
     def commit(self) -> None:
         """Commit the outputs and the input position; the state follows."""
@@ -226,6 +233,11 @@ class ProcessorTestDriver:
         return self._task.marks
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the processor takes no records until it has done something else."""
+        return self._task.is_paused
+
+    @property
     def committed_offset(self) -> int:
         """The input offset at which a successor would begin."""
         return self._task.committed_offset
@@ -266,7 +278,7 @@ class ProcessorTestDriver:
 
     def _look_for_more(self) -> None:
         """Tell the end of the input where it is reached, as Kafka does."""
-        if self._task.next_offset >= len(self.input):
+        if self._task.next_offset >= len(self.input) and not self._task.is_paused:
             self._task.reached_end()
 
     def _roll_back(self) -> None:

@@ -28,6 +28,7 @@ from processor.config import TopicConfig
 from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
+from processor.plugins.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
 from processor.plugins.key_alone import key_alone
 from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
 from processor.plugins.plan import plan
@@ -97,6 +98,7 @@ class DeltaMerge(Processor):
         self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
+        self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
         self._version_headers = _version_headers()
         # Whoever takes records in another way takes all of them so.
         is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
@@ -106,36 +108,52 @@ class DeltaMerge(Processor):
         self._begin_batch({})
 
     def process(self, records: Sequence[Record]) -> None:
-        """Merge the records in order: one read of all their keys, then one write of all that changed."""
-        context = self._context
-        self._begin_batch(context.state.get_many([record[0] for record in records if record[0] is not None]))
-        if records[0].offset <= self._redelivery.until:
-            for record in records:
-                self._take_or_reject(record, self._take_again)
-        elif self._merge_plain is not None:
-            self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
-        else:
-            for record in records:
-                self._take_or_reject(record)
-        self._end_batch()
+        """Merge the records in order; a delete by filter is carried out between two batches of them."""
+        while records:
+            records = self._merge_batch(records)
         self._sequences.flush()
         if acks := self._acks.take():
-            context.forward_many("ack", acks)
+            self._context.forward_many("ack", acks)
+
+    def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Merge records up to a delete by filter: one read of all their keys, then one write of all that changed.
+
+        Returns those behind that delete.
+        """
+        self._begin_batch(self._context.state.get_many([record[0] for record in records if record[0] is not None]))
+        by_filter: ByFilter | None = None
+        try:
+            if records[0].offset <= self._redelivery.until:
+                for record in records:
+                    self._take_or_reject(record, self._take_again)
+            elif self._merge_plain is not None:
+                self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
+            else:
+                for record in records:
+                    self._take_or_reject(record)
+        except ByFilter as met:
+            by_filter = met
+        self._end_batch()
+        if by_filter is None or not self._by_filter.take(by_filter.record, by_filter.request):
+            return ()
+        return [record for record in records if record.offset > by_filter.record.offset]
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Tell the publisher."""
         self._acks.failed(record, error)
         self._context.forward_many("ack", self._acks.take())
 
-    def punctuate(self, now_ms: int) -> None:  # noqa: ARG002
+    def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
         """Expire what is due, in order of due time; not before every record published in time has been seen."""
+        if self._by_filter.is_running:
+            return self._by_filter.go_on()
         due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)
-        if not due:
-            return
-        self._begin_batch(dict(due))
-        for key, stored in due:
-            self._expire(key, stored)
-        self._end_batch()
+        if due:
+            self._begin_batch(dict(due))
+            for key, stored in due:
+                self._expire(key, stored)
+            self._end_batch()
+        return None
 
     def _begin_batch(self, stored: dict[bytes, Stored | None]) -> None:
         self._stored = stored
@@ -166,6 +184,8 @@ class DeltaMerge(Processor):
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {self._max_bytes}")
         request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
+            if is_by_filter(record, request):
+                raise ByFilter(record, request)
             self._rekey(record, request)
             return
         if headers:
@@ -173,16 +193,17 @@ class DeltaMerge(Processor):
                 raise _other_sow_key(request.sow_key, key)
             if request.sequence >= 0 and self._sequences.is_duplicate(request):
                 self._context.count("duplicate")
-                self._acks.succeeded(request, key, "duplicate")
+                is_delete = value is None or request.command == "sow_delete"
+                self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
                 return
         old = self._stored[key]
         # What was over when this was published is expired first. A publisher's clock may be ahead, ours counts too.
         if old is not None and 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.
             self._expire(key, old)
             old = None
-        command = request[0]
+        command, deleted = request[0], None
         if value is None or command == "sow_delete":
-            self._delete(record, key, old, request)
+            deleted = self._delete(record, key, old, request)
         else:
             body = self._decode(value) if self._is_plain else self._message(record, request)
             if type(body) is dict:
@@ -195,7 +216,8 @@ class DeltaMerge(Processor):
                 self._sequences.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
-                self._acks.succeeded(request, key, "rekeyed" if self._sequences.came_in(request) else None)
+                reason = "rekeyed" if self._sequences.came_in(request) else None
+                self._acks.succeeded(request, key, reason, records_deleted=deleted)
 
     def _take_again(self, record: Record) -> None:
         """The same for a record that may be in SOW already."""
@@ -305,12 +327,22 @@ class DeltaMerge(Processor):
         assert record.value is not None
         return record.value if self._preprocess is None and self._enrich is None else self._encode(body)
 
-    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> None:
-        """Remove a record, if there is one."""
+    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int:
+        """Remove a record, if there is one; how many that is."""
+        refuse_key(record)
         if old is None:
             self._context.count("delete_of_nothing")
-            return
+            return 0
         self._remove(key, old, "delete", self._more(record, request, request.correlation_id or old.correlation_id))
+        return 1
+
+    def _delete_many(self, record: Record, request: Request, matching: Sequence[tuple[bytes, Stored]]) -> None:
+        """Remove the records that a delete by filter finds."""
+        more = self._more(record, request, request.correlation_id)
+        self._begin_batch(dict(matching))
+        for key, old in matching:
+            self._remove(key, old, "delete", more)
+        self._end_batch()
 
     def _expire(self, key: bytes, old: Stored) -> None:
         """Remove a record whose time is over; it comes from no input record."""

@@ -34,7 +34,7 @@ class TaskContext:
         state: State,
         marks: Marks | None = None,
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
-        applied: Mapping[int, bytes] | None = None,
+        applied: Mapping[int, Sequence[bytes]] | None = None,
         noted: str = "",
     ) -> None:
         self.name = pipeline.name
@@ -42,12 +42,13 @@ class TaskContext:
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
         self.state = state
-        self.applied: Mapping[int, bytes] = applied or {}
+        self.applied: Mapping[int, Sequence[bytes]] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0
         self.stream_time_ms = 0
         self.noted = noted
         self.held_offset: int | None = None
+        self.paused_offset: int | None = None
         self.note = noted  # It stands until another one is given.
         self.gauges: dict[str, float] = {}
         self.observed: defaultdict[str, Timing] = defaultdict(Timing)
@@ -88,6 +89,14 @@ class TaskContext:
         """Do not commit input positions above this offset, and commit a note beside the one that is."""
         self.note = checked(note)
         self.held_offset = offset
+
+    def pause(self, offset: int) -> None:
+        """Take no record from this offset on until `resume`."""
+        self.paused_offset = offset
+
+    def resume(self) -> None:
+        """Take records again."""
+        self.paused_offset = None
 
     def count(self, event: str, amount: int = 1) -> None:
         """Count an event."""
