@@ -184,7 +184,7 @@ class DeltaMerge(Processor):
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {self._max_bytes}")
         request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
-            if is_by_filter(record, request):
+            if is_by_filter(record):
                 raise ByFilter(record, request)
             self._rekey(record, request)
             return

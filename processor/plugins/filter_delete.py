@@ -3,8 +3,7 @@
 The publisher sends one to each partition. It is carried out at its place in the log: what was merged before it counts,
 nothing behind it does. A partition may have millions of records, and a transaction has little time, so the records are
 looked at in pieces, each in a turn of its own and committed with the others of that turn. Until the last piece is done
-the input waits at the command (`Context.pause`), which keeps its place exact however many pieces there are, and whatever
-happens in between: a successor begins at the command again, and finds the records that are left. How many are gone
+the input waits at the command (`Context.pause`), which keeps its place exact, whatever happens in between: a successor begins at the command again, and finds the records that are left. How many are gone
 already stands in a note beside the input position.
 """
 
@@ -24,7 +23,7 @@ from processor.plugins.request import text_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from processor.api import Context, Headers, Stored
+    from processor.api import Context, Stored
     from processor.filter import Filter
     from processor.filter.node import Node
     from processor.plugins.acks import Acks
@@ -53,10 +52,10 @@ class ByFilter(Exception):
         self.request = request
 
 
-def is_by_filter(record: Record, request: Request) -> bool:
-    """Whether a record without a key asks for a delete by filter."""
-    is_delete = record.value is None or request.command == "sow_delete"
-    return is_delete and _filter_of(record.headers) is not None
+def is_by_filter(record: Record) -> bool:
+    """Whether a record without a key asks for a delete by filter; on other commands `filter` is a publisher's own."""
+    headers = dict(record.headers or ())
+    return Name.FILTER in headers and (record.value is None or headers.get(Name.COMMAND) == b"sow_delete")
 
 
 def refuse_key(record: Record) -> None:
@@ -65,7 +64,7 @@ def refuse_key(record: Record) -> None:
     Raises:
         RecordRejected: `bad_header`.
     """
-    if record.headers and _filter_of(record.headers) is not None:
+    if record.headers and Name.FILTER in dict(record.headers):
         raise RecordRejected(
             "bad_header",
             f"header {Name.FILTER}: a delete by filter has no key; send it without one to every partition",
@@ -181,9 +180,7 @@ class FilterDelete:
         if rows:
             deletion.after = rows[-1][0]
 
-    def _matching(
-        self, deletion: _Deletion, rows: list[tuple[bytes, Stored]]
-    ) -> Iterator[tuple[bytes, Stored]]:
+    def _matching(self, deletion: _Deletion, rows: list[tuple[bytes, Stored]]) -> Iterator[tuple[bytes, Stored]]:
         """The records of a piece that are to be deleted."""
         selected, context = deletion.filter, self._context
         decode, matches, name = context.codec.decode_own, selected.matches, context.name
@@ -217,17 +214,12 @@ class FilterDelete:
         self._acks.succeeded(request, None, records_deleted=deletion.deleted)
 
 
-def _filter_of(headers: Headers | None) -> bytes | None:
-    """The text of the header `filter`; None if there is none."""
-    return next((value or b"" for name, value in reversed(headers or ()) if name == Name.FILTER), None)
-
-
 def _compiled(record: Record, request: Request) -> Filter:
     """The filter of a command."""
     if record.value is not None or request.sow_key is not None:
         what = f"header {Name.SOW_KEY}" if record.value is None else "a message"
         raise RecordRejected("bad_header", f"header {Name.FILTER} and {what}: delete by filter, or by key or message")
-    text = text_of(Name.FILTER, _filter_of(record.headers) or b"")
+    text = text_of(Name.FILTER, dict(record.headers or ())[Name.FILTER] or b"")
     try:
         selected = compile_filter(text)
     except ConfigurationError as error:

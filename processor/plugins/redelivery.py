@@ -58,7 +58,7 @@ class Redelivery:
         if offset > self.until or not is_done:
             return False
         request = self._read(headers) if headers else self._plain
-        if key is None and is_by_filter(record, request):
+        if key is None and is_by_filter(record):
             return False  # It may have been half done: it leaves alone what came behind it, and finds the rest.
         self._context.count("redelivered")
         if key is None:
