@@ -116,27 +116,20 @@ class DeltaMerge(Processor):
             self._context.forward_many("ack", acks)
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Merge records up to a delete by filter: one read of all their keys, then one write of all that changed.
-
-        Returns those behind that delete.
-        """
+        """Merge records up to a delete by filter, with one read and one write of states; returns those behind it."""
         self._begin_batch(self._context.state.get_many([record[0] for record in records if record[0] is not None]))
-        by_filter: ByFilter | None = None
+        is_again = records[0].offset <= self._redelivery.until
         try:
-            if records[0].offset <= self._redelivery.until:
-                for record in records:
-                    self._take_or_reject(record, self._take_again)
-            elif self._merge_plain is not None:
+            if self._merge_plain is not None and not is_again:
                 self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
             else:
                 for record in records:
-                    self._take_or_reject(record)
-        except ByFilter as met:
-            by_filter = met
+                    self._take_or_reject(record, self._take_again if is_again else None)
+        except ByFilter as command:
+            self._end_batch()
+            return self._by_filter.take(command, records)
         self._end_batch()
-        if by_filter is None or not self._by_filter.take(by_filter.record, by_filter.request):
-            return ()
-        return [record for record in records if record.offset > by_filter.record.offset]
+        return ()
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Tell the publisher."""

@@ -3,8 +3,8 @@
 The publisher sends one to each partition. It is carried out at its place in the log: what was merged before it counts,
 nothing behind it does. A partition may have millions of records, and a transaction has little time, so the records are
 looked at in pieces, each in a turn of its own and committed with the others of that turn. Until the last piece is done
-the input waits at the command (`Context.pause`), which keeps its place exact, whatever happens in between: a successor begins at the command again, and finds the records that are left. How many are gone
-already stands in a note beside the input position.
+the input waits at the command (`Context.pause`), which keeps its place exact: a successor begins at the command again
+and finds the records that are left. The number of those that are gone already stands in a note beside the position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from processor.plugins.conflate.rejection import rejection
 from processor.plugins.request import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from processor.api import Context, Stored
     from processor.filter import Filter
@@ -115,25 +115,20 @@ class FilterDelete:
         """Whether the input waits for it."""
         return self._current is not None and not self._current.is_done
 
-    def take(self, record: Record, request: Request) -> bool:
-        """Carry out a command, or begin with it; whether it is done, else the input is paused in front of it."""
+    def take(self, command: ByFilter, records: Sequence[Record]) -> Sequence[Record]:
+        """Carry out a command, or begin with it; the records of its batch to go on with, none while the input waits."""
+        record, request = command.record, command.request
         try:
-            deletion = self._current
-            if deletion is None or deletion.record.offset != record.offset:
-                if request.sequence >= 0 and self._sequences.is_duplicate(request):
-                    self._context.count("duplicate")
-                    self._acks.succeeded(request, None, "duplicate", records_deleted=0)
-                    return True
-                deletion = self._current = self._begin(record, request)
-                self._go_on(deletion)
-            if not deletion.is_done:
+            if self._current is None or self._current.record.offset != record.offset:
+                self._begin(record, request)
+            if self.is_running:
                 self._context.pause(record.offset)
-                return False
-            self._finish(deletion)
+                return ()
+            self._finish()
         except RecordRejected as error:
             self._context.reject(record, error.reason, error.detail)
             self._acks.failed(record, error)
-        return True
+        return [later for later in records if later.offset > record.offset]
 
     def go_on(self) -> bool:
         """Look at the next piece, while the input waits; whether there is more."""
@@ -143,17 +138,22 @@ class FilterDelete:
             self._context.resume()
         return not self._current.is_done
 
-    def _begin(self, record: Record, request: Request) -> _Deletion:
-        """Understand a command.
+    def _begin(self, record: Record, request: Request) -> None:
+        """Understand a command, and look at the first piece; a repeat is answered.
 
         Raises:
             RecordRejected: `bad_header`: it cannot be meant.
         """
+        self._current = None
+        if request.sequence >= 0 and self._sequences.is_duplicate(request):
+            self._context.count("duplicate")
+            self._acks.succeeded(request, None, "duplicate", records_deleted=0)
+            return
         context, offset = self._context, record.offset
         selected = _compiled(record, request)
         noted = _NOTE.fullmatch(context.noted)
         before = int(noted[2]) if noted is not None and int(noted[1]) == offset else 0
-        return _Deletion(
+        self._current = _Deletion(
             record,
             request._replace(passed=[header for header in request.passed if header[0] != Name.FILTER]),
             selected,
@@ -161,6 +161,7 @@ class FilterDelete:
             passed=self._redelivery.changed_after(offset),
             deleted=before + self._redelivery.changed_by(offset),
         )
+        self._go_on(self._current)
 
     def _go_on(self, deletion: _Deletion) -> None:
         """Look at the next piece."""
@@ -197,13 +198,15 @@ class FilterDelete:
             if matches(value, facts):
                 yield key, stored
 
-    def _finish(self, deletion: _Deletion) -> None:
-        """All pieces are done: say so.
+    def _finish(self) -> None:
+        """Answer a command all of whose pieces are done.
 
         Raises:
             RecordRejected: the filter has failed.
         """
-        self._current = None
+        deletion, self._current = self._current, None
+        if deletion is None:
+            return
         self._context.hold(None)
         if deletion.error is not None:
             detail = f"{deletion.error.detail}; {deletion.deleted} records had been deleted before, and stay so"

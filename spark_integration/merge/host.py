@@ -29,8 +29,8 @@ def refuse_scan() -> NoReturn:
     """
     raise RecordRejected(
         "bad_header",
-        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, or "
-        "send it to workers",
+        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "or send it to workers",
     )
 
 
