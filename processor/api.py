@@ -156,7 +156,7 @@ class Context(Protocol):
     codec: Codec
     """The message type of the topic."""
     state: State
-    """The last record of every key."""
+    """The last record of every key; for processors that declare an output of role `sow`."""
     applied: Mapping[int, Sequence[bytes]]
     """Offset of each input record that comes again although it is in SOW, as `source` says there, with the keys of the
     records it changed; empty but where a worker without transactions died. Only for processors that are
@@ -232,7 +232,7 @@ class Processor(ABC):
     input: ClassVar[Input]
     """The topic it reads."""
     outputs: ClassVar[tuple[Output, ...]]
-    """The topics it may forward to. One of role `sow` must be among them: its state is restored from there."""
+    """The topics it may forward to. Its state is restored from the one of role `sow`; without one it has no state."""
     is_repeatable: ClassVar[bool] = False
     """Whether it may run at least once, where the settings say so: it makes the same of the same records on the same
     states, whenever it gets them, writes the `source` of each SOW record, and passes by what is in `Context.applied`.

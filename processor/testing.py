@@ -218,7 +218,13 @@ class ProcessorTestDriver:
 
     @property
     def state(self) -> State:
-        """What the processor sees of its state."""
+        """What the processor sees of its state.
+
+        Raises:
+            LookupError: it declares no output for it.
+        """
+        if not self._pipeline.has_state:
+            raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'sow'")
         return self._task.state
 
     @property
@@ -261,14 +267,15 @@ class ProcessorTestDriver:
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:
-        """Read the SOW topic to its end, then begin at an input offset."""
-        state, sow = self._task.state, self._logs["sow"]
-        changes = {}
-        for record in sow.committed:
-            if record.offset >= state.position:
-                assert record.key is not None, "a SOW record has a key"
-                changes[record.key] = stored_from(record)
-        state.restore(changes, sow.end, self.now_ms)
+        """Read the SOW topic to its end, if there is one, then begin at an input offset."""
+        if self._pipeline.has_state:
+            state, sow = self._task.state, self._logs["sow"]
+            changes = {}
+            for record in sow.committed:
+                if record.offset >= state.position:
+                    assert record.key is not None, "a SOW record has a key"
+                    changes[record.key] = stored_from(record)
+            state.restore(changes, sow.end, self.now_ms)
         if (marks := self._task.marks) is not None:
             log = self._logs["mark"]
             news = [(record.key or b"", record.value) for record in log.committed if record.offset >= marks.position]

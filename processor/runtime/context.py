@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Marks, State
     from processor.config import TopicConfig
-    from processor.record import Headers, Outgoing, Record, RejectReason
+    from processor.record import Headers, Outgoing, Record, RejectReason, Stored
     from processor.runtime.pipeline import Pipeline
     from processor.topics import Role
 
@@ -41,7 +41,7 @@ class TaskContext:
         self.partition = partition
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
-        self.state = state
+        self.state: State = state if pipeline.has_state else _NoState(pipeline.name)
         self.applied: Mapping[int, Sequence[bytes]] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0
@@ -116,6 +116,32 @@ class TaskContext:
         for role in taken:
             self._outputs[role] = []
         return taken
+
+
+class _NoState:
+    """The state of a processor that declares no output for it."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:  # noqa: ARG002
+        """There is none, and there cannot be one."""
+        raise self._error()
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:  # noqa: ARG002
+        """It would be lost."""
+        raise self._error()
+
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def _error(self) -> UndeclaredOutput:
+        return UndeclaredOutput(f"{self._processor} uses its state, and its `outputs` declare no output of role 'sow'")
 
 
 class _NoMarks:
