@@ -106,6 +106,8 @@ class Config(BaseSettings):
         """At least once, a record that comes again is recognised by the header `source` of what it came to."""
         if self.guarantee == "at_least_once":
             for name, topic in self.topics.items():
+                if not topic.sow:
+                    continue  # It runs exactly once.
                 if not topic.source_header and "source_header" in topic.model_fields_set:
                     raise ValueError(f"topics.{name}.source_header: guarantee at_least_once needs it; remove it")
                 self.topics[name] = topic.model_copy(update={"source_header": True})

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from processor.api import Name, Record, RecordRejected
 from processor.errors import ConfigurationError
 from processor.filter import Facts, compile_filter
-from processor.filter.node import Call, children
-from processor.plugins.conflate.rejection import rejection
+from processor.plugins.rejection import rejection
 from processor.plugins.request import text_of
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Stored
     from processor.filter import Filter
-    from processor.filter.node import Node
     from processor.plugins.acks import Acks
     from processor.plugins.redelivery import Redelivery
     from processor.plugins.request import Request
@@ -227,16 +225,10 @@ def _compiled(record: Record, request: Request) -> Filter:
         selected = compile_filter(text)
     except ConfigurationError as error:
         raise RecordRejected("bad_header", f"header {Name.FILTER}: {error}") from None
-    if unknown := sorted(_functions(selected.tree) & _UNKNOWN.keys()):
+    if unknown := sorted(selected.functions & _UNKNOWN.keys()):
         raise RecordRejected(
             "bad_header",
             f"header {Name.FILTER}: {unknown[0]}(): a worker's state does not have {_UNKNOWN[unknown[0]]} of each "
             "record; delete by a field of the record, or by the keys that a query finds",
         )
     return selected
-
-
-def _functions(tree: Node) -> set[str]:
-    """The functions that a filter calls."""
-    found = {tree.name} if isinstance(tree, Call) else set()
-    return found.union(*map(_functions, children(tree)))
