@@ -134,6 +134,16 @@ class State(Protocol):
         Nothing is removed: a state stays due until it is put again. Costs next to nothing where none is due.
         """
 
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states of the next keys in key order.
+
+        A scan of all states goes on behind the last key that it got, and takes a thread's time: do it in pieces.
+
+        Args:
+            after: the key before them; None begins with the first.
+            keys_max: how many at most; fewer come only at the end.
+        """
+
 
 class Marks(Protocol):
     """Small values of this partition that last besides the records, such as each publisher's highest sequence.
@@ -163,10 +173,11 @@ class Context(Protocol):
     codec: Codec
     """The message type of the topic."""
     state: State
-    """The last record of every key."""
-    applied: Mapping[int, bytes]
-    """Offset and key of the input records that come again although they are in SOW, as their `source` says; empty but
-    where a worker without transactions died. Only for processors that are `is_repeatable`."""
+    """The last record of every key; for processors that declare an output of role `sow`."""
+    applied: Mapping[int, Sequence[bytes]]
+    """Offset of each input record that comes again although it is in SOW, as `source` says there, with the keys of the
+    records it changed; empty but where a worker without transactions died. Only for processors that are
+    `is_repeatable`."""
     marks: Marks
     """What lasts besides the records; for processors that declare an output of role `mark`."""
     now_ms: int
@@ -206,6 +217,17 @@ class Context(Protocol):
             ValueError: the note is too long, or has a character that cannot be committed.
         """
 
+    def pause(self, offset: int) -> None:
+        """Take no record from this offset on until `resume`: called by `process` for one of the records it got.
+
+        The processor ignores that record and all behind it; they are given again after `resume`. Meanwhile
+        `punctuate` is called, and what it does is committed with the offset as input position: so much work that
+        belongs between two records is done in pieces, and no piece keeps other partitions waiting for long.
+        """
+
+    def resume(self) -> None:
+        """Take records again, from the offset of `pause` on."""
+
     def count(self, event: str, amount: int = 1) -> None:
         """Add to the metric `sowstream_events_total{processor, event}`."""
 
@@ -230,7 +252,7 @@ class Processor(ABC):
     input: ClassVar[Input]
     """The topic it reads."""
     outputs: ClassVar[tuple[Output, ...]]
-    """The topics it may forward to. One of role `sow` must be among them: its state is restored from there."""
+    """The topics it may forward to. Its state is restored from the one of role `sow`; without one it has no state."""
     is_repeatable: ClassVar[bool] = False
     """Whether it may run at least once, where the settings say so: it makes the same of the same records on the same
     states, whenever it gets them, writes the `source` of each SOW record, and passes by what is in `Context.applied`.

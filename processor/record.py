@@ -119,8 +119,8 @@ class Name:
     FILTER: Final = "filter"
 
 
-TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE))
-"""Headers of ours that travel on to SOW and delta as the publisher sent them."""
+TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE, Name.FILTER))
+"""Headers of ours that travel on to SOW and delta as the publisher sent them; `filter` is ours on a delete alone."""
 
 OUR_HEADERS: Final[frozenset[str]] = (
     frozenset(value for name, value in vars(Name).items() if not name.startswith("_")) - TRAVELLING_HEADERS

@@ -139,11 +139,12 @@ class ProcessorTestDriver:
     def feed(self, records_max: int | None = None) -> None:
         """Give the processor what it has not seen, at most so many records: all that waits, if None.
 
-        Only after `abort` or `crash` with `feed=False` is there anything.
+        Only after `abort` or `crash` with `feed=False` is there anything, and where the processor paused: then
+        `advance_time` lets it go on, with 0 too.
         """
         task = self._task
         end = len(self.input) if records_max is None else min(len(self.input), task.next_offset + records_max)
-        while task.next_offset < end:
+        while task.next_offset < end and not task.is_paused:
             try:
                 task.process(self.input[task.next_offset : end])
             except ProcessorFailed:
@@ -153,13 +154,19 @@ class ProcessorTestDriver:
         self._look_for_more()
 
     def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
-        """Move the clock, then punctuate, again while the processor has more to do, at most so often."""
+        """Move the clock, then punctuate, again while the processor has more to do, at most so often.
+
+        A processor that had paused and has resumed is given the records that waited.
+        """
         self.now_ms += ms
         has_more, left = True, punctuations_max
         while has_more and left != 0:
+            was_paused = self.is_paused
             has_more = self._task.punctuate()
             self._emit()
             left = None if left is None else left - 1
+            if was_paused and not self.is_paused:
+                self.feed()
 
     def commit(self) -> None:
         """Commit the outputs and the input position; the state follows."""
@@ -217,7 +224,13 @@ class ProcessorTestDriver:
 
     @property
     def state(self) -> State:
-        """What the processor sees of its state."""
+        """What the processor sees of its state.
+
+        Raises:
+            LookupError: it declares no output for it.
+        """
+        if not self._pipeline.has_state:
+            raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'sow'")
         return self._task.state
 
     @property
@@ -230,6 +243,11 @@ class ProcessorTestDriver:
         if self._task.marks is None:
             raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'mark'")
         return self._task.marks
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the processor takes no records until it has done something else."""
+        return self._task.is_paused
 
     @property
     def committed_offset(self) -> int:
@@ -257,14 +275,15 @@ class ProcessorTestDriver:
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:
-        """Read the SOW topic to its end, then begin at an input offset."""
-        state, sow = self._task.state, self._logs["sow"]
-        changes = {}
-        for record in sow.committed:
-            if record.offset >= state.position:
-                assert record.key is not None, "a SOW record has a key"
-                changes[record.key] = stored_from(record)
-        state.restore(changes, sow.end, self.now_ms)
+        """Read the SOW topic to its end, if there is one, then begin at an input offset."""
+        if self._pipeline.has_state:
+            state, sow = self._task.state, self._logs["sow"]
+            changes = {}
+            for record in sow.committed:
+                if record.offset >= state.position:
+                    assert record.key is not None, "a SOW record has a key"
+                    changes[record.key] = stored_from(record)
+            state.restore(changes, sow.end, self.now_ms)
         if (marks := self._task.marks) is not None:
             log = self._logs["mark"]
             news = [(record.key or b"", record.value) for record in log.committed if record.offset >= marks.position]
@@ -274,7 +293,7 @@ class ProcessorTestDriver:
 
     def _look_for_more(self) -> None:
         """Tell the end of the input where it is reached, as Kafka does."""
-        if self._task.next_offset >= len(self.input):
+        if self._task.next_offset >= len(self.input) and not self._task.is_paused:
             self._task.reached_end()
 
     def _roll_back(self) -> None:

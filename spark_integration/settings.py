@@ -61,16 +61,24 @@ class TopicSettings:
         return load_codec(topic.message_type, options)
 
 
-def topic_settings(topic: str, config: Settings) -> TopicSettings:
+def topic_settings(topic: str, config: Settings, *, needs_sow: bool = True) -> TopicSettings:
     """The settings of one topic.
 
     Args:
         topic: the family's name.
         config: where they are; none at all is a topic of plain JSON with the usual key.
+        needs_sow: whether its records are wanted, which a topic with `sow: false` does not keep.
 
     Raises:
-        ConfigurationError: they cannot be read or used, or do not have the topic.
+        ConfigurationError: they cannot be read or used, do not have the topic, or the topic has no records.
     """
+    settings = _settings(topic, config)
+    if needs_sow and not settings.topic.sow:
+        raise ConfigurationError(f"{topic} keeps no records (sow: false): there is nothing to read or to merge")
+    return settings
+
+
+def _settings(topic: str, config: Settings) -> TopicSettings:
     if isinstance(config, str | Path):
         config = load(Path(config))
     if isinstance(config, Config):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from processor.client.acks import Ack
+from processor.client.deleting import Selection
 from processor.client.outstanding import OnAck
 from processor.client.publishing import Publishing
 from processor.client.reading import Reading
@@ -180,9 +181,12 @@ class Client(Subscribing):
     def sow_delete(
         self,
         topic: str,
-        key: str,
+        key: str | None = None,
         headers: Mapping[str, str | bytes] | None = None,
         *,
+        keys: Sequence[str] | None = None,
+        data: Value = None,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
         ack: str | None = None,
         on_ack: OnAck | None = None,
         sequence: int | None = None,
@@ -190,12 +194,30 @@ class Client(Subscribing):
         command_id: str | None = None,
         on_delivery: Delivered | None = None,
     ) -> Future[Ack] | None:
-        """Remove a record. Arguments, future and errors as `publish`."""
-        return self._sender().send(
-            "sow_delete",
+        """Remove records: by exactly one of key, keys, data and filter. Other arguments and errors as `publish`.
+
+        Args:
+            topic: the SOW topic.
+            key: the SOW key of one record.
+            headers: more headers; they travel on to subscribers.
+            keys: the SOW keys of several records: one command for each.
+            data: a message with the key fields of one record.
+            filter: every record that matches it, as each worker comes to the command: what was published before it on
+                a partition counts, what is published later does not. One command goes to each partition.
+            ack: as `publish`; of deletes also `stats`, which brings the number of deleted records.
+            on_ack: called with each ack of each command.
+            sequence: as `publish`; not with keys.
+            correlation_id: passed on to subscribers.
+            command_id: what its acks call it.
+            on_delivery: called for each Kafka record of it.
+
+        Returns:
+            With `ack`, a future that is done when every command has been answered; with `stats` its result says in
+            `records_deleted` how many records they deleted together. It fails if any of them does.
+        """
+        return self._sender().delete(
             topic,
-            None,
-            key=key,
+            Selection(key, keys, data, filter),
             headers=headers,
             on_delivery=on_delivery,
             ack=ack,

@@ -87,6 +87,21 @@ class Outbox:
         # A tombstone says sow_delete by itself.
         return key.encode(), value, said or None
 
+    def delete(
+        self,
+        key: str | None,
+        data: Value,
+        headers: Mapping[str, str | bytes] | None,
+        *,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
+    ) -> tuple[bytes, None, Headers | None]:
+        """The Kafka key, value and headers of a delete of one record, whose key may be made of data."""
+        raw, _, said = self.record(
+            "sow_delete", data, key, headers, correlation_id=correlation_id, command_id=command_id
+        )
+        return raw, None, said
+
     def _written(self, command: Command, data: Value, said: Headers) -> bytes:
         """The message; what it needs besides goes to the headers."""
         try:

@@ -14,6 +14,7 @@ from processor.client import bookmark
 from processor.client.cut import Cut
 from processor.client.feed import EngineFeed, Feed, Opened
 from processor.client.growing_view import GrowingView
+from processor.client.literal import LiteralTopic, check_literal, refuse_state
 from processor.client.slim import Slim
 from processor.client.stored_view import StoredView
 from processor.client.subscription import OnMessage, Subscription
@@ -113,6 +114,8 @@ class Reading:
     def get(self, name: str, key: str) -> Message | None:
         """One record as it is now, or None. Only its partition is read; all where a key may be in any."""
         topic = self._topic(name)
+        if isinstance(topic, LiteralTopic):
+            raise refuse_state(name, "get")
         sow, wanted = topic_name(name, "sow"), key.encode()
         is_anywhere = self._config.topic(name).foreign_partition == "accept"
         partitions = partitions_of(wanted, self._lookup.partitions(sow), is_anywhere=is_anywhere)
@@ -141,7 +144,10 @@ class Reading:
             raise failed
 
     def _topic(self, name: str) -> Topic:
-        return Topic(name, codec_of(self._config, name), KeyFields(self._config.topic(name).key_fields))
+        settings = self._config.topic(name)
+        if not settings.sow:
+            return LiteralTopic.of(name, codec_of(self._config, name), settings)
+        return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
     def _opened(self, feed: Feed, understand: Callable[..., Request], **arguments: Any) -> Subscription:
         opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
@@ -150,11 +156,12 @@ class Reading:
 
     def _feed(self, topic: Topic, request: Request, form: Form, sub_id: str | None, *, tells_meanwhile: bool) -> Feed:
         """Choose what is read."""
-        if form.delta and not form.snapshot and _is_plain(request) and sub_id is None:
+        is_literal = isinstance(topic, LiteralTopic)
+        if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
             # With all headers: they say what a delta is.
             cut, _ = self._followed(topic_name(topic.name, "delta"), records)
             return WrittenFeed(topic, cut, request.options)
-        keeps = request.needs_view or sub_id is not None
+        keeps = request.needs_view or (sub_id is not None and not is_literal)
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
         elif keeps:
@@ -165,8 +172,14 @@ class Reading:
 
     def _open_updates(self, topic: Topic, _again: bool) -> Opened:
         """Only what comes from now on."""
-        cut, topic_id = self._followed(topic_name(topic.name, "sow"))
+        cut, topic_id = self._updates(topic)
         return Opened(cut, NothingKept(), cut.ends, tells_past=True, topic_id=topic_id)
+
+    def _updates(self, topic: Topic) -> tuple[Cut, str]:
+        """A cut of the topic whose records are told whole."""
+        if isinstance(topic, LiteralTopic):
+            return self._followed(topic_name(topic.name, "delta"), records)  # Headers may be a part of a message.
+        return self._followed(topic_name(topic.name, "sow"))
 
     def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
         """The state of the world, and what comes."""
@@ -193,15 +206,13 @@ class Reading:
 
     def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> Opened:
         """What came since a bookmark, as far as compaction left it, and what comes."""
-        sow = topic_name(topic.name, "sow")
-        partitions = self._lookup.partitions(sow)
-        cut, topic_id = self._followed(sow)
+        cut, topic_id = self._updates(topic)
         try:
             begins = bookmark.begins(where, cut, topic_id)
         except BaseException:
             cut.close()
             raise
-        view = GrowingView(partitions) if keeps else NothingKept()
+        view = GrowingView(len(cut.ends)) if keeps else NothingKept()
         return Opened(cut, view, begins, tells_past=True, topic_id=topic_id)
 
     def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> ReaderView:
@@ -271,7 +282,11 @@ def _request(topic: Topic, form: Form, filter: str | None, options: str | None, 
     """
     snapshot, live, delta = form
     chosen = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
-    return Request(topic, filter, chosen, snapshot=snapshot, live=live, delta=delta)
+    request = Request(
+        topic, filter, chosen, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
+    )
+    check_literal(topic, request)
+    return request
 
 
 def _is_plain(request: Request) -> bool:

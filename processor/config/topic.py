@@ -50,6 +50,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 `allow-merge` replaces the record."""
 
 
+_OF_RECORDS: Final = frozenset(("expiration", "merge_depth", "merge_rules", "null_policy", "preset", "sequence_groups"))
+"""Settings of a topic that are about the records it keeps."""
+
+
 class SchemaConfig(Section):
     """Where the schema of a topic's records is: a file, the settings themselves, or a subject of the registry."""
 
@@ -155,6 +159,8 @@ class TopicConfig(Section):
     """Plug-ins that see each message and the record it meets, in order."""
     expiration: IntervalS | None = Field(default=None, gt=0)
     """How long a record lives after its last update; none: for ever."""
+    sow: bool = True
+    """Whether the last record of each key is kept; False: each message is checked and delivered as it was published."""
     source_header: bool = False
     """Say on SOW and delta records which input record they came from, as header `source`."""
     max_depth: int = Field(default=128, ge=1, le=254)
@@ -172,6 +178,13 @@ class TopicConfig(Section):
     """Run although only one broker of several has a topic of the family: its records are lost with that broker."""
     config: Properties = Field(default_factory=dict)
     """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
+
+    @model_validator(mode="after")
+    def _settings_of_records_need_records(self) -> TopicConfig:
+        """What is said of records that are kept means nothing where none is."""
+        if not self.sow and (useless := sorted(_OF_RECORDS & self.model_fields_set)):
+            raise ValueError(f"sow: false keeps no records that {useless[0]} could be about; remove one of the two")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -89,10 +89,26 @@ class Config(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _copies_have_records(self) -> Config:
+        """What is conflated has a SOW, and a third party's processor says by its outputs whether it has one."""
+        for name, section in self.conflated.items():
+            if not self.topic(name).sow:
+                raise ValueError(
+                    f"conflated.{name}: {section.underlying!r} keeps no records to copy (sow: false); its subscribers "
+                    "may use the option conflation"
+                )
+        for name, processor in self.processors.items():
+            if not processor.topic.sow:
+                raise ValueError(f"processors.{name}.topic.sow: its outputs say whether it keeps records; remove it")
+        return self
+
+    @model_validator(mode="after")
     def _sources_are_told(self) -> Config:
         """At least once, a record that comes again is recognised by the header `source` of what it came to."""
         if self.guarantee == "at_least_once":
             for name, topic in self.topics.items():
+                if not topic.sow:
+                    continue  # It runs exactly once.
                 if not topic.source_header and "source_header" in topic.model_fields_set:
                     raise ValueError(f"topics.{name}.source_header: guarantee at_least_once needs it; remove it")
                 self.topics[name] = topic.model_copy(update={"source_header": True})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from processor.filter.compile import Compiler
 from processor.filter.facts import NO_FACTS, Facts
-from processor.filter.node import Node
+from processor.filter.node import Call, Node, children
 from processor.filter.parse import parse
 from processor.filter.path import Evaluate
 from processor.record import Value
@@ -39,6 +40,11 @@ class _Compiled:
         compiler = Compiler(text)
         self._compiled = self._compile(compiler)
         self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of the functions that it calls, in capitals."""
+        return frozenset(_functions(self.tree))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.text!r})"
@@ -84,6 +90,13 @@ class Filter(_Compiled):
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.truth(self.tree)
+
+
+def _functions(node: Node) -> Iterator[str]:
+    if isinstance(node, Call):
+        yield node.name
+    for child in children(node):
+        yield from _functions(child)
 
 
 def compile_filter(text: str) -> Filter:

@@ -29,6 +29,7 @@ from processor.config import TopicConfig
 from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, Lifetime
+from processor.plugins.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
 from processor.plugins.key_alone import key_alone
 from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
@@ -96,6 +97,7 @@ class DeltaMerge(Processor):
         self._acks = Acks()
         self._placement = Placement(context, settings, self._key, own_topic, self._body)
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
+        self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
         self._version_headers = _version_headers()
         # A subclass that takes records in another way takes all of them so.
         is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
@@ -107,38 +109,47 @@ class DeltaMerge(Processor):
         self._begin_batch({})
 
     def process(self, records: Sequence[Record]) -> None:
-        """Merge the records in order: one read of all their keys, then one write of all that changed."""
-        context = self._context
+        """Merge the records in order; a delete by filter is carried out between two batches of them."""
         if self._placement.reads_keys:
             records = self._placement.with_text_keys(records, self._reject)
-        self._begin_batch(context.state.get_many([record[0] for record in records if record[0] is not None]))
-        if records and records[0].offset <= self._redelivery.until:
-            for record in records:
-                self._take_or_reject(record, self._take_again)
-        elif self._merge_plain is not None:
-            self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
-        else:
-            for record in records:
-                self._take_or_reject(record)
-        self._end_batch()
+        while records:
+            records = self._merge_batch(records)
         self._sequences.flush()
         if acks := self._acks.take():
-            context.forward_many("ack", acks)
+            self._context.forward_many("ack", acks)
+
+    def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Merge records up to a delete by filter, with one read and one write of states; returns those behind it."""
+        self._begin_batch(self._context.state.get_many([record[0] for record in records if record[0] is not None]))
+        is_again = records[0].offset <= self._redelivery.until
+        try:
+            if self._merge_plain is not None and not is_again:
+                self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
+            else:
+                for record in records:
+                    self._take_or_reject(record, self._take_again if is_again else None)
+        except ByFilter as command:
+            self._end_batch()
+            return self._by_filter.take(command, records)
+        self._end_batch()
+        return ()
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Tell the publisher."""
         self._acks.failed(record, error)
         self._context.forward_many("ack", self._acks.take())
 
-    def punctuate(self, now_ms: int) -> None:  # noqa: ARG002
+    def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
         """Expire what is due, in order of due time; not before every record published in time has been seen."""
+        if self._by_filter.is_running:
+            return self._by_filter.go_on()
         due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)
-        if not due:
-            return
-        self._begin_batch(dict(due))
-        for key, stored in due:
-            self._expire(key, stored)
-        self._end_batch()
+        if due:
+            self._begin_batch(dict(due))
+            for key, stored in due:
+                self._expire(key, stored)
+            self._end_batch()
+        return None
 
     def _begin_batch(self, stored: dict[bytes, Stored | None]) -> None:
         self._stored = stored
@@ -175,6 +186,8 @@ class DeltaMerge(Processor):
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {bytes_max}")
         request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
+            if is_by_filter(record):
+                raise ByFilter(record, request)
             self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
             self._context.count("rekeyed")
             return
@@ -183,7 +196,8 @@ class DeltaMerge(Processor):
                 raise other_sow_key(request.sow_key, key)
             if request.sequence >= 0 and self._sequences.is_duplicate(request):
                 self._context.count("duplicate")
-                self._acks.succeeded(request, key, "duplicate")
+                is_delete = value is None or request.command == "sow_delete"
+                self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
                 return
         old = self._stored[key]
         if old is None:
@@ -199,20 +213,20 @@ class DeltaMerge(Processor):
             self._context.count("conflict")
             self._acks.refused(request, key, "conflict")
             return
-        self._apply(record, key, old, request)
+        deleted = self._apply(record, key, old, request)
         if headers:
             if request.sequence >= 0:
                 self._sequences.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
-                self._acks.succeeded(request, key, "rekeyed" if self._sequences.came_in(request) else None)
+                reason = "rekeyed" if self._sequences.came_in(request) else None
+                self._acks.succeeded(request, key, reason, records_deleted=deleted)
 
-    def _apply(self, record: Record, key: bytes, old: Stored | None, request: Request) -> None:
-        """Carry out a command on the record of its key."""
+    def _apply(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int | None:
+        """Carry out a command on the record of its key; of a delete, how many records it removed."""
         command = request[0]
         if record[1] is None or command == "sow_delete":
-            self._delete(record, key, old, request)
-            return
+            return self._delete(record, key, old, request)
         if self._is_plain:
             body = self._decode(record[1])
         else:
@@ -222,9 +236,9 @@ class DeltaMerge(Processor):
         elif self._codec.can_delta or self._key.pointers or self._plan.enrich:
             raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
         if command == "sow_delete":
-            self._delete(record, key, old, request)
-        else:
-            self._update(record, key, old, request, command, body)
+            return self._delete(record, key, old, request)
+        self._update(record, key, old, request, command, body)
+        return None
 
     def _take_again(self, record: Record) -> None:
         """The same for a record that may be in SOW already."""
@@ -359,12 +373,22 @@ class DeltaMerge(Processor):
         assert record.value is not None
         return record.value if self._plan.preprocess is None and self._plan.enrich is None else self._encode(body)
 
-    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> None:
-        """Remove a record, if there is one."""
+    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int:
+        """Remove a record, if there is one; how many that is."""
+        refuse_key(record)
         if old is None:
             self._context.count("delete_of_nothing")
-            return
+            return 0
         self._remove(key, old, "delete", self._more(record, request))
+        return 1
+
+    def _delete_many(self, record: Record, request: Request, matching: Sequence[tuple[bytes, Stored]]) -> None:
+        """Remove the records that a delete by filter finds."""
+        more = self._more(record, request)
+        self._begin_batch(dict(matching))
+        for key, old in matching:
+            self._remove(key, old, "delete", more)
+        self._end_batch()
 
     def _expire(self, key: bytes, old: Stored) -> None:
         """Remove a record whose time is over; it comes from no input record."""

@@ -185,17 +185,20 @@ class StreamThread:
         """Process what came, do what is due, commit if it is time."""
         for partition, parted in by_partition(messages).items():
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused:
                 self._process(task, parted)
         for partition in self._consumer.ended:
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused:
                 task.reached_end()
         began_s += self._send()
         emitted, self._has_more = 0, False
         for task in self._running():
+            was_paused = task.is_paused
             self._has_more |= self._healing(task, task.punctuate)
             emitted += self._transactions.send(task)
+            if was_paused and not task.is_paused:
+                self._consumer.begin(task.partition, task.next_offset)
         self._read_max = self._runtime.batch_records_max
         if self._has_more:  # Between two pieces no more is read than a piece makes: neither keeps the other waiting.
             self._read_max = min(self._read_max, max(emitted, _READ_MIN))
@@ -222,13 +225,15 @@ class StreamThread:
 
     def _process(self, task: Task, messages: list[Message]) -> None:
         came = records(messages)
-        while came and task.is_careful(came[0].offset):
+        while came and task.is_careful(came[0].offset) and not task.is_paused:
             # Some of these may fail, and what is done with them by then is done again: so it is never much.
             self._give(task, came[:_CAREFUL_RECORDS])
             self._commit()
             came = came[_CAREFUL_RECORDS:]
-        if came:
+        if came and not task.is_paused:
             self._give(task, came)
+        if task.is_paused:
+            self._consumer.pause(task.partition)
 
     def _give(self, task: Task, came: list[Record]) -> None:
         self._healing(task, partial(task.process, came))

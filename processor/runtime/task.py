@@ -176,11 +176,20 @@ class Task:
                     self._call([record])
                 else:
                     self._put_aside(record, detail)
+                if self.is_paused:
+                    break
                 self._limit.took([record])
         else:
             self._call(records)
-            self._limit.took(records)
-        self.next_offset = records[-1].offset + 1
+            if taken := self._taken(records):
+                self._limit.took(taken)
+        paused_offset = self._context.paused_offset
+        self.next_offset = records[-1].offset + 1 if paused_offset is None else paused_offset
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the processor takes no records until it has done something else; the next one comes again then."""
+        return self._context.paused_offset is not None
 
     def is_careful(self, offset: int) -> bool:
         """Whether a record is in a batch that made the processor raise, and given alone now."""
@@ -347,8 +356,9 @@ class Task:
             log.warning("processor failed to hear of a rejection", partition=self.partition, exc_info=True)
 
     def _call(self, records: Sequence[Record]) -> None:
+        context, before_ms = self._context, self._context.stream_time_ms
         # No future time either: the input between now and then is not known.
-        self._context.stream_time_ms = max(0, min(records[-1].timestamp_ms, self._context.now_ms))
+        context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
         try:
             self._processor.process(records)
         except (Stop, StateDamaged):
@@ -362,6 +372,14 @@ class Task:
             log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
+        if self.is_paused:
+            taken = self._taken(records)
+            context.stream_time_ms = max(0, min(taken[-1].timestamp_ms, context.now_ms)) if taken else before_ms
+
+    def _taken(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Those before the one at which the processor paused; all of them if it did not."""
+        paused_offset = self._context.paused_offset
+        return records if paused_offset is None else [record for record in records if record.offset < paused_offset]
 
     def _close_processor(self) -> None:
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from processor.errors import RecordRejected, SowstreamError
 from processor.plugins.delta_merge import DeltaMerge
 from processor.plugins.sequences import Sequences
+from processor.record import Name
 from processor.runtime.context import TaskContext
 from processor.runtime.pipeline import Pipeline
 
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from processor.record import Outgoing, Record, Stored
     from processor.topics import Role
     from spark_integration.settings import TopicSettings
+
+
+def refuse_scan() -> NoReturn:
+    """Reject a delete by filter: it looks at every record of its partition, and here each key is merged by itself.
+
+    Raises:
+        RecordRejected: `bad_header`.
+    """
+    raise RecordRejected(
+        "bad_header",
+        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "or send it to workers",
+    )
 
 
 class KeyedState:
@@ -43,6 +57,10 @@ class KeyedState:
         """What expires until then."""
         found = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
         return sorted(found, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
+
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """Not here; see `refuse_scan`."""
+        refuse_scan()
 
     def pop(self, key: bytes) -> Stored | None:
         """The state of a key that is done."""

@@ -50,6 +50,7 @@ class StagedDriver(ProcessorTestDriver):
 
     def _restore(self, offset: int) -> None:
         self._task.tail = tail = Tail.noted(offset, self._noted)
+        self._task.noted = Note.read(self._noted).noted
         assert tail is not None
         tail.take(self._logs["sow"].committed)
         assert self._task.marks is not None

@@ -181,6 +181,20 @@ def test_a_key_with_a_record_in_another_partition_stays_there(spark) -> None:
             assert _rows(merged.records) == [(0, b"1", b'{"id":1,"a":1}', [("version", b"6")])]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("keyless", ["error", "skip", "merge"])
+def test_a_history_with_a_delete_by_filter_is_refused(spark, keyless) -> None:
+    """To leave it out, as other records without a key, would keep what workers have deleted."""
+    asks = [("command", b"sow_delete"), ("filter", b"/a = 1")]
+    history = [
+        (0, Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)),
+        (0, Record(None, None, asks, 1, NOW_MS)),
+        (0, Record(b"2", b'{"id":2,"a":1}', None, 2, NOW_MS)),
+    ]
+    with pytest.raises(ConfigurationError, match=r"the history has 1 deletes by filter"):
+        merge_batch(spark, NAME, history=_history(spark, history), keyless=keyless)
+
+
 def test_rubbish_is_an_error(spark) -> None:
     """Where more was rejected than `dlq_max_ratio` allows, nothing comes out but the reason that most of it has."""
     history = _history(spark, [(0, Record(b"1", b"no", None, n, NOW_MS)) for n in range(20)])

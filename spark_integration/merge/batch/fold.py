@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
+from processor.plugins.filter_delete import is_by_filter
 from processor.record import Name, Record
 from processor.runtime.sow_record import stored_from
 from spark_integration.merge.batch.runs import Repeat, Runs
@@ -40,6 +41,8 @@ KEYLESS: Final = "keyless"
 """Counts what came without a key, and was left out."""
 FOREIGN: Final = "foreign"
 """Counts records of a new key that came to another partition than the key's own, and were left out."""
+BY_FILTER: Final = "by_filter"
+"""Counts deletes by filter, which cannot be merged here."""
 SEQUENCED: Final = "sequenced"
 """Counts records that have a sequence, about: none is none."""
 REJECTED: Final = "rejected/"
@@ -131,8 +134,10 @@ class _Folding:
         """Merge records; what is done comes out."""
         keyless = batch.column("key").null_count
         if keyless:  # They are sorted before all others.
+            first = records(batch.slice(0, keyless))
+            self._counts[BY_FILTER] += sum(map(is_by_filter, first))
             if self._fold.rejects_keyless:
-                yield from self._reject(records(batch.slice(0, keyless)))
+                yield from self._reject(first)
             else:
                 self._counts[KEYLESS] += keyless
             batch = batch.slice(keyless)

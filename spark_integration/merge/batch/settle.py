@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError, Stop
 from processor.record import Name
 from processor.topics import topic_name
-from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
+from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
 from spark_integration.merge.batch.keyless import Keyed
 from spark_integration.merge.batch.repeats import PLACE, has_sequence, marked, marks_after, repeats, sequences
 from spark_integration.merge.rows import OUTGOING_DDL, RECORDS_DDL
@@ -114,6 +114,12 @@ def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[Data
     number = F.col("value").cast("string").cast("bigint")
     counted = rows.where(F.col("topic") == COUNT).groupBy("key").agg(F.sum(number)).collect()
     counts = Counter({bytes(name).decode(): total for name, total in counted})
+    if by_filter := counts.pop(BY_FILTER, 0):
+        raise ConfigurationError(
+            f"{plan.settings.name}: the history has {by_filter} deletes by filter. What each of them deletes hangs on "
+            "every record of its partition at its place in the log, and this merge takes the keys one by one: begin "
+            "behind the last of them, with the SOW topic of that time as `base`, or let workers merge this history"
+        )
     if counts[KEYLESS] and plan.keyless == "error":
         raise ConfigurationError(
             f"{plan.settings.name}: {counts[KEYLESS]} records have no Kafka key. If workers have read this history, "
