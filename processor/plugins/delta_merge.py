@@ -201,7 +201,8 @@ class DeltaMerge(Processor):
                 return
         old = self._stored[key]
         if old is None:
-            if (own_key := self._placement.elsewhere(key)) is not None:
+            # A command that expects a record here is not for the one of the key's own partition: it is refused below.
+            if request.expect_version < 1 and (own_key := self._placement.elsewhere(key)) is not None:
                 self._placement.forward(record, own_key, request)
                 self._context.count("moved")
                 return

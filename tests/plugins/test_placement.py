@@ -336,6 +336,15 @@ class TestExpectVersion:
         driver.pipe_batch([("7", {"id": 7, "n": n}, {"expect_version": "0"}) for n in range(2)])
         assert bodies(driver.pending_output("sow")) == [{"id": 7, "n": 0}]
 
+    @pytest.mark.parametrize("expected", [0, 3])
+    def test_a_command_for_a_version_of_a_foreign_key_is_refused_and_not_moved(self, expected):
+        """A command that expects a record which is gone from this partition never meets the key's record at home."""
+        driver = partition()
+        driver.pipe_input(FOREIGN, None, {"expect_version": str(expected)})
+        assert len(driver.pending_output("publish")) == (0 if expected else 1)
+        driver.commit()
+        assert driver.events == ({"conflict": 1} if expected else {"moved": 1})
+
     @pytest.mark.parametrize("text", ["", "-1", "x", "9" * 20])
     def test_anything_but_a_number_is_rejected(self, text):
         """A header `expect_version` that is no version is rejected as `bad_header`."""
