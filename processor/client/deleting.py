@@ -64,6 +64,7 @@ def deletes(
     *,
     correlation_id: str | None,
     command_id: str | None,
+    is_anywhere: bool = False,
 ) -> list[Delete]:
     """The Kafka records of a delete.
 
@@ -74,6 +75,7 @@ def deletes(
         headers: more headers.
         correlation_id: passed on to subscribers.
         command_id: what acks call it.
+        is_anywhere: whether a key may be in any partition, as under `foreign_partition: accept`.
 
     Raises:
         RecordRejected: the data has no key, or an argument has no meaning.
@@ -82,7 +84,10 @@ def deletes(
     make = partial(outbox.delete, headers=headers, correlation_id=correlation_id, command_id=command_id)
     if selection.filter is None:
         keys = [selection.key] if selection.keys is None else list(dict.fromkeys(selection.keys))
-        return [Delete(make(key, selection.data)) for key in keys]
+        records = [make(key, selection.data) for key in keys]
+        if not is_anywhere:
+            return [Delete(record) for record in records]
+        return [Delete(record, partition) for record in records for partition in range(partitions())]
     _, _, more = make("", None)
     asked: Headers = [*(more or ()), (Name.COMMAND, b"sow_delete"), (Name.FILTER, selection.filter.encode())]
     return [Delete((None, None, asked), partition) for partition in range(partitions())]

@@ -94,6 +94,7 @@ class Publishing:
             headers,
             correlation_id=correlation_id,
             command_id=command_id,
+            is_anywhere=self._config.topic(topic).foreign_partition == "accept",
         )
         asked = Asked(types, on_ack, sequence, command_id)
         gathered = Gathered(topic, types[-1], command_id) if types else None
@@ -102,7 +103,7 @@ class Publishing:
                 self._publisher.send(outbox.kafka_topic, *record, on_delivery, partition=partition)
                 continue
             future = self._acknowledged.send(topic, outbox.kafka_topic, record, asked, on_delivery, partition=partition)
-            if future is not None and selection.filter is None and selection.keys is None:
+            if future is not None and len(commands) == 1 and selection.filter is None and selection.keys is None:
                 return future
             if future is not None and gathered is not None:
                 gathered.add(future)

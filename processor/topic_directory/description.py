@@ -92,6 +92,8 @@ class Description(BaseModel):
     """How publishers write the Kafka key of the input topic."""
     foreign_partition: Literal["move", "reject", "accept"] = "move"
     """`accept`: a key may be in any partition, so a lookup asks all of them."""
+    sow: bool = True
+    """Whether the topic keeps a record of each key; without it there is nothing to query."""
 
     def to_json(self) -> bytes:
         """The description as the directory has it."""
@@ -159,7 +161,7 @@ def _describe(config: Config, name: str) -> Description:
 
 SETTINGS: Final = (
     "partitions", "key", "message_type", "separator", "parts", "max_depth", "default_command", "key_format",
-    "foreign_partition",
+    "foreign_partition", "sow",
 )  # fmt: skip
 """Settings of a topic that its description repeats under the same name."""
 

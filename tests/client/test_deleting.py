@@ -35,6 +35,15 @@ def test_keys_are_a_tombstone_each():
     assert commands(Selection(keys=[])) == []
 
 
+def test_a_key_that_may_be_anywhere_is_deleted_in_every_partition():
+    """Under `foreign_partition: accept` each partition gets the tombstone, as any of them may have the record."""
+    outbox = Outbox("orders", TopicConfig(foreign_partition="accept"), load_codec("json"))
+    sent = deletes(
+        Selection(keys=["7", "8"]), outbox, lambda: 2, None, correlation_id=None, command_id=None, is_anywhere=True
+    )
+    assert [(command.record[0], command.partition) for command in sent] == [(b"7", 0), (b"7", 1), (b"8", 0), (b"8", 1)]
+
+
 def test_data_says_the_key():
     """All other fields mean nothing; several key fields make the one key that workers make."""
     assert commands(Selection(data={"id": 7, "n": 1})) == [Delete((b"7", None, HEADERS))]

@@ -124,13 +124,28 @@ def test_arguments_become_headers():
     ]
 
 
+@pytest.mark.parametrize("key_format", ["json", "int"])
+def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
+    """The client's Kafka keys are texts also on a topic whose other publishers write keys in another format."""
+    from processor.plugins.delta_merge import DeltaMerge
+    from processor.testing import ProcessorTestDriver
+
+    topic = TopicConfig(key_format=key_format)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    for key in ("ab", "1234"):
+        driver.pipe_input(*Outbox("orders", topic, load_codec("json")).record("publish", {"id": key}, None, None))
+    assert [record.key for record in driver.pending_output("sow")] == [b"ab", b"1234"]
+    assert driver.pending_output("dlq") == []
+
+
 @given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
 def test_an_expiration_is_what_a_worker_reads(seconds: float):
     """Any number of seconds is read by the worker as the same time, to the next millisecond; only 0 is never."""
+    from processor.plugins.expiry import ttl_ms_of
     from processor.plugins.request import RequestReader
 
     ((_, text),) = outbox().record("delta_publish", {"id": 1}, None, None, expiration=seconds)[2]
-    ttl_ms = RequestReader("delta_publish", 7).read([("expiration", text)]).ttl_ms
+    ttl_ms = ttl_ms_of(RequestReader("delta_publish").read([("expiration", text)]).expiration)
     assert abs(ttl_ms - seconds * 1000) <= 1
     assert (ttl_ms == 0) == (seconds == 0)
 
