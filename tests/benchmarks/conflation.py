@@ -33,9 +33,9 @@ STAMPED_PER_S = 150_000
 
 
 AHEAD_S = 1800
-"""By how much the timestamps are too late: a worker that sees old ones skips ahead, and that is not to be measured."""
+"""By how much the timestamps lie ahead of the clock."""
 BEHIND_S = 600
-"""By how much they are too early, where it is."""
+"""By how much they lie behind it with `--behind`."""
 
 
 class Figure(NamedTuple):
