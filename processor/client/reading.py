@@ -31,6 +31,8 @@ from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscribe import Message, Options, Request, Topic, parse_options
+from processor.subscribe.engine import wall_ms
+from processor.subscribe.metadata import is_over
 from processor.subscribe.teller import Teller
 from processor.topics import topic_name
 
@@ -124,7 +126,7 @@ class Reading:
             last = _latest(cut.between({}, cut.ends), wanted)
         finally:
             cut.close()
-        if last is None:
+        if last is None or last.value is None or is_over(last, wall_ms()):
             return None
         return Teller(topic, Options(timestamp=True), delta=False).whole("sow", last, topic.value(last))
 

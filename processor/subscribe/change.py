@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from processor.subscribe.metadata import version
+
 if TYPE_CHECKING:
     from processor.filter import Filter
     from processor.record import Record, Value
@@ -42,6 +44,11 @@ class Change:
         if self._old_value is _UNREAD:
             self._old_value = None if self.old is None else self._topic.value(self.old, self.partition)
         return self._old_value
+
+    @property
+    def old_version(self) -> int | None:
+        """The version of the record before; None if there was none."""
+        return None if self.old is None else version(self.old.headers)
 
     @property
     def new_value(self) -> Value | None:
@@ -86,5 +93,5 @@ class Change:
         """What changed; made once likewise."""
         memo = (teller.style, teller.no_empties)
         if memo not in self._told:
-            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value)
+            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value, self.old_version)
         return self._told[memo]

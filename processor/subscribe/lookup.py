@@ -14,7 +14,6 @@ from processor.errors import SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.filter.path import compile_path
 from processor.filter.value import elements, is_nan, number
-from processor.merge import apply_delta
 from processor.merge.pointer import names
 from processor.subscribe.equality import number_keys, required_values
 
@@ -95,19 +94,20 @@ class Lookup:
     def _by_key(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> list[bytes] | None:
         """The keys of all records that can match, where the key fields are asked for; None where they are not.
 
-        By texts alone: what equals the number 7 may have the key `7`, `07` or `7.0`.
+        By texts alone: what equals the number 7 may have the key `7`, `07` or `7.0`. And by members of the record
+        alone: at `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
         """
         fields = [names(pointer) for pointer in self._topic.key.pointers]
         choices = [required.get(path, ()) for path in fields]
         if not fields or not all(choices) or math.prod(map(len, choices)) > _KEYS_MAX:
             return None
+        if any(len(path) > 1 for path in fields):
+            return None
         keys = []
         for texts in itertools.product(*choices):
             if any(type(text) is not str or not text or number(text) is not None for text in texts):
                 return None
-            record: Value = {}
-            for path, text in zip(fields, texts, strict=True):
-                apply_delta(record, _nested(path, text))
+            record: Value = {name: text for (name,), text in zip(fields, texts, strict=True)}
             if (key := self._topic.key.text(record)) is not None:
                 keys.append(key.encode(errors="surrogatepass"))
         return keys
@@ -238,10 +238,3 @@ def _take(found: dict[bytes, None], bucket: _Bucket | None) -> None:
         found |= bucket
     elif bucket is not None:
         found[bucket] = None  # type: ignore[index]
-
-
-def _nested(path: tuple[str, ...], value: Value) -> Value:
-    """A record with one value, at a path."""
-    for name in reversed(path):
-        value = {name: value}
-    return value

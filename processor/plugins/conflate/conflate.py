@@ -90,7 +90,7 @@ class Conflate(Processor):
             self._seen.is_exact, self._must_wait = True, False
         due: dict[bytes, Pending] = {}
         if not self._must_wait:
-            due = self._window.due(now_ms - self._pace.wait_ms, DELIVERED_MAX)
+            due = self._window.due(now_ms - self._pace.interval_ms, DELIVERED_MAX)
             self._tell_lateness(due, now_ms)
             self._deliver(due)
             self._hold()
