@@ -82,7 +82,9 @@ class KeyFields:
             return apply_delta(self.only(record), delta)
         return {name: record[name], **delta} if name in record else dict(delta)
 
-    def protect(self, record: Value, delta: Value, nulls_missing: bool = True) -> None:
+    def protect(
+        self, record: Value, delta: Value, nulls_missing: bool = True, merge_depth: int | None = None
+    ) -> None:
         """Keep the key fields that the record has from changing through a delta, which is changed in place.
 
         `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7), and a
@@ -93,6 +95,7 @@ class KeyFields:
             record: the record before the merge.
             delta: what is to be merged into it.
             nulls_missing: a null counts as left out, as under the null policy `ignore`.
+            merge_depth: the depth to which objects merge; None: any.
 
         Raises:
             RecordRejected: `key_mismatch`: the delta replaces an object that a key field is in.
@@ -105,7 +108,7 @@ class KeyFields:
         for pointer, path in zip(self.pointers, self._names, strict=True):
             value = find(record, path)
             if value is not MISSING:
-                _keep(delta, path, value, pointer, nulls_missing=nulls_missing)
+                _keep(delta, path, value, pointer, nulls_missing=nulls_missing, merge_depth=merge_depth)
 
     def check(self, key: bytes, body: Value, nulls_missing: bool = False) -> None:
         """Make sure that the key is the text that key fields make, and that those in a body agree with it.
@@ -254,8 +257,16 @@ def _text_of_member(name: str, pointer: str) -> Callable[[Value], str | None]:
     return text
 
 
-def _keep(delta: Value, path: tuple[str, ...], value: Value, pointer: str, *, nulls_missing: bool) -> None:
-    """Set a key field in each object of a delta that it is in: one that replaces whole would lose it otherwise."""
+def _keep(
+    delta: Value,
+    path: tuple[str, ...],
+    value: Value,
+    pointer: str,
+    *,
+    nulls_missing: bool,
+    merge_depth: int | None,
+) -> None:
+    """Set a key field in the objects of a delta that it is in: one that replaces whole would lose it otherwise."""
     *parents, last = path
     if not parents:
         delta.pop(last, None)
@@ -263,8 +274,8 @@ def _keep(delta: Value, path: tuple[str, ...], value: Value, pointer: str, *, nu
     for depth, name in enumerate(parents):
         if nulls_missing and delta.get(name, MISSING) is None:
             del delta[name]
-        if depth == 0 and name not in delta:
-            return
+        if name not in delta and (merge_depth is None or depth < merge_depth):
+            return  # The object around it merges, so what it leaves out stays.
         inner = delta.setdefault(name, {})
         if type(inner) is not dict:
             raise RecordRejected(

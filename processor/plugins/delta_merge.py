@@ -343,7 +343,7 @@ class DeltaMerge(Processor):
             change = insert(body, self._plan.policy)
         else:
             record = self._decode_own(old.value)
-            self._key.protect(record, body, self._nulls_missing)
+            self._key.protect(record, body, self._nulls_missing, self._settings.merge_depth)
             if self._plan.rules is not None:
                 self._apply_rules(record, body)
             change = self._merge(record, body)

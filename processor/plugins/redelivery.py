@@ -57,10 +57,12 @@ class Redelivery:
         key, headers, offset = record.key, record.headers, record.offset
         if offset > self.until:
             return False
-        is_applied = key is not None and self._latest.get(key, -1) >= offset
-        if key is not None and not is_applied and not self._was_forwarded(key):
-            return False
         request = self._read(headers) if headers else self._plain
+        is_applied = key is not None and self._latest.get(key, -1) >= offset
+        if key is not None and not is_applied:
+            is_duplicate = request.sequence >= 0 and self._sequences.is_duplicate(request)
+            if is_duplicate or not self._was_forwarded(key):
+                return False
         if key is None and is_by_filter(record):
             return False  # It may have been half done: it leaves alone what came behind it, and finds the rest.
         self._context.count("redelivered")

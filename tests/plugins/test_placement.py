@@ -247,6 +247,15 @@ class TestKeyInBody:
             assert body["a"]["b"]["id"] == 7
 
 
+    @pytest.mark.parametrize("merge_depth", [None, 2, 3])
+    def test_what_a_delta_leaves_out_stays_beside_a_deep_key_field(self, merge_depth):
+        """An object around a key field that a delta leaves out keeps its other fields where the object above merges."""
+        topic = TopicConfig(key=("/a/b/id",), merge_depth=merge_depth)
+        driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+        driver.pipe_batch([("7", {"a": {"b": {"id": "7", "w": 1}}}, None), ("7", {"a": {"x": 1}}, None)])
+        assert bodies(driver.pending_output("sow"))[-1] == {"a": {"b": {"id": "7", "w": 1}, "x": 1}}
+
+
 class TestKeyFormat:
     """Kafka keys that are no texts: Connect's and Debezium's JSON, Java's integers."""
 

@@ -144,7 +144,7 @@ class Runs:
             if not is_delta:
                 record = body
             elif version:
-                protect(record, body, nulls_missing)
+                protect(record, body, nulls_missing, policy.merge_depth)
                 fold(record, body)
             else:
                 record = insert(body, policy).record
