@@ -150,6 +150,9 @@ def test_a_message_without_field_presence_replaces_whole(rows):
     assert record["at"] == delta["at"] == {"s": 0, "ns": 7}
     assert record["n"] == {"x": {"s": 0, "ns": 2}, "y": {"s": 0, "ns": 1}}
     assert delta["n"] == {"x": {"s": 0, "ns": 2}}
+    # What did not change of it is in the delta too: without it, a reader would take it for the default.
+    rows.send({"at": {"s": 5, "ns": 6, "zones": ["x"]}})
+    assert rows.send({"at": {"s": 5, "ns": 7}})[1]["at"] == {"s": 5, "ns": 7}
 
 
 @pytest.mark.parametrize(
@@ -206,6 +209,7 @@ def test_unknown_fields_and_extensions_survive_a_merge_and_change_with_a_delta(t
         ({"b": None}, "/b: "),
         ({"77": b"\x08\x01"}, "/77: b'\\x08\\x01' is not an unknown field 77 as bytes"),
         ({"77": b"\xe8\x04\x01\x08\x01"}, "/77: "),
+        ({"77": b"\xe8\x04\x01\x18\x01"}, "/77: "),
         ({"77": b"\xe8"}, "/77: "),
         ({"77": 1}, "/77: 1 is not an unknown field 77 as bytes"),
         ({"3": b"\x18\x01"}, "/3: b'\\x18\\x01' is not an unknown field 3 "),

@@ -205,10 +205,17 @@ class TestConnect:
         assert states(driver) == [{"id": 7, "a": 1, "b": 1}, {"id": 7, "a": 2, "b": 1}, {"id": 7, "c": 1}, None]
 
     def test_two_columns_of_these_names_are_no_wrapper(self):
-        """A record whose only fields are called `schema` and `payload` is one, unless the schema is a schema."""
+        """A wrapper has a schema and a payload, and nothing else; any other record with such fields is a record."""
         driver = merging(key=["/schema"], preprocess=["connect"])
-        driver.pipe_input("public", {"schema": "public", "payload": {"type": "x"}})
-        assert states(driver) == [{"schema": "public", "payload": {"type": "x"}}]
+        rows = [
+            {"schema": "public", "payload": {"type": "x"}},
+            {"schema": "public", "payload": {"a": 1}, "more": 1},
+            {"payload": {"a": 2}},
+        ]
+        for row in rows:
+            driver.pipe_input("public", row, {"command": "publish"})
+        assert rejected(driver) == []
+        assert states(driver) == [*rows[:2], {**rows[2], "schema": "public"}]
 
 
 @pytest.mark.parametrize(
