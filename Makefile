@@ -20,7 +20,7 @@ export PYTHON
 
 BIN := .venv/bin
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
-BUILT := pyproject.toml processor/plugins/compiled_deltas.pyx processor/plugins/json_text.pxd
+BUILT := pyproject.toml processor/plugins/compiled_deltas.pyx processor/plugins/json_text.pxd processor/plugins/murmur2.pxd
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
 

@@ -23,6 +23,7 @@ from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from processor.record import (
     Change,
+    Command,
     Header,
     Headers,
     Kind,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Change",
     "Codec",
+    "Command",
     "Context",
     "Enrich",
     "Header",
@@ -52,6 +54,7 @@ __all__ = [
     "Outgoing",
     "Output",
     "Preprocess",
+    "Preprocessed",
     "Processor",
     "Record",
     "RecordProcessor",
@@ -64,7 +67,16 @@ __all__ = [
 ]
 
 
-Preprocess: TypeAlias = Callable[[Value], Value]
+class Preprocessed(NamedTuple):
+    """A message as a preprocessor returns it where the message itself says what is to be done with it."""
+
+    body: Value
+    """The object to go on with."""
+    command: Command
+    """The command, in place of the header's or the topic's default. Of a `sow_delete` the body says the key alone."""
+
+
+Preprocess: TypeAlias = Callable[[Value], "Value | Preprocessed"]
 """Changes a message before its key is made: it takes the object, which is its own, and returns the one to go on with.
 
 An entry point of the group `sowstream.preprocessors` takes its settings by keyword and returns such a function; each
@@ -141,6 +153,8 @@ class Context(Protocol):
     """The name the processor runs under: the family of its outputs."""
     partition: int
     """The partition number, the same on input and outputs."""
+    partitions: int
+    """Number of partitions of the topic; 1 where the processor has all keys, as under a test driver."""
     topic: TopicConfig
     """What holds for the topic's records: key fields, policies, limits. A copy has those of what it is a copy of."""
     codec: Codec
@@ -166,6 +180,9 @@ class Context(Protocol):
 
     def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
         """`forward` for a whole batch: key, value and headers of each, in order."""
+
+    def partition_for(self, key: bytes) -> int:
+        """The partition that a key's hash chooses, as Java's and Spark's clients do: murmur2."""
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
         """Send an input record to the dead-letter topic, in the same transaction; it must not be merged."""

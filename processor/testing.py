@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.errors import ProcessorFailed
+from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.sow_record import stored_from
@@ -78,6 +79,7 @@ class ProcessorTestDriver:
         topic: TopicConfig | None = None,
         underlying: str | None = None,
         partition: int = 0,
+        partitions: int = 1,
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
     ) -> None:
@@ -90,6 +92,9 @@ class ProcessorTestDriver:
             topic: what holds for the records; by default what a topic of no settings has.
             underlying: the family it reads, if that is another one.
             partition: the partition's number.
+            partitions: the number of partitions that keys are hashed over; 1: this partition has all keys. A record
+                that is forwarded to its own partition comes back as input if that is this one, and is only in
+                `read_output("publish")` else.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: what the clock says, milliseconds since the epoch.
         """
@@ -107,7 +112,7 @@ class ProcessorTestDriver:
         self.observed: dict[str, Timing] = {}
         """How long things took that the processor observed, by name, as far as that is committed."""
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
-        self._partition = partition
+        self._partition, self._partitions = partition, partitions
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
         self._task: Task
@@ -171,7 +176,8 @@ class ProcessorTestDriver:
         own_input = self._pipeline.processor_type.input
         if not own_input.from_underlying:
             for record in sent.get(own_input.role, ()):
-                self._append(record.key, record.value, record.headers)
+                if self._partitions == 1 or partition_for(record.key or b"", self._partitions) == self._partition:
+                    self._append(record.key, record.value, record.headers)
             self.feed()
 
     def abort(self, *, feed: bool = True) -> None:
@@ -243,7 +249,9 @@ class ProcessorTestDriver:
     def _begin(self, store: MemoryStore, offset: int, noted: str = "") -> None:
         """A process starts: nothing is in memory."""
         self._store = store
-        self._task = Task(self._pipeline, self._partition, self._codec, lambda: self.now_ms)
+        self._task = Task(
+            self._pipeline, self._partition, self._codec, lambda: self.now_ms, partitions=self._partitions
+        )
         self._task.noted = noted
         self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
         self._restore(offset)

@@ -92,6 +92,14 @@ class TopicConfig(Section):
     """The message types of a composite's parts, in order."""
     key: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_key)] = ("/id",)
     """JSON Pointers of the key fields: their values make the Kafka record key. `explicit`: the publisher gives it."""
+    key_format: Literal["text", "json", "int"] = "text"
+    """How publishers write the Kafka key: as the text of the key, as JSON (Debezium, Kafka Connect), or as a big-endian
+    integer of 4 or 8 bytes (Java's IntegerSerializer and LongSerializer)."""
+    key_in_body: Literal["required", "optional"] = "required"
+    """`required`: a full publish without its key field gets it from the Kafka key. `optional`: it is kept without."""
+    foreign_partition: Literal["move", "reject", "accept"] = "move"
+    """What becomes of a new key that came to another partition than Java's hash (murmur2) chooses: it is forwarded to
+    that partition, rejected as `wrong_partition`, or merged where it is."""
     partitions: int = Field(default=4, ge=1, le=10_000)
     """Partitions of every topic of the family. It cannot change later: keys would move."""
     default_command: Literal["publish", "delta_publish"] = "delta_publish"

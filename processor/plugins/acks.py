@@ -40,6 +40,14 @@ class Acks:
                 status, why = "failure", "not supported"
             self._add(ack_type, client, request.command_id, sequence, key, status, why)
 
+    def refused(self, request: Request, key: bytes, reason: str) -> None:
+        """Answer a command that is refused though nothing is wrong with it."""
+        for ack_type in request.acks:
+            status, why = ("success", None) if ack_type == "received" else ("failure", reason)
+            if ack_type == "stats":
+                why = "not supported"
+            self._add(ack_type, request.client, request.command_id, request.sequence, key, status, why)
+
     def failed(self, record: Record, error: RecordRejected) -> None:
         """A command was rejected. Its headers may be the reason: what can be read of them is told.
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules
-from processor.plugins.steps import enriching, preprocessing
+from processor.plugins.steps import PreprocessAll, enriching, preprocessing
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Enrich, Preprocess
+    from processor.api import Codec, Enrich
     from processor.config import TopicConfig
     from processor.merge import Merge, Rules
 
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     """The same, compiled."""
     rules: Rules | None
     """Sequence groups and merge rules; None without any."""
-    preprocess: Preprocess | None
+    preprocess: PreprocessAll | None
     """The preprocessors as one; None without any."""
     enrich: Enrich | None
     """The enrichers as one; None without any."""

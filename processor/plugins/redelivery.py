@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from processor.api import RecordRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from processor.api import Context, Record
     from processor.plugins.acks import Acks
+    from processor.plugins.placement import Placement
     from processor.plugins.request import Request, RequestReader
     from processor.plugins.sequences import Sequences
 
@@ -29,15 +30,15 @@ class Redelivery:
         requests: RequestReader,
         sequences: Sequences,
         acks: Acks,
-        own_key: Callable[[Record, Request], bytes],
+        placement: Placement,
     ) -> None:
-        """Begin with what the context says is applied; `own_key` rejects records that cannot be sent to their own."""
+        """Begin with what the context says is applied; `placement` rejects records that cannot be sent to their own."""
         self._context = context
         self._read = requests.read
         self._plain = requests.plain
         self._sequences = sequences
         self._acks = acks
-        self._own_key = own_key
+        self._placement = placement
         self._applied: Mapping[int, bytes] = context.applied
         self._latest: dict[bytes, int] = {}
         for offset, key in self._applied.items():
@@ -52,17 +53,29 @@ class Redelivery:
             RecordRejected: it was rejected before, and is again.
         """
         key, headers, offset = record.key, record.headers, record.offset
-        is_done = key is None or self._latest.get(key, -1) >= offset
-        if offset > self.until or not is_done:
+        if offset > self.until:
+            return False
+        is_applied = key is not None and self._latest.get(key, -1) >= offset
+        if key is not None and not is_applied and not self._was_forwarded(key):
             return False
         request = self._read(headers) if headers else self._plain
         self._context.count("redelivered")
         if key is None:
             # Sent to its own partition before any record of the time reached SOW, and answered there.
-            self._own_key(record, request)
-        elif headers:
+            self._placement.key_of_keyless(record, request)
+        elif headers and is_applied:
             self._answer(record, key, request)
         return True
+
+    def _was_forwarded(self, key: bytes) -> bool:
+        """Whether a record of a key was sent to the key's own partition: none of its records is in SOW here.
+
+        Raises:
+            RecordRejected: it was rejected there and then, and is again.
+        """
+        if self._context.state.get_many([key])[key] is not None:
+            return False
+        return self._placement.elsewhere(key) is not None
 
     def _answer(self, record: Record, key: bytes, request: Request) -> None:
         """Raise the mark and send the acks that a record may still be owed."""
@@ -70,6 +83,9 @@ class Redelivery:
         if record.offset not in self._applied:
             if request.sequence >= 0 and self._sequences.is_duplicate(request):
                 self._acks.succeeded(request, key, "duplicate")
+                return
+            if request.expect_version >= 0:
+                self._acks.refused(request, key, "conflict")
                 return
             if not is_delete or request.sow_key not in (None, key):
                 # It hung on what the record was at that time: nobody can find the same words for it.

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from processor.errors import UndeclaredOutput
+from processor.kafka.partitioner import partition_for
 from processor.record import Name
 from processor.runtime.note import checked
 from processor.runtime.timings import Timing
@@ -36,9 +37,11 @@ class TaskContext:
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
         applied: Mapping[int, bytes] | None = None,
         noted: str = "",
+        partitions: int = 1,
     ) -> None:
         self.name = pipeline.name
         self.partition = partition
+        self.partitions = partitions
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
         self.state = state
@@ -83,6 +86,10 @@ class TaskContext:
         self.rejected[reason] += 1
         if self._on_reject is not None:
             self._on_reject(record, reason, detail)
+
+    def partition_for(self, key: bytes) -> int:
+        """The partition that a key's hash chooses."""
+        return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
 
     def hold(self, offset: int | None, note: str = "") -> None:
         """Do not commit input positions above this offset, and commit a note beside the one that is."""

@@ -27,6 +27,7 @@ from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
+from processor.runtime.rejection_log import RejectionLog
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.task import Task, TaskState
@@ -88,6 +89,7 @@ class StreamThread:
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
+        self._rejections = RejectionLog(pipeline.source)
         self._transactions = Transactions(pipeline, clients.producer, self._metrics)
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
@@ -131,7 +133,7 @@ class StreamThread:
         log.info("assigned", topic=self._pipeline.source, partitions=partitions)
         refuse_grown(self._pipeline, partitions)
         for partition in partitions:
-            task = self._tasks[partition] = Task(self._pipeline, partition, self._codec)
+            task = self._tasks[partition] = Task(self._pipeline, partition, self._codec, rejections=self._rejections)
             self._restorer.add(task)
         self._metrics.rebalanced("assigned", self._states())
 
@@ -208,6 +210,7 @@ class StreamThread:
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
             self._show_gauges()
+            self._rejections.flush()
         self._metrics.loop(waited_s, now_s - began_s)
 
     def _begin(self, task: Task, offset: int) -> None:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Processor
-    from processor.record import Outgoing, Record
+    from processor.record import Outgoing, Record, RejectReason
     from processor.runtime.pipeline import Pipeline
+    from processor.runtime.rejection_log import RejectionLog
     from processor.runtime.tail import Tail
     from processor.runtime.timings import Timing
     from processor.state.transactional import TransactionalState
@@ -84,8 +85,25 @@ class Task:
     """One partition. One thread only."""
 
     def __init__(
-        self, pipeline: Pipeline, partition: int, codec: Codec, clock_ms: Callable[[], int] | None = None
+        self,
+        pipeline: Pipeline,
+        partition: int,
+        codec: Codec,
+        clock_ms: Callable[[], int] | None = None,
+        *,
+        partitions: int | None = None,
+        rejections: RejectionLog | None = None,
     ) -> None:
+        """Create a task that has no state yet.
+
+        Args:
+            pipeline: the pipeline it belongs to.
+            partition: its partition number.
+            codec: the message type of the records.
+            clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
+            partitions: the number of partitions that keys are hashed over; None: the topic's.
+            rejections: logs rejected records; None: they are not logged.
+        """
         self.pipeline = pipeline
         self.partition = partition
         self.task_state = TaskState.CREATED
@@ -113,6 +131,8 @@ class Task:
         self._careful_until = -1
         self._failures: dict[int, str] = {}
         self._limit = RejectLimit(pipeline, partition)
+        self._partitions = pipeline.topic.partitions if partitions is None else partitions
+        self._rejections = rejections
 
     def open(self, state: TransactionalState) -> None:
         """Take the partition's state, as it was left; it may lack the newest records."""
@@ -132,9 +152,10 @@ class Task:
             self._codec,
             self.state,
             self.marks,
-            self._limit.rejected,
+            self._rejected,
             None if self.tail is None else self.tail.applied,
             self.noted,
+            self._partitions,
         )
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
@@ -306,6 +327,12 @@ class Task:
         context.rejected.clear()
         context.observed.clear()
         return counts
+
+    def _rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
+        """Count and log a record that the processor rejected."""
+        self._limit.rejected(record, reason, detail)
+        if self._rejections is not None:
+            self._rejections.add(self.partition, record.offset, reason, detail)
 
     def _put_aside(self, record: Record, detail: str) -> None:
         """Reject the record that the processor raises on."""

@@ -64,6 +64,7 @@ class Host:
         *,
         codec: Codec | None = None,
         processor_type: type[DeltaMerge] | None = None,
+        partitions: int = 1,
     ) -> None:
         """Begin with a partition.
 
@@ -75,12 +76,14 @@ class Host:
                 they must be where it does not come in the order of its offsets.
             codec: the topic's message type, made before; None: it is made here.
             processor_type: a merge that does something more; None: the workers' own.
+            partitions: the number of partitions that new keys are hashed over; 1: every key belongs to this one.
 
         Raises:
             ConfigurationError: the settings cannot be used.
         """
         self._settings, self._partition, self._state, self._marks = settings.topic, partition, state, marks
         self._codec = codec or settings.codec()
+        self._partitions = partitions
         self._processor_type = processor_type or (RepeatsTakenOut if marks is None else DeltaMerge)
         self._pipeline = Pipeline.of(self._processor_type, settings.topic, name=settings.name, topic=settings.topic)
         self._outputs: dict[Role, list[Outgoing]] = {}
@@ -130,7 +133,9 @@ class Host:
 
     def _begin(self) -> None:
         """A new instance, and nothing of what the last one did since its last records."""
-        self._context = TaskContext(self._pipeline, self._partition, self._codec, self._state, self._marks)
+        self._context = TaskContext(
+            self._pipeline, self._partition, self._codec, self._state, self._marks, partitions=self._partitions
+        )
         self._processor = self._processor_type()
         self._processor.init(self._context, self._settings)
 

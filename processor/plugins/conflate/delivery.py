@@ -66,7 +66,7 @@ class Delivery:
             told, more = self._told(pending, read)
             data = last.value
             assert data is not None
-            stored = Stored(version, data, said.expires_at_ms, last.offset, said.correlation_id)
+            stored = Stored(version, data, said.expires_at_ms, last.offset)
             if said.expires_at_ms:
                 headers = [*headers, (Name.EXPIRES_AT, b"%d" % said.expires_at_ms)]
         self.states[key] = stored
