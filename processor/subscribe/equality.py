@@ -11,6 +11,9 @@ from processor.filter.value import Number
 Parts: TypeAlias = tuple[str | int, ...]
 """A path, as the tree has it."""
 
+NumberKey: TypeAlias = Number | tuple[Number]
+"""The key of a number in a table: the number itself, or alone in a tuple if no float is written as it is."""
+
 
 def required_values(node: Node) -> dict[Parts, tuple[Scalar, ...]]:
     """Paths at which a record that matches has one of some values."""
@@ -39,17 +42,18 @@ def required_values(node: Node) -> dict[Parts, tuple[Scalar, ...]]:
             return {}
 
 
-def number_keys(value: Number) -> tuple[Number, ...]:
-    """A number as something to look up: two that are equal have a key in common.
+def number_key(value: Number) -> NumberKey:
+    """The key of a number in a table: two numbers have the same key exactly where the filter language has them equal.
 
-    Python finds integers, floats and Decimals under one another where they are exactly equal. A float is equal to
-    others by what is written, so what is written as a float is has the key of that float, too.
+    A float is equal to others by what is written (`as_written`), but Python finds it in a table by its value: it would
+    find the float 0.1 under the Decimal of all its 55 digits. So a number that is written as a float is has the float
+    for its key, and a number that no float is written as has a key that no float is equal to.
     """
     if type(value) is float or is_plain(value):
-        return (value,)
+        return value
     try:
         near = float(value)
     except OverflowError:
         return (value,)
     exact, written = as_written(value, near)
-    return (value, near) if exact == written else (value,)
+    return near if exact == written else (value,)

@@ -14,9 +14,9 @@ from processor.filter import Filter
 from processor.filter.facts import NO_FACTS
 from processor.filter.node import Scalar
 from processor.filter.path import compile_path
-from processor.filter.value import Number, elements, number
+from processor.filter.value import elements, number
 from processor.record import Value
-from processor.subscribe.equality import Parts, number_keys, required_values
+from processor.subscribe.equality import NumberKey, Parts, number_key, required_values
 
 Item = TypeVar("Item", bound=Hashable)
 """What is indexed: whoever has the filter."""
@@ -24,7 +24,7 @@ Item = TypeVar("Item", bound=Hashable)
 _Bucket: TypeAlias = dict[int, Item]
 """Items with one value at a path, by their turn: the how many-th they were added."""
 
-_Slot: TypeAlias = tuple[int, str | Number]
+_Slot: TypeAlias = tuple[int, str | NumberKey]
 """Where a value is kept: in which table of its path, and by what."""
 
 _TEXTS: Final = 0
@@ -151,7 +151,7 @@ class _Place(Generic[Item]):
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
-        self._tables: tuple[dict[str | Number, _Bucket[Item]], ...] = ({}, {}, {})
+        self._tables: tuple[dict[str | NumberKey, _Bucket[Item]], ...] = ({}, {}, {})
 
     def add(self, entry: _Entry, item: Item) -> None:
         """Add an item under each of its values."""
@@ -184,11 +184,11 @@ class _Place(Generic[Item]):
             read = number(element)
             if read is None:
                 continue
-            for key in number_keys(read):
-                if key in numbers:
-                    found.append(numbers[key])
-                if key in text_numbers and type(element) is not str:
-                    found.append(text_numbers[key])
+            key = number_key(read)
+            if key in numbers:
+                found.append(numbers[key])
+            if key in text_numbers and type(element) is not str:
+                found.append(text_numbers[key])
 
 
 def _slots(constant: Scalar) -> Iterator[_Slot]:
@@ -200,5 +200,4 @@ def _slots(constant: Scalar) -> Iterator[_Slot]:
         yield _TEXTS, constant
     read = number(constant)
     if read is not None:
-        for key in number_keys(read):
-            yield (_TEXT_NUMBERS if is_text else _NUMBERS), key
+        yield (_TEXT_NUMBERS if is_text else _NUMBERS), number_key(read)

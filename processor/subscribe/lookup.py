@@ -15,17 +15,16 @@ from processor.filter.facts import NO_FACTS
 from processor.filter.path import compile_path
 from processor.filter.value import elements, is_nan, number
 from processor.merge.pointer import names
-from processor.subscribe.equality import number_keys, required_values
+from processor.subscribe.equality import number_key, required_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from processor.filter import Filter
     from processor.filter.node import Scalar
-    from processor.filter.value import Number
     from processor.record import Record, Value
     from processor.subscribe.change import Change
-    from processor.subscribe.equality import Parts
+    from processor.subscribe.equality import NumberKey, Parts
     from processor.subscribe.teller import Topic
     from processor.subscribe.view import View
 
@@ -152,12 +151,12 @@ class _Path:
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
-        self._tables: tuple[dict[str | Number, _Bucket], ...] = ({}, {}, {})
+        self._tables: tuple[dict[str | NumberKey, _Bucket], ...] = ({}, {}, {})
         self.entries = 0
         """How many values of records there are."""
 
     def keys(self, constants: Iterable[Scalar]) -> dict[bytes, None]:
-        """The keys of all records that are equal to one of these, and of few others."""
+        """The keys of all records that are equal to one of these."""
         texts, numbers, text_numbers = self._tables
         found: dict[bytes, None] = {}
         for constant in constants:
@@ -165,7 +164,8 @@ class _Path:
             if is_text:
                 _take(found, texts.get(constant))  # type: ignore[arg-type]
             read = number(constant)
-            for key in () if read is None else number_keys(read):
+            if read is not None:
+                key = number_key(read)
                 _take(found, numbers.get(key))
                 if not is_text:
                     _take(found, text_numbers.get(key))
@@ -209,19 +209,19 @@ class _Path:
     def _value_of(self, record: Value) -> Value:
         return self._value(record, NO_FACTS) if type(record) is dict else None
 
-    def _slots(self, record: Value) -> Iterable[tuple[int, str | Number]]:
+    def _slots(self, record: Value) -> Iterable[tuple[int, str | NumberKey]]:
         """Where a record is kept, each once: an array has a place for each element."""
         value = self._value_of(record)
         if type(value) is str and value and value[0] not in _NUMBERS_BEGIN:  # The usual case.
             return ((_TEXTS, value),)
-        slots: dict[tuple[int, str | Number], None] = {}
+        slots: dict[tuple[int, str | NumberKey], None] = {}
         for element in elements(value):
             is_text = type(element) is str
             if is_text:
                 slots[_TEXTS, element] = None  # type: ignore[index]
             read = number(element)
-            for key in () if read is None or is_nan(read) else number_keys(read):
-                slots[_TEXT_NUMBERS if is_text else _NUMBERS, key] = None
+            if read is not None and not is_nan(read):
+                slots[_TEXT_NUMBERS if is_text else _NUMBERS, number_key(read)] = None
         return slots
 
 

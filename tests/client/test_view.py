@@ -58,11 +58,9 @@ def test_changes_say_what_moved(client: Client, family: Family):
         assert len(view) == 0
 
 
-def test_it_keeps_up_whatever_is_written(client: Client, family: Family):
+def test_it_keeps_up_whatever_is_written(client: Client, family: Family, random_seed: int):
     """Written to at random all the while, with rollbacks and deletes, it is the topic's state at the end."""
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    choice = random.Random(seed)
+    choice = random.Random(random_seed)
     truth: dict[str, object] = {}
 
     def write() -> None:

@@ -41,6 +41,7 @@ def test_whether_it_can_do_deltas_is_declared(name):
     assert codec_of(name).can_delta is (SPECIMENS[name].bodies is not None)
 
 
+@pytest.mark.random
 @ALL
 def test_what_is_written_is_read_back(name):
     """Every value comes back with its types, read as anybody's message and as our own."""
@@ -57,6 +58,7 @@ def test_what_is_written_is_read_back(name):
     prove()
 
 
+@pytest.mark.random
 @ALL
 def test_many_are_read_as_each_of_them(name):
     """In their order, each with its types."""
@@ -71,6 +73,7 @@ def test_many_are_read_as_each_of_them(name):
     prove()
 
 
+@pytest.mark.random
 @ALL
 def test_bytes_that_nobody_wrote_are_refused_or_read(name):
     """Random bytes and damaged messages: rejected for a reason with one sentence; what is read can be written again."""

@@ -99,6 +99,7 @@ def test_bad_bytes_go_to_the_dead_letters(name):
 POLICIES = [{}, {"null_policy": "set", "merge_depth": 1}, {"null_policy": "remove"}]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("name", [name for name in DELTAS if name != "json"])
 def test_replayed_deltas_are_the_record(name):
     """The law: after any commands, the deltas of a key in order give its SOW record, strictly."""

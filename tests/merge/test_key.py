@@ -159,7 +159,7 @@ def test_a_key_field_at_the_top_never_changes_through_a_delta():
 def test_a_nested_key_field_stays_when_its_object_merges_or_is_replaced(policy, order):
     """Whatever the policy, with or without it in the delta: the record's own value, and no change of it."""
     record, delta = {"id": 7, "order": {"line": 1, "y": 2}}, {"order": dict(order)}
-    SEVERAL.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    SEVERAL.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     change = merge(record, delta, policy)
     assert (change.record["id"], change.record["order"]["line"]) == (7, 1)
     assert type(change.record["order"]["line"]) is int

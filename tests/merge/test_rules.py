@@ -180,7 +180,7 @@ def test_rule_7_key_fields_never_change_through_a_delta(policy, pointers, delta)
     """They keep value and type, at the top and nested, also where the delta replaces the object they are in."""
     record, keys = {"id": 7, "o": {"id": 7, "y": 1}}, KeyFields(pointers)
     delta = deepcopy(delta)
-    keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     change = merge(record, delta, policy)
     assert repr(keys.only(change.record)) == repr(keys.only({"id": 7, "o": {"id": 7}}))
     assert not any(pointer in change.removed for pointer in pointers)

@@ -136,7 +136,7 @@ def test_key_fields_that_are_there_stay_whatever_the_delta_says(record, delta, p
     keys = KeyFields(tuple(pointers))
     before = keys.only(record)
     try:
-        keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+        keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     except RecordRejected as error:
         assert error.reason == "key_mismatch"  # noqa: PT017
         return
