@@ -82,9 +82,7 @@ class KeyFields:
             return apply_delta(self.only(record), delta)
         return {name: record[name], **delta} if name in record else dict(delta)
 
-    def protect(
-        self, record: Value, delta: Value, nulls_missing: bool = True, merge_depth: int | None = None
-    ) -> None:
+    def protect(self, record: Value, delta: Value, nulls_missing: bool = True, merge_depth: int | None = None) -> None:
         """Keep the key fields that the record has from changing through a delta, which is changed in place.
 
         `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7), and a

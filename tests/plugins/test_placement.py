@@ -246,7 +246,6 @@ class TestKeyInBody:
         for body in bodies(driver.pending_output("sow")):
             assert body["a"]["b"]["id"] == 7
 
-
     @pytest.mark.parametrize("merge_depth", [None, 2, 3])
     def test_what_a_delta_leaves_out_stays_beside_a_deep_key_field(self, merge_depth):
         """An object around a key field that a delta leaves out keeps its other fields where the object above merges."""
