@@ -10,6 +10,7 @@ import orjson
 from processor.codec import exact
 from processor.codec.contract import Codec, CodecOptions, JsonText
 from processor.errors import ConfigurationError, RecordRejected
+from processor.field_type import FieldType
 from processor.record import Value
 
 DEPTH_MAX: Final = 254
@@ -17,6 +18,8 @@ DEPTH_MAX: Final = 254
 
 _BETWEEN: Final = b",null,"
 """What stands between messages that are parsed together."""
+
+_ANY_NUMBER: Final = FieldType(any_number=True)
 
 _CONTAINERS: Final = (dict, list)
 
@@ -108,6 +111,10 @@ class JsonCodec(Codec):
             return b"".join((orjson.dumps(value), b""))
         except orjson.JSONEncodeError:
             return exact.dumps(value)
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:  # noqa: ARG002
+        """Any value; a number keeps every digit."""
+        return _ANY_NUMBER
 
     def _refused(self, data: bytes, error: orjson.JSONDecodeError) -> Value:
         """The value after all, where only the size of a number was wrong; else the reason."""
