@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec
+    from processor.merge import SequenceGroup
     from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
@@ -265,24 +266,32 @@ class DeltaMerge(Processor):
         self._stored[key] = self._changed[key] = new
 
     def _change(self, old: Stored | None, command: str, body: Value, remove: Value) -> Change:
-        """What a command does to the record."""
+        """Apply a command to the record."""
+        record = None if old is None else self._decode_own(old.value)
+        if command != "publish" and record is not None:
+            self._key.protect(record, body, self._nulls_missing)
+        rules = self._rules
+        late: list[SequenceGroup] = []
+        stale: set[SequenceGroup] = set()
+        if rules is not None:
+            late = rules.late(record, body)
+            stale = rules.keep(late, record, body) if command == "publish" else rules.change(record, body, late)
         if command == "publish":
-            change = diff(None if old is None else self._decode_own(old.value), body)
-        elif old is None:
-            if self._rules is not None:
-                self._apply_rules(None, body)
+            change = diff(record, body)
+        elif record is None:
             change = insert(body, self._policy)
         else:
-            record = self._decode_own(old.value)
-            self._key.protect(record, body, self._nulls_missing)
-            if self._rules is not None:
-                self._apply_rules(record, body)
             change = self._merge(record, body)
-        if remove is None:
-            return change
-        # The removal comes after the merge and may undo parts of it: what changed in all is the difference.
-        remove_paths(change.record, remove, self._key.pointers)
-        return diff(None if old is None else self._decode_own(old.value), change.record)
+        if remove is not None:
+            # The removal comes after the merge and may undo parts of it: the change is the difference of both.
+            remove_paths(change.record, remove, self._key.pointers)
+            record = None if old is None else self._decode_own(old.value)
+            if rules is not None and late:
+                stale |= rules.keep(late, record, change.record)
+            change = diff(record, change.record)
+        if stale:
+            self._context.count("stale_group", len(stale))
+        return change
 
     def _completed(self, old: Stored | None, change: Change) -> Change:
         """The same where the message type fills in what a record lacks; what is new in it is new in the delta too."""
@@ -291,12 +300,6 @@ class DeltaMerge(Processor):
             return change
         # What was removed may be back, as a default.
         return diff(None if old is None else self._decode_own(old.value), change.record)
-
-    def _apply_rules(self, record: Value | None, delta: Value) -> None:
-        """Change a delta as the topic's sequence groups and merge rules say."""
-        assert self._rules is not None
-        if stale := self._rules(record, delta):
-            self._context.count("stale_group", stale)
 
     def _whole(self, record: Record, request: Request, body: Value) -> bytes:
         """The message of a type without deltas: the bytes as they came, unless a plug-in changed them."""
