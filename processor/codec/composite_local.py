@@ -8,6 +8,7 @@ from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import depth_limit
 from processor.codec.registry import load_codec
 from processor.errors import ConfigurationError, RecordRejected
+from processor.field_type import FieldType
 from processor.record import Value
 
 _LENGTH_BYTES: Final = 4  # big-endian
@@ -104,6 +105,15 @@ class CompositeLocalCodec(Codec):
             if type(part := record.get(name)) is dict:
                 has_lost |= codec.complete(part)
         return has_lost
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:
+        """The type of a field of a part is that part's to say; a part of a type without deltas is bytes."""
+        for name, codec in self._parts:
+            if name == path[0]:
+                if self._is_opaque(codec):
+                    return FieldType(frozenset(("bytes",)) if len(path) == 1 else frozenset())
+                return codec.field_type(path[1:]) if len(path) > 1 else FieldType()
+        return FieldType(frozenset())
 
     def _part(self, name: str, codec: Codec, value: Value) -> bytes:
         try:

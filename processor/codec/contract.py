@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from processor.config import SchemaConfig
+from processor.field_type import FieldType
 from processor.record import Headers, Value
 
 
@@ -29,6 +30,9 @@ class CodecOptions:
     """The message types of a composite's parts."""
     reads_only: bool = False
     """True: nothing will be written, so a registry is only asked, and never changed."""
+
+
+_ANY_VALUE: Final = FieldType()
 
 
 class JsonText(NamedTuple):
@@ -100,6 +104,10 @@ class Codec(ABC):
             RecordRejected: `schema_mismatch`: something is missing that has no default.
         """
         return False
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:  # noqa: ARG002
+        """The values that this type can write in the field at a path of names; merge rules are checked by it."""
+        return _ANY_VALUE
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
         """Parse a message with what its headers say; a delta is the fields that it carries, and no others.

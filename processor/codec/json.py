@@ -11,6 +11,7 @@ from processor.codec import exact
 from processor.codec.contract import Codec, CodecOptions, JsonText
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, without_frame
 from processor.errors import ConfigurationError, RecordRejected
+from processor.field_type import FieldType
 from processor.record import Value
 
 DEPTH_MAX: Final = 254
@@ -18,6 +19,8 @@ DEPTH_MAX: Final = 254
 
 _BETWEEN: Final = b",null,"
 """What stands between messages that are parsed together."""
+
+_ANY_NUMBER: Final = FieldType(any_number=True)
 
 _CONTAINERS: Final = (dict, list)
 
@@ -125,6 +128,10 @@ class JsonCodec(Codec):
             return self.decode(message)
         except RecordRejected as error:
             raise RecordRejected(error.reason, f"after a frame of {skipped} bytes: {error.detail}") from None
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:  # noqa: ARG002
+        """Any value; a number keeps every digit."""
+        return _ANY_NUMBER
 
     def _refused(self, data: bytes, error: orjson.JSONDecodeError) -> Value:
         """The value after all, where only the size of a number was wrong; else the reason."""

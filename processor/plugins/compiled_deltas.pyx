@@ -10,9 +10,8 @@ That takes two things for granted. Both texts are as orjson writes them (compact
 value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
 what is not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way (1e16 for
 1e+16): one that comes again is told as if it had changed, once. And nothing unusual happens: whatever would take more
-than copying (a null to be taken out of what is stored, an array in place of an array, with objects in it whose members
-may stand in another order, a key that is written with escapes) is left to `take`, as are all errors. So this file
-decides nothing that is not decided elsewhere, and the same tests hold for both.
+than copying (a null to be taken out of what is stored, a key that is written with escapes) is left to `take`, as are
+all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
 
 Texts are scanned within their bounds, whatever is in them. Of a stored record that was damaged only the structure is
 looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.
@@ -283,8 +282,6 @@ cdef class CompiledDeltas:
                     continue
                 if is_same(&was, &member):
                     continue
-                if was.value[0] == b'[' and member.value[0] == b'[' and seen.object:
-                    return False  # Their objects may have the same members in another order.
             if member.value[0] == b'{' and seen.null and not self.keeps_nulls:
                 return False
             if self.edits_used == EDITS_MAX:

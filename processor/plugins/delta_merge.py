@@ -10,7 +10,6 @@ import functools
 from typing import TYPE_CHECKING, ClassVar
 
 from processor.api import (
-    Change,
     Context,
     Headers,
     Input,
@@ -26,7 +25,6 @@ from processor.api import (
     Value,
 )
 from processor.config import TopicConfig
-from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, Lifetime
 from processor.plugins.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
@@ -34,6 +32,7 @@ from processor.plugins.key_alone import key_alone
 from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
 from processor.plugins.plan import plan
+from processor.plugins.record_change import RecordChange
 from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
@@ -86,7 +85,7 @@ class DeltaMerge(Processor):
         self._context, self._settings = context, settings
         self._decode, self._decode_own, self._encode = codec.decode, codec.decode_own, codec.encode
         compiled = self._plan = plan(context.name, settings, codec)
-        self._key, self._merge = compiled.key, compiled.merge
+        self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
         self._nulls_missing = settings.null_policy == "ignore"
         self._lifetime = Lifetime(settings.expiration)
         self._requests = RequestReader(settings.default_command, codec.header_names)
@@ -272,7 +271,7 @@ class DeltaMerge(Processor):
         if enrich is not None:
             body = enrich(body, None if old is None else self._decode_own(old.value))
             self._key.check(key, body, self._nulls_missing and is_delta)
-        is_completed = not is_delta and codec.can_delta and self._complete(key, old, body)
+        is_completed = not is_delta and codec.can_delta and self._changes.add_key_field(key, old, body)
         headers: Headers
         if old is None:
             if len(key) > KEY_BYTES_MAX:
@@ -293,10 +292,7 @@ class DeltaMerge(Processor):
             sow_headers = [(Name.EXPIRATION, expiration), *sow_headers]
         try:
             if codec.can_delta:
-                change = self._change(old, command, body, request.remove)
-                if codec.completes:
-                    change = self._completed(old, change)
-                merged, changed, removed = change
+                merged, changed, removed = self._changes.of(old, command, body, request.remove)
                 data = self._encode(merged)
                 delta = self._key.with_delta(merged, changed)
                 if codec.uses_headers:
@@ -323,49 +319,6 @@ class DeltaMerge(Processor):
         source_offset = record.offset if self._settings.source_header else -1
         new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
         self._stored[key] = self._changed[key] = new
-
-    def _complete(self, key: bytes, old: Stored | None, body: Value) -> bool:
-        """Add the key field to a full record that lacks it; whether it did (producers.md, rule 6)."""
-        if self._settings.key_in_body == "optional":
-            return False
-        name = self._key.only_name
-        if name is not None and name in body:  # As nearly always.
-            return False
-        return self._key.complete(body, key, None if old is None else self._decode_own(old.value))
-
-    def _change(self, old: Stored | None, command: Command, body: Value, remove: Value) -> Change:
-        """What a command does to the record."""
-        if command == "publish":
-            change = diff(None if old is None else self._decode_own(old.value), body)
-        elif old is None:
-            if self._plan.rules is not None:
-                self._apply_rules(None, body)
-            change = insert(body, self._plan.policy)
-        else:
-            record = self._decode_own(old.value)
-            self._key.protect(record, body, self._nulls_missing, self._settings.merge_depth)
-            if self._plan.rules is not None:
-                self._apply_rules(record, body)
-            change = self._merge(record, body)
-        if remove is None:
-            return change
-        # The removal comes after the merge and may undo parts of it: what changed in all is the difference.
-        remove_paths(change.record, remove, self._key.pointers)
-        return diff(None if old is None else self._decode_own(old.value), change.record)
-
-    def _completed(self, old: Stored | None, change: Change) -> Change:
-        """The same where the message type fills in what a record lacks; what is new in it is new in the delta too."""
-        has_lost = self._codec.complete(change.record)
-        if not (has_lost or change.removed):
-            return change
-        # What was removed may be back, as a default; what was lost is not in the delta yet.
-        return diff(None if old is None else self._decode_own(old.value), change.record)
-
-    def _apply_rules(self, record: Value | None, delta: Value) -> None:
-        """Change a delta as the topic's sequence groups and merge rules say."""
-        assert self._plan.rules is not None
-        if stale := self._plan.rules(record, delta):
-            self._context.count("stale_group", stale)
 
     def _whole(self, record: Record, request: Request, body: Value) -> bytes:
         """The message of a type without deltas: the bytes as they came, unless a plug-in changed them."""

@@ -55,6 +55,7 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
             settings.merge_rules,
             key_fields=settings.key_fields,
             policy=policy,
+            type_of=None if codec is None else codec.field_type,
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None

@@ -22,6 +22,7 @@ except ImportError as error:
     ) from None
 from processor.codec.avro.default import compile_complete
 from processor.codec.avro.delta_schema import delta_schema_text
+from processor.codec.avro.field_type import field_type
 from processor.codec.avro.fields import fields_header, pick, read_fields
 from processor.codec.avro.resolve import Resolver
 from processor.codec.avro.scalar import Convert, Mismatch
@@ -31,6 +32,7 @@ from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
+from processor.field_type import FieldType
 from processor.record import Headers, Name, Value
 
 _RECORD_SUBJECT: Final = "sow-value"
@@ -148,6 +150,10 @@ class AvroCodec(Codec):
         """
         self._complete(record)
         return False
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:
+        """The kinds of values that the topic's schema allows in a field."""
+        return field_type(self._schema, path)
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
         """Parse a message by its headers `__value_schema_id` and `fields`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +24,8 @@ _TYPES: Final = {
     "fixed": bytes,
     "null": type(None),
 }
+_pack_float: Final = struct.Struct("<f").pack
+
 _SIMPLE: Final = {"boolean": bool, "long": int, "string": str, "bytes": bytes, "double": float}
 """Types of which fastavro itself refuses what does not fit: a record checks no more than the class."""
 
@@ -186,7 +189,7 @@ def _choosing(
 def _plain(word: str, body: Any, where: str) -> Prepare:
     """What fastavro would write though it is of another type, or outside of the type, is refused."""
     if word in {"float", "double"}:
-        return _float(where)
+        return _float(word, where)
     kind: type[Any] = _TYPES[word]
     low, high = (-(2**31), 2**31) if word == "int" else (-(2**63), 2**63)
     size = body.get("size") if word == "fixed" else None
@@ -203,10 +206,16 @@ def _plain(word: str, body: Any, where: str) -> Prepare:
     return prepare
 
 
-def _float(where: str) -> Prepare:
+def _float(word: str, where: str) -> Prepare:
     def prepare(value: Value) -> float:
         if type(value) is not float and (not isinstance(value, int | float) or type(value) is bool):
             raise TypeError(f"{where}: {type(value).__name__} where a number is meant")
+        if word == "float":
+            try:
+                _pack_float(value)
+            except OverflowError:
+                # fastavro would write infinity.
+                raise TypeError(f"{where}: {value} does not fit in a float of 32 bits") from None
         return float(value)
 
     return prepare
