@@ -101,6 +101,7 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
     while turned.task.next_offset < _INPUT + 1:
         assert time.monotonic() < deadline_s, "the input does not go on"
         turned.turn(1)
+    turned.thread._commit()  # As at the end of a run: librdkafka aborts the process now and then where one is open.
     expected = [b"{}"]
     for value in given:
         expected += [*PIECES, WAIT] if value == WAIT else [value]
