@@ -84,11 +84,19 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:
-        """Write one whole message.
+        """Write one whole message of any Python value: `decode` reads the same value back.
 
         Raises:
             TypeError: the message type has no way to write this value; the message says which part of it.
         """
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write a message that consists of what `decode` returned: `encode` without the checks of Python's values.
+
+        Raises:
+            TypeError: as `encode`, as far as it is noticed.
+        """
+        return self.encode(value)
 
     def complete(self, record: Value) -> None:  # noqa: B027
         """Set in place what a whole record of this type cannot leave out and has a default for.

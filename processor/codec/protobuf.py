@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_depth, depth_limit
+from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.needs import not_installed
 from processor.errors import ConfigurationError, RecordRejected
 from processor.explanation import unknown_name
@@ -69,7 +69,8 @@ class ProtobufCodec(Codec):
         """Write a message, without a frame.
 
         Raises:
-            TypeError: a field that the message does not have, or a value that the field does not take.
+            TypeError: a field that the message does not have, a value that the field does not take, two fields of one
+                oneof, or a nesting deeper than `max_depth` or than the library reads.
         """
         if self._make is None:
             if isinstance(value, bytes):
@@ -79,8 +80,10 @@ class ProtobufCodec(Codec):
         try:
             to_message(message, value, "")
             data: bytes = message.SerializeToString()
-        except (EncodeError, RecursionError) as error:
+            self._make().ParseFromString(data)
+        except (EncodeError, DecodeError, RecursionError) as error:
             raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        check_writable_depth(value, self._max_depth)
         return data
 
 
