@@ -68,7 +68,7 @@ class BsonCodec(Codec):
                 of microseconds or one without a time zone, with its JSON Pointer; or it is deeper than `max_depth`.
         """
         try:
-            data = self.encode_decoded(value)
+            data = _write(value)
             back = bson.decode(data, codec_options=_OPTIONS)
         except (TypeError, ValueError, BSONError) as error:
             raise TypeError(f"{place_of_fault(value, _is_writable) or 'the message'}: {error}") from None
@@ -84,18 +84,22 @@ class BsonCodec(Codec):
         Raises:
             TypeError: not a document, or BSON has no type for a part of it.
         """
-        if not isinstance(value, dict):
-            raise TypeError(f"a BSON record is a document; this is {type(value).__name__}")
-        try:
-            return bson.encode(value, codec_options=_OPTIONS)
-        except (BSONError, ValueError, OverflowError, RecursionError) as error:
-            raise TypeError(f"BSON cannot write it: {error}") from None
+        return _write(value)
+
+
+def _write(value: Value) -> bytes:
+    if not isinstance(value, dict):
+        raise TypeError(f"a BSON record is a document; this is {type(value).__name__}")
+    try:
+        return bson.encode(value, codec_options=_OPTIONS)
+    except (BSONError, ValueError, OverflowError, RecursionError) as error:
+        raise TypeError(f"BSON cannot write it: {error}") from None
 
 
 def _is_writable(value: Value) -> bool:
     """Whether a value is written as a member of a document, and read back as some value."""
     try:
-        bson.decode(bson.encode({"": value}, codec_options=_OPTIONS), codec_options=_OPTIONS)
-    except (TypeError, ValueError, OverflowError, RecursionError, BSONError):
+        bson.decode(_write({"": value}), codec_options=_OPTIONS)
+    except (TypeError, ValueError, BSONError):
         return False
     return True

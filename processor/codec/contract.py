@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from processor.config import SchemaConfig
 from processor.record import Headers, Value
@@ -89,6 +89,12 @@ class Codec(ABC):
         Raises:
             TypeError: the message type has no way to write this value; the message says which part of it.
         """
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """A class with an `encode` of its own writes everything by it, unless it has an `encode_decoded` as well."""
+        super().__init_subclass__(**keywords)
+        if "encode" in vars(cls) and "encode_decoded" not in vars(cls):
+            cls.encode_decoded = Codec.encode_decoded  # type: ignore[method-assign]
 
     def encode_decoded(self, value: Value) -> bytes:
         """Write a message that consists of what `decode` returned: `encode` without the checks of Python's values.

@@ -120,21 +120,14 @@ class JsonCodec(Codec):
                 return b"".join((data, b""))
         except orjson.JSONEncodeError:
             pass
-        try:
-            plain = json_value(value)
-        except RecursionError:
-            raise TypeError(f"nested deeper than {self.max_depth} objects and arrays") from None
-        data = self.encode_decoded(plain)
+        plain = json_value(value)
+        data = _write(plain)
         self._check_writable_depth(data, plain)
         return data
 
     def encode_decoded(self, value: Value) -> bytes:
         """Write a value that consists of what `decode` returned, which has no NaN; errors as `encode`."""
-        try:
-            # Joined, it is a copy of its own size: what orjson 3.13 returns keeps a page of memory, however short.
-            return b"".join((orjson.dumps(value), b""))
-        except orjson.JSONEncodeError:
-            return exact.dumps(value)
+        return _write(value)
 
     def _refused(self, data: bytes, error: orjson.JSONDecodeError) -> Value:
         """The value after all, where only the size of a number was wrong; else the reason."""
@@ -169,6 +162,18 @@ class JsonCodec(Codec):
             level = [child for parent in level for child in _members(parent) if type(child) in _CONTAINERS]
         if level:
             raise RecordRejected("too_deep", f"nested deeper than {self.max_depth} objects and arrays")
+
+
+def _write(value: Value) -> bytes:
+    try:
+        # Joined, it is a copy of its own size: what orjson 3.13 returns keeps a page of memory, however short.
+        return b"".join((orjson.dumps(value), b""))
+    except orjson.JSONEncodeError:
+        pass
+    try:
+        return exact.dumps(value)
+    except TypeError:
+        return exact.dumps(json_value(value))
 
 
 def _members(value: Value) -> Iterable[Value]:

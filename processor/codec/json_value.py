@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from math import isfinite
-from typing import Final, NoReturn
+from typing import Final
 
 from processor.codec.read_back import brief, step_to
 from processor.record import Value
@@ -21,9 +21,12 @@ def json_value(value: Value) -> Value:
 
     Raises:
         TypeError: JSON does not have a part of it, such as NaN, bytes or a datetime; the message has its JSON Pointer.
-        RecursionError: it is nested too deep, or contains itself.
+            Or it contains itself.
     """
-    return _plain(value, "")
+    try:
+        return _plain(value, "")
+    except RecursionError:
+        raise TypeError("nested deeper than can be written") from None
 
 
 def _plain(value: Value, place: str) -> Value:
@@ -34,25 +37,25 @@ def _plain(value: Value, place: str) -> Value:
         return _text(value, place)
     if isinstance(value, float):
         if not isfinite(value):
-            _refuse(place, f"{float(value)} is not a JSON value; leave it out, or publish null")
+            raise _refusal(place, f"{float(value)} is not a JSON value; leave it out, or publish null")
         return float(value)
     if isinstance(value, int):
         number = int(value)
         return number if _INT_MIN <= number < _INT_END else Decimal(number)
     if isinstance(value, Decimal):
         if not value.is_finite():
-            _refuse(place, f"{value} is not a JSON value; leave it out, or publish null")
+            raise _refusal(place, f"{value} is not a JSON value; leave it out, or publish null")
         return value if kind is Decimal else Decimal(value)
     if isinstance(value, dict):
         return {_name(name, place): _plain(member, place + step_to(name)) for name, member in value.items()}
     if isinstance(value, list) or kind is tuple:
         return [_plain(item, place + step_to(index)) for index, item in enumerate(value)]
-    _refuse(place, f"{kind.__name__} is not a JSON value: {brief(value)}; publish its text or its number")
+    raise _refusal(place, f"{kind.__name__} is not a JSON value: {brief(value)}; publish its text or its number")
 
 
 def _name(name: object, place: str) -> str:
     if not isinstance(name, str):
-        _refuse(place, f"the name {name!r:.100} of a member is no text")
+        raise _refusal(place, f"the name {name!r:.100} of a member is no text")
     return _text(name, place)
 
 
@@ -61,9 +64,9 @@ def _text(value: str, place: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        _refuse(place, f"half a surrogate pair is no text: {text!r:.100}")
+        raise _refusal(place, f"half a surrogate pair is no text: {text!r:.100}") from None
     return text
 
 
-def _refuse(place: str, problem: str) -> NoReturn:
-    raise TypeError(f"{place or 'the message'}: {problem}")
+def _refusal(place: str, problem: str) -> TypeError:
+    return TypeError(f"{place or 'the message'}: {problem}")

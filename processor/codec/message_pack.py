@@ -59,7 +59,7 @@ class MsgpackCodec(Codec):
                 with its JSON Pointer; or it is nested deeper than `max_depth`.
         """
         try:
-            data = self.encode_decoded(value)
+            data = _pack(value)
             back = _unpack(data)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{place_of_fault(value, _is_writable) or 'the message'}: {error}") from None
@@ -75,11 +75,15 @@ class MsgpackCodec(Codec):
         Raises:
             TypeError: MessagePack does not have a part of it.
         """
-        try:
-            data: bytes = msgpack.packb(value)
-        except (ValueError, OverflowError) as error:
-            raise TypeError(f"MessagePack cannot write it: {error}") from None
-        return data
+        return _pack(value)
+
+
+def _pack(value: Value) -> bytes:
+    try:
+        data: bytes = msgpack.packb(value)
+    except (ValueError, OverflowError) as error:
+        raise TypeError(f"MessagePack cannot write it: {error}") from None
+    return data
 
 
 def _unpack(data: bytes) -> Value:
@@ -89,8 +93,8 @@ def _unpack(data: bytes) -> Value:
 def _is_writable(value: Value) -> bool:
     """Whether a value is written, and read back as some value."""
     try:
-        _unpack(msgpack.packb(value))
-    except (TypeError, ValueError, OverflowError):
+        _unpack(_pack(value))
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -41,7 +41,7 @@ def to_message(message: Value, record: Value, path: str) -> None:
         )
     for name, value in record.items():
         place = f"{path}/{name}"
-        field = message.DESCRIPTOR.fields_by_name.get(name)
+        field = message.DESCRIPTOR.fields_by_name.get(name) if _is_ascii(name) else None
         if field is None:
             raise TypeError(f"{place}: {message.DESCRIPTOR.full_name} has no such field")
         try:
@@ -55,6 +55,11 @@ def to_message(message: Value, record: Value, path: str) -> None:
         field = message.DESCRIPTOR.fields_by_name[name]
         if field.has_presence and not message.HasField(name):
             raise TypeError(f"{path}/{name}: the oneof {field.containing_oneof.name} has another field set; give one")
+
+
+def _is_ascii(name: object) -> bool:
+    """Whether it may be the name of a field: the library cannot look up anything else."""
+    return isinstance(name, str) and name.isascii()
 
 
 def _set(message: Value, field: FieldDescriptor, value: Value, place: str) -> None:

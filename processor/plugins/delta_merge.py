@@ -81,10 +81,13 @@ class DeltaMerge(Processor):
         assert isinstance(settings, TopicConfig)
         codec = context.codec
         self._context = context
-        self._decode, self._decode_own, self._encode = codec.decode, codec.decode_own, codec.encode
+        self._decode, self._decode_own = codec.decode, codec.decode_own
         self._max_bytes = settings.max_record_bytes
         made = plan(context.name, settings, codec)
         self._key, self._policy, self._merge, self._rules, self._preprocess, self._enrich = made
+        # Values that came out of messages need no checks; those that plug-ins and rules made do.
+        is_decoded = made.rules is made.preprocess is made.enrich is None
+        self._encode = codec.encode_decoded if is_decoded else codec.encode
         self._nulls_missing = settings.null_policy == "ignore"
         name = context.name
         self._requests = RequestReader(settings.default_command, ttl_ms(settings.expiration), codec.header_names)
@@ -241,7 +244,6 @@ class DeltaMerge(Processor):
                 if self._completes:
                     change = self._completed(old, change)
                 merged, changed, removed = change
-                data = self._encode(merged)
                 delta = self._key.with_delta(merged, changed)
                 if self._uses_headers:
                     told, more = self._context.codec.encode_delta(delta)
@@ -252,6 +254,8 @@ class DeltaMerge(Processor):
                     delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
+                # All that is new in it was checked with the delta.
+                data = self._context.codec.encode_decoded(merged)
             else:
                 data = told = self._whole(record, request, body)
         except TypeError as error:

@@ -6,7 +6,6 @@ import datetime as dt
 import enum
 import math
 import re
-import uuid
 from collections import namedtuple
 from dataclasses import dataclass
 from decimal import Decimal
