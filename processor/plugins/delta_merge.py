@@ -86,7 +86,7 @@ class DeltaMerge(Processor):
         made = plan(context.name, settings, codec)
         self._key, self._policy, self._merge, self._rules, self._preprocess, self._enrich = made
         # Values that came out of messages need no checks; those that plug-ins and rules made do.
-        is_decoded = made.rules is made.preprocess is made.enrich is None
+        is_decoded = made.rules is None and made.preprocess is None and made.enrich is None
         self._encode = codec.encode_decoded if is_decoded else codec.encode
         self._nulls_missing = settings.null_policy == "ignore"
         name = context.name

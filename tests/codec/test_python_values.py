@@ -253,6 +253,17 @@ def test_what_would_be_too_deep_to_be_read_is_not_written(name):
         codec.encode(recursive)
 
 
+def test_a_recursive_avro_record_that_would_be_too_deep_is_not_written():
+    """A schema that contains itself allows any depth, but a reader does not."""
+    codec = file_codec(AVRO, FILES, max_depth=20)
+    value = {"i": 1}
+    for _ in range(19):
+        value = {"more": value}
+    assert codec.decode(codec.encode(value))["more"]["more"]["i"] == 0
+    with pytest.raises(TypeError, match="nested deeper than 20"):
+        codec.encode({"more": value})
+
+
 def test_values_that_came_from_messages_are_written_without_checks():
     """`encode_decoded` writes the same bytes as `encode`: it leaves out what only Python's own values need."""
     value = {"t": msgpack.Timestamp(1, 2), "a": [1.5, None, {"b": b"x"}]}
