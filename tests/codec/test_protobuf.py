@@ -37,7 +37,7 @@ def test_fields_that_cannot_be_absent_have_their_defaults():
     assert codec.decode(codec.encode({"note": "", "cash": 0, "parent": {}})) == {
         **empty, "note": "", "cash": 0, "parent": empty,
     }  # fmt: skip
-    with pytest.raises(TypeError, match="^/cash: the oneof pay has another field set"):
+    with pytest.raises(TypeError, match=r"^/cash: the oneof pay has another field set"):
         codec.encode({"cash": 1, "card": "x"})
 
 

@@ -13,7 +13,7 @@ from tests.plugins.both_ways import needs_compiled
 
 def raw_merge() -> Any:
     """The compiled merge of JSON texts that are not parsed at all: it sees them as they are."""
-    from processor.plugins.compiled_deltas import CompiledDeltas  # noqa: PLC0415 - it need not have been compiled
+    from processor.plugins.compiled_deltas import CompiledDeltas
 
     return CompiledDeltas(
         read=lambda data: data, write=lambda data: data, survives=lambda data, written: True, name=b'"id"',
