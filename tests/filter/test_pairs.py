@@ -41,8 +41,19 @@ ALIKE = st.one_of(
         )
     )
 )  # fmt: skip
-ARRAYS = ALIKE | st.lists(ALL, min_size=9, max_size=14)
-PROVED = settings(max_examples=1000, deadline=None, derandomize=True)
+CROSSED = st.one_of(
+    *(
+        st.lists(st.sampled_from(values), min_size=9, max_size=14)
+        for values in (
+            ["10", "9", "1e1"], [9.5, 9.75], ["2024-02-29T10:00+09:00", "2024-02-29T02:00Z"],
+            [Timestamp(1_709_170_200), datetime(2024, 2, 29, 1, 45, tzinfo=UTC)],
+            [" 1", "9"], [10, 11], [" x", "2024-02-29"], [Timestamp(2 * 10**9), Timestamp(3 * 10**9)],
+        )
+    )
+)  # fmt: skip
+"""Texts whose order is not that of the numbers and times that they are, and numbers and times between them."""
+ARRAYS = ALIKE | CROSSED | st.lists(ALL, min_size=9, max_size=14)
+PROVED = settings(max_examples=600, deadline=None, derandomize=True)
 
 
 def tried(name, left, right):
