@@ -176,6 +176,27 @@ def test_protobuf_keeps_or_refuses_every_value_of_every_field(field):
     prove()
 
 
+@pytest.mark.parametrize(("field", "value"), [
+    ("f", 1e39), ("f", 2**24 + 1), ("d", 2**53 + 1), ("d", 10**300 + 1), ("s", b"a"), ("t", 1), ("by_n", {"01": "x"}),
+    ("by_n", {1: "x"}), ("many", [1.0, True]),
+])  # fmt: skip
+def test_protobuf_refuses_what_a_field_would_change(field, value):
+    """A field that would hold another value than the one that was published is an error with its place."""
+    with pytest.raises(TypeError, match=f"^/{field}"):
+        kinds_codec().encode({field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("f", 1e39), ("f", 2**24 + 1), ("d", 2**53 + 1), ("i", 2**31), ("time", dt.time(10, tzinfo=dt.UTC)),
+    ("stamp", dt.datetime(2024, 2, 29, 0, 0, 0, 1, dt.UTC)), ("decimal", Decimal("0.0001")), ("s", "\ud800"),
+    ("local", dt.datetime(2024, 2, 29, tzinfo=dt.UTC)), ("decimal", math.nan),
+])  # fmt: skip
+def test_avro_refuses_what_a_field_would_change(field, value):
+    """A field that would hold another value than the one that was published is an error."""
+    with pytest.raises(TypeError, match=r"\w"):
+        file_codec(AVRO, FILES).encode({field: value})
+
+
 NOT_NUMBERS = [math.nan, math.inf, -math.inf, LikeNumpy("nan"), Decimal("NaN"), Decimal("Infinity")]
 
 
