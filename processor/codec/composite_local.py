@@ -84,11 +84,18 @@ class CompositeLocalCodec(Codec):
         Raises:
             TypeError: not an object of parts; what a part's type cannot write; a part whose message has no bytes.
         """
+        return self._encode(value, is_decoded=False)
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write every part as its own type writes what it has decoded; errors as `encode`."""
+        return self._encode(value, is_decoded=True)
+
+    def _encode(self, value: Value, *, is_decoded: bool) -> bytes:
         if type(value) is not dict:
             raise TypeError(f"a composite record is an object of parts; this is {type(value).__name__}")
         written = []
         for name, codec in self._parts:
-            part = self._part(name, codec, value[name]) if name in value else b""
+            part = self._part(name, codec, value[name], is_decoded=is_decoded) if name in value else b""
             written.append(len(part).to_bytes(_LENGTH_BYTES, "big") + part)
         if unknown := [name for name in value if name not in {known for known, _ in self._parts}]:
             raise TypeError(f"/{unknown[0]} is no part; there are {len(self._parts)}, from 0")
@@ -115,11 +122,15 @@ class CompositeLocalCodec(Codec):
                 return codec.field_type(path[1:]) if len(path) > 1 else FieldType()
         return FieldType(frozenset())
 
-    def _part(self, name: str, codec: Codec, value: Value) -> bytes:
+    def _part(self, name: str, codec: Codec, value: Value, *, is_decoded: bool) -> bytes:
         try:
-            part = value if self._is_opaque(codec) and isinstance(value, bytes) else codec.encode(value)
+            if self._is_opaque(codec) and isinstance(value, bytes):
+                part = value
+            else:
+                part = codec.encode_decoded(value) if is_decoded else codec.encode(value)
         except TypeError as error:
-            raise TypeError(f"part {name}: {error}") from None
+            problem = str(error)
+            raise TypeError(f"/{name}{problem}" if problem.startswith("/") else f"/{name}: {problem}") from None
         if not part:
             raise TypeError(f"/{name} would be written with no bytes, which means that it is absent; leave it out")
         return part

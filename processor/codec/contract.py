@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from processor.config import SchemaConfig
 from processor.field_type import FieldType
@@ -88,11 +88,25 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:
-        """Write one whole message.
+        """Write one whole message of any Python value: `decode` reads the same value back.
 
         Raises:
             TypeError: the message type has no way to write this value; the message says which part of it.
         """
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """A class with an `encode` of its own writes everything by it, unless it has an `encode_decoded` as well."""
+        super().__init_subclass__(**keywords)
+        if "encode" in vars(cls) and "encode_decoded" not in vars(cls):
+            cls.encode_decoded = Codec.encode_decoded  # type: ignore[method-assign]
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write a message that consists of what `decode` returned: `encode` without the checks of Python's values.
+
+        Raises:
+            TypeError: as `encode`, as far as it is noticed.
+        """
+        return self.encode(value)
 
     def complete(self, record: Value) -> bool:  # noqa: ARG002
         """Set in place what a whole record of this type cannot leave out, and take away what it cannot hold.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_depth, depth_limit
+from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.frame import SCHEMA_ID_HEADER, without_protobuf_frame
 from processor.codec.needs import not_installed
 from processor.config import SchemaConfig
@@ -115,13 +115,16 @@ class WholeCodec(_Messages):
         """Write a message, without a frame.
 
         Raises:
-            TypeError: a field that the message does not have, or a value that the field does not take.
+            TypeError: a field that the message does not have, a value that the field does not take, two fields of one
+                oneof, or a nesting deeper than `max_depth` or than the library reads.
         """
         message = self._filled(value)
         try:
             data: bytes = message.SerializeToString()
-        except EncodeError as error:
+            self._make().ParseFromString(data)
+        except (EncodeError, DecodeError, RecursionError) as error:
             raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        check_writable_depth(value, self._max_depth)
         return data
 
 

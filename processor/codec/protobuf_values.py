@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from processor.codec.binary_float import binary_float
 from processor.codec.protobuf_unknown import set_unknown
 from processor.record import Value
 
@@ -61,6 +62,10 @@ def to_message(message: Value, record: Value, path: str, *, has_presence: bool =
         except TypeError as error:
             # Of those, ours say the path already.
             raise TypeError(str(error) if str(error).startswith(path + "/") else f"{place}: {error}") from None
+    for name in record:
+        field = message.DESCRIPTOR.fields_by_name.get(name)
+        if field is not None and field.containing_oneof is not None and not message.HasField(name):
+            raise TypeError(f"{path}/{name}: the oneof {field.containing_oneof.name} has another field set; give one")
 
 
 def _set(message: Value, field: FieldDescriptor, value: Value, place: str, *, has_presence: bool) -> None:
@@ -112,7 +117,8 @@ def field_of(message: Descriptor, name: Value) -> FieldDescriptor | None:
         except KeyError:
             return None
         return extension if extension.containing_type is message and name[-1] == "]" else None
-    return message.fields_by_name.get(name)
+    # The library cannot look up anything else.
+    return message.fields_by_name.get(name) if isinstance(name, str) and name.isascii() else None
 
 
 def member_name(field: FieldDescriptor) -> str:
@@ -149,6 +155,8 @@ def _scalar(field: FieldDescriptor, value: Value) -> Value:
         raise TypeError(f"{value!r:.50} is not what the field takes")
     if isinstance(value, bytes) is not (field.type == FieldDescriptor.TYPE_BYTES):
         raise TypeError(f"{value!r:.50} is not what the field takes")
+    if field.type in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
+        return binary_float(value, is_short=field.type == FieldDescriptor.TYPE_FLOAT)
     return value
 
 
@@ -161,11 +169,14 @@ def key_text(key: Value) -> str:
 
 def _key(field: FieldDescriptor, text: str) -> Value:
     """The other way."""
+    if type(text) is not str:
+        raise TypeError(f"the key {text!r:.50} of a map is no text")
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return text
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return {"true": True, "false": False}[text] if text in ("true", "false") else _no_key(text)
-    return int(text)
+    number = int(text) if text.removeprefix("-").isdecimal() and text.isascii() else _no_key(text)
+    return number if str(number) == text else _no_key(text)
 
 
 def _no_key(text: str) -> Value:

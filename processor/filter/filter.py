@@ -10,6 +10,7 @@ from processor.filter.facts import NO_FACTS, Facts
 from processor.filter.node import Call, Node, children
 from processor.filter.parse import parse
 from processor.filter.path import Evaluate
+from processor.filter.time_value import Time
 from processor.record import Value
 
 _NO_MEMBERS: Final[dict[str, Value]] = {}
@@ -60,12 +61,13 @@ class Expression(_Compiled):
     __slots__ = ()
 
     def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
-        """What it comes to for a record: of a path what stands there, else None, a bool, a number or a text.
+        """The value for a record: of a path what stands there, else None, a bool, a number, a text, or a record's time.
 
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        return self._compiled(record if type(record) is dict else _NO_MEMBERS, facts)
+        value = self._compiled(record if type(record) is dict else _NO_MEMBERS, facts)
+        return value.value if type(value) is Time else value
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.value(self.tree)

@@ -159,6 +159,8 @@ cdef class CompiledDeltas:
             if not self.merge(data, written):
                 return False
             data = self.edited(data)
+            if data is None:
+                return False
             version = <object>PyTuple_GET_ITEM(old, 0) + 1
             if version < len(self.version_headers):
                 headers = self.version_headers[version]
@@ -342,7 +344,7 @@ cdef class CompiledDeltas:
         return is_named(member, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name))
 
     cdef bytes edited(self, bytes record):
-        """The record with its edits."""
+        """The record with its edits; None if two of them overlap, as where a delta names a member twice."""
         cdef Py_ssize_t number, place, size = PyBytes_GET_SIZE(record)
         cdef text at = PyBytes_AS_STRING(record)
         cdef text end = at + size
@@ -360,6 +362,12 @@ cdef class CompiledDeltas:
                 self.edits[place] = self.edits[place - 1]
                 place -= 1
             self.edits[place] = edit
+        # Before anything is copied: the size between two edits that overlap is negative.
+        for number in range(self.edits_used):
+            if self.edits[number].at < at:
+                return None
+            at = self.edits[number].at + self.edits[number].removed
+        at = PyBytes_AS_STRING(record)
         merged = PyBytes_FromStringAndSize(NULL, size)
         put = PyBytes_AS_STRING(merged)
         for number in range(self.edits_used):

@@ -83,9 +83,12 @@ class DeltaMerge(Processor):
         assert isinstance(settings, TopicConfig)
         codec = self._codec = context.codec
         self._context, self._settings = context, settings
-        self._decode, self._decode_own, self._encode = codec.decode, codec.decode_own, codec.encode
+        self._decode, self._decode_own = codec.decode, codec.decode_own
         compiled = self._plan = plan(context.name, settings, codec)
         self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
+        # Values that came out of messages need no checks; those that plug-ins and rules made do.
+        is_decoded = compiled.rules is None and compiled.preprocess is None and compiled.enrich is None
+        self._encode = codec.encode_decoded if is_decoded else codec.encode
         self._nulls_missing = settings.null_policy == "ignore"
         self._lifetime = Lifetime(settings.expiration)
         self._requests = RequestReader(settings.default_command, codec.header_names)
@@ -304,6 +307,8 @@ class DeltaMerge(Processor):
                     delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
+                # All that is new in it was checked with the delta.
+                data = self._context.codec.encode_decoded(merged)
             else:
                 data = told = self._whole(record, request, body)
         except TypeError as error:

@@ -97,7 +97,8 @@ def plain_deltas(
             partition=placement.partition,
             partitions=placement.partitions,
         )
-    decode, decode_own, encode, merge, policy = codec.decode, codec.decode_own, codec.encode, plan.merge, plan.policy
+    decode, decode_own, encode = codec.decode, codec.decode_own, codec.encode_decoded
+    merge, policy = plan.merge, plan.policy
     bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
 
     def merge_batch(

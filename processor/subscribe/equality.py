@@ -6,7 +6,9 @@ from typing import TypeAlias
 
 from processor.filter.compare import as_written, is_plain
 from processor.filter.node import And, Compare, Constant, In, Node, Or, Path, Scalar
-from processor.filter.value import Number
+from processor.filter.time_value import Time, read_time
+from processor.filter.value import Number, is_nan, number
+from processor.instant import Instant
 
 Parts: TypeAlias = tuple[str | int, ...]
 """A path, as the tree has it."""
@@ -40,6 +42,21 @@ def required_values(node: Node) -> dict[Parts, tuple[Scalar, ...]]:
             }
         case _:
             return {}
+
+
+def element_keys(element: Scalar) -> tuple[NumberKey | Instant, ...]:
+    """The key of a number, of a text that is one, or of a time of a record in a table; empty for other values."""
+    if type(element) is Time:
+        return (element.instant,)
+    read = number(element)
+    return () if read is None or is_nan(read) else (number_key(read),)
+
+
+def constant_keys(constant: Scalar) -> tuple[NumberKey | Instant, ...]:
+    """The same of a value in a filter, whose texts are equal to the times that they name, too."""
+    keys = element_keys(constant)
+    instant = read_time(constant) if type(constant) is str else None
+    return keys if instant is None else (*keys, instant)
 
 
 def number_key(value: Number) -> NumberKey:

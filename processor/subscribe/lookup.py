@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from processor.errors import SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.filter.path import compile_path
-from processor.filter.value import elements, is_nan, number
+from processor.filter.value import elements, number
 from processor.merge.pointer import names
-from processor.subscribe.equality import number_key, required_values
+from processor.subscribe.equality import constant_keys, element_keys, required_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from processor.filter import Filter
     from processor.filter.node import Scalar
+    from processor.instant import Instant
     from processor.record import Record, Value
     from processor.subscribe.change import Change
     from processor.subscribe.equality import NumberKey, Parts
@@ -146,12 +147,16 @@ _Bucket: TypeAlias = "bytes | dict[bytes, None]"
 """The keys of the records with one value: one alone takes a third of the memory without a table of its own."""
 
 
+_Key: TypeAlias = "str | NumberKey | Instant"
+"""A value by which records are found: a text, or a number or time."""
+
+
 class _Path:
     """The keys of the records by what they say at one path."""
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
-        self._tables: tuple[dict[str | NumberKey, _Bucket], ...] = ({}, {}, {})
+        self._tables: tuple[dict[_Key, _Bucket], ...] = ({}, {}, {})
         self.entries = 0
         """How many values of records there are."""
 
@@ -163,9 +168,7 @@ class _Path:
             is_text = type(constant) is str
             if is_text:
                 _take(found, texts.get(constant))  # type: ignore[arg-type]
-            read = number(constant)
-            if read is not None:
-                key = number_key(read)
+            for key in constant_keys(constant):
                 _take(found, numbers.get(key))
                 if not is_text:
                     _take(found, text_numbers.get(key))
@@ -209,19 +212,18 @@ class _Path:
     def _value_of(self, record: Value) -> Value:
         return self._value(record, NO_FACTS) if type(record) is dict else None
 
-    def _slots(self, record: Value) -> Iterable[tuple[int, str | NumberKey]]:
+    def _slots(self, record: Value) -> Iterable[tuple[int, _Key]]:
         """Where a record is kept, each once: an array has a place for each element."""
         value = self._value_of(record)
         if type(value) is str and value and value[0] not in _NUMBERS_BEGIN:  # The usual case.
             return ((_TEXTS, value),)
-        slots: dict[tuple[int, str | NumberKey], None] = {}
+        slots: dict[tuple[int, _Key], None] = {}
         for element in elements(value):
             is_text = type(element) is str
             if is_text:
                 slots[_TEXTS, element] = None  # type: ignore[index]
-            read = number(element)
-            if read is not None and not is_nan(read):
-                slots[_TEXT_NUMBERS if is_text else _NUMBERS, number_key(read)] = None
+            for key in element_keys(element):
+                slots[_TEXT_NUMBERS if is_text else _NUMBERS, key] = None
         return slots
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import RecordRejected, Stop
 from processor.filter import Facts
+from processor.key_text import text_of_key
 from processor.merge import conflated_delta, diff
 from processor.subscribe import metadata
 from processor.subscribe.message import Message
@@ -223,7 +224,7 @@ class Teller:
 
 def key_text(record: Record) -> str:
     """The SOW key; a byte that is not UTF-8 is shown, not hidden."""
-    return (record.key or b"").decode(errors="backslashreplace")
+    return text_of_key(record.key)
 
 
 def gone_reason(record: Record) -> OofReason:

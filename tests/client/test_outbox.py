@@ -1,3 +1,5 @@
+import math
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from processor.codec import codec_of, load_codec
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.plugins.delta_merge import DeltaMerge
-from processor.record import Value
+from processor.record import Command, Value
 from processor.testing import ProcessorTestDriver
 from tests.client.message_types import Framed
 
@@ -238,6 +240,26 @@ def test_what_has_no_key_or_no_form_is_rejected_here(data: object, reason: str):
     with pytest.raises(RecordRejected) as caught:
         outbox().record("delta_publish", data, None, None)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, Decimal("NaN"), [{"deep": -math.inf}]], ids=repr)
+@pytest.mark.parametrize("command", ["publish", "delta_publish"])
+def test_a_value_that_json_lacks_is_rejected_before_anything_is_sent(command: Command, value: Value):
+    """A NaN is an error at the publisher, with its place, and never a null that a worker would ignore."""
+    with pytest.raises(RecordRejected, match=r"undecodable: /px\b.* is not a JSON value"):
+        outbox().record(command, {"id": 1, "px": value}, None, None)
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**200), Decimal("0.1234567890123456789")], ids=repr)
+def test_a_number_of_any_length_reaches_the_record(value: Value):
+    """An int beyond 64 bits and a Decimal are published and merged with every digit."""
+    topic = CONFIG.topic("orders")
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    for data in ({"id": 7, "n": 1}, {"id": 7, "x": value}, {"id": 7, "n": 2}):
+        key, message, _ = outbox().record("delta_publish", data, None, None)
+        driver.pipe_input(key, message)
+    [*_, record] = driver.pending_output("sow")
+    assert (record.value or b"").rstrip() == b'{"id":7,"n":2,"x":%b}' % str(value).encode()
 
 
 def test_only_a_sow_topic_is_published_to():

@@ -4,10 +4,11 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
-from bson import Int64
+from bson import Decimal128, Int64
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgpack import Timestamp
 
 from processor.filter import compile_filter
 from processor.subscribe.index import FilterIndex
@@ -35,6 +36,7 @@ TEXTS = [
     "nan",
     "MTA=",
     "2026-01-02",
+    "2026-01-02T01:00:00.000+01:00",
     " 1",
 ]
 NUMBERS = [
@@ -66,6 +68,8 @@ OTHERS = [
     b"",
     date(2026, 1, 2),
     datetime(2026, 1, 2, tzinfo=UTC),
+    Timestamp(1_767_312_000),
+    Decimal128("10.00"),
     Int64(10),
     Int64(1),
     float("inf"),

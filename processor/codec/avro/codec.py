@@ -31,6 +31,7 @@ from processor.codec.avro.schemas import Found, Registry
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
+from processor.codec.depth import check_writable_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
 from processor.field_type import FieldType
 from processor.record import Headers, Name, Value
@@ -60,14 +61,17 @@ class _Reading:
 class _Writing:
     """How messages of one schema are written."""
 
-    __slots__ = ("_prefix", "_prepare", "_wire")
+    __slots__ = ("_depth_max", "_prefix", "_prepare", "_wire")
 
     def __init__(self, schema: Schema, max_depth: int, schema_id: int | None) -> None:
         self._wire = Wire(schema, max_depth)
         self._prepare: Prepare = compile_prepare(schema, self._wire.branch_names)
         self._prefix = b"" if schema_id is None else id_frame(schema_id)
+        self._depth_max = max_depth if schema.depth > max_depth else None
 
     def write(self, value: Value) -> bytes:
+        if self._depth_max is not None:
+            check_writable_depth(value, self._depth_max)
         try:
             return self._wire.write(self._prepare(value), self._prefix)
         except TypeError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -10,6 +9,7 @@ from processor.codec.avro.branch import classes
 from processor.codec.avro.default import default_of
 from processor.codec.avro.logical import Logical, logical_of
 from processor.codec.avro.schema import Node, Schema
+from processor.codec.binary_float import binary_float
 from processor.record import Value
 
 Prepare: TypeAlias = Callable[[Value], Any]
@@ -24,8 +24,6 @@ _TYPES: Final = {
     "fixed": bytes,
     "null": type(None),
 }
-_pack_float: Final = struct.Struct("<f").pack
-
 _SIMPLE: Final = {"boolean": bool, "long": int, "string": str, "bytes": bytes, "double": float}
 """Types of which fastavro itself refuses what does not fit: a record checks no more than the class."""
 
@@ -189,7 +187,7 @@ def _choosing(
 def _plain(word: str, body: Any, where: str) -> Prepare:
     """What fastavro would write though it is of another type, or outside of the type, is refused."""
     if word in {"float", "double"}:
-        return _float(word, where)
+        return _float(where, is_short=word == "float")
     kind: type[Any] = _TYPES[word]
     low, high = (-(2**31), 2**31) if word == "int" else (-(2**63), 2**63)
     size = body.get("size") if word == "fixed" else None
@@ -206,17 +204,14 @@ def _plain(word: str, body: Any, where: str) -> Prepare:
     return prepare
 
 
-def _float(word: str, where: str) -> Prepare:
+def _float(where: str, *, is_short: bool) -> Prepare:
     def prepare(value: Value) -> float:
-        if type(value) is not float and (not isinstance(value, int | float) or type(value) is bool):
-            raise TypeError(f"{where}: {type(value).__name__} where a number is meant")
-        if word == "float":
-            try:
-                _pack_float(value)
-            except OverflowError:
-                # fastavro would write infinity.
-                raise TypeError(f"{where}: {value} does not fit in a float of 32 bits") from None
-        return float(value)
+        if type(value) is float and not is_short:
+            return value
+        try:
+            return binary_float(value, is_short=is_short)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{where}: {error}") from None
 
     return prepare
 

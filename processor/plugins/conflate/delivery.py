@@ -82,7 +82,7 @@ class Delivery:
         moved, removed = conflated_delta(read.delivered, state, pending.touched)
         delta = self._key.with_delta(state, moved)
         try:
-            told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+            told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode_decoded(delta), [])
         except TypeError as error:
             raise RecordRejected("schema_mismatch", str(error)) from None
         if removed:
