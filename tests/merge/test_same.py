@@ -104,3 +104,16 @@ def test_comparing_never_raises():
     """Not even for a signalling NaN, which Python compares with nothing."""
     assert not same(Decimal("sNaN"), Decimal(1))
     assert same([Decimal("sNaN")], [Decimal("sNaN")])
+
+
+def test_deeply_nested_arrays_are_compared_in_one_pass():
+    """A NaN at the bottom of 200 arrays is found at once: the work does not double with each level."""
+
+    def nested():
+        value = float("nan")
+        for _ in range(200):
+            value = [1, value]
+        return value
+
+    assert same(nested(), nested())
+    assert not same(nested(), [2, nested()])
