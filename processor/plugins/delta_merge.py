@@ -296,7 +296,6 @@ class DeltaMerge(Processor):
         try:
             if codec.can_delta:
                 merged, changed, removed = self._changes.of(old, command, body, request.remove)
-                data = self._encode(merged)
                 delta = self._key.with_delta(merged, changed)
                 if codec.uses_headers:
                     told, more = codec.encode_delta(delta)
@@ -307,6 +306,7 @@ class DeltaMerge(Processor):
                     delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
+                data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
                 # All that is new in it was checked with the delta.
                 data = self._context.codec.encode_decoded(merged)
             else:

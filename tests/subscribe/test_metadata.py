@@ -140,7 +140,7 @@ def test_none_of_our_headers_is_taken_for_the_publishers():
     """Every header of Sowstream's own is left out of `headers`, those that travel are in it."""
     names = {value for name, value in vars(Name).items() if not name.startswith("_")}
     headers = metadata.metadata([(name, b"1") for name in sorted(names)]).headers
-    assert set(headers) == names - OUR_HEADERS == {"client", "sequence", "no_conflate"}
+    assert set(headers) == names - OUR_HEADERS == {"client", "sequence", "no_conflate", "filter"}
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"-1", b"1" * 19, "\u0663".encode(), None])
