@@ -220,6 +220,8 @@ def _compiled(record: Record, request: Request) -> Filter:
     if record.value is not None or request.sow_key is not None:
         what = f"header {Name.SOW_KEY}" if record.value is None else "a message"
         raise RecordRejected("bad_header", f"header {Name.FILTER} and {what}: delete by filter, or by key or message")
+    if request.expect_version >= 0:
+        raise RecordRejected("bad_header", f"header {Name.EXPECT_VERSION}: a delete by filter is of many records")
     text = text_of(Name.FILTER, dict(record.headers or ())[Name.FILTER] or b"")
     try:
         selected = compile_filter(text)

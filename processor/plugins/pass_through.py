@@ -139,6 +139,8 @@ class PassThrough(Processor):
             raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
         if request.remove is not None:
             raise RecordRejected("bad_header", f"header {Name.REMOVE}: a topic without a SOW has no record to change")
+        if request.expect_version >= 0:
+            raise RecordRejected("bad_header", f"header {Name.EXPECT_VERSION}: a topic without a SOW has no versions")
         body, command = self._message(record, request)
         if command == "sow_delete":
             return False

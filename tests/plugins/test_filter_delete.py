@@ -140,6 +140,7 @@ def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
         (by_filter("NOT (/a = 1 AND CORRELATION_ID() = 'x')"), "CORRELATION_ID(): a worker's state does not have its"),
         ((None, {"id": 1}, {"command": "sow_delete", "filter": DONE}), "header filter and a message"),
         (by_filter(DONE, sow_key="1"), "header filter and header sow_key"),
+        (by_filter(DONE, expect_version="1"), "header expect_version: a delete by filter is of many records"),
         (("1", None, {"filter": DONE}), "header filter: a delete by filter has no key"),
         (("9", {"id": 9}, {"command": "sow_delete", "filter": DONE}), "header filter: a delete by filter has no key"),
     ],

@@ -116,6 +116,7 @@ def test_what_is_not_committed_is_delivered_again_once(driver):
         ("7", {"id": 7, "n": {"a": {"b": {}}}}, {}, "too_deep"),
         ("7", {"id": 7}, {"remove": '["/n"]'}, "bad_header"),
         ("7", {"id": 7}, {"expiration": "soon"}, "bad_header"),
+        ("7", {"id": 7}, {"expect_version": "1"}, "bad_header"),
         ("7", {"id": 7}, {"command": "sow"}, "unknown_command"),
     ],
 )
