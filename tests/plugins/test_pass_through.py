@@ -113,7 +113,7 @@ def test_what_is_not_committed_is_delivered_again_once(driver):
         (None, {"n": 8}, {}, "missing_key"),
         ("7", {"id": 7, "n": "x" * 200}, {}, "too_large"),
         ("7" * 70_000, {}, {}, "too_large"),
-        ("7", {"id": 7, "n": {"a": {"b": {}}}}, {}, "too_deep"),
+        ("7", b'{"id":7,"n":{"a":{"b":{}}}}', {}, "too_deep"),
         ("7", {"id": 7}, {"remove": '["/n"]'}, "bad_header"),
         ("7", {"id": 7}, {"expiration": "soon"}, "bad_header"),
         ("7", {"id": 7}, {"expect_version": "1"}, "bad_header"),
