@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from processor.record import Header, Headers
 
-_TOLD: Final = frozenset((Name.VERSION, Name.CORRELATION_ID, Name.KIND))
+_TOLD: Final = frozenset((Name.VERSION, Name.CORRELATION_ID, Name.KIND, Name.TOUCHED))
 _KEPT_MAX: Final = 4096
 _NONE: Final[tuple[Header, ...]] = ()
 _time_of: Final = itemgetter(1)

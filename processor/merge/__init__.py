@@ -12,7 +12,7 @@ Sequence groups and merge rules come before a merge and change the delta: `compi
 """
 
 from processor.merge.apply import apply_delta
-from processor.merge.conflation import Touched, conflated_delta, touch
+from processor.merge.conflation import Touched, add_touched, conflated_delta, touch
 from processor.merge.diff import diff
 from processor.merge.field_rule import rule_names
 from processor.merge.fold import Merge, compile_merge, insert, merge
@@ -28,6 +28,7 @@ __all__ = [
     "MergePolicy",
     "Rules",
     "Touched",
+    "add_touched",
     "apply_delta",
     "compile_merge",
     "compile_rules",
