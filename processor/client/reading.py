@@ -8,15 +8,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from processor.client import bookmark
+from processor.client.call import Form
 from processor.client.cut import Cut
-from processor.client.feed import EngineFeed, Feed, Opened
+from processor.client.feed import EngineFeed, Opened
 from processor.client.growing_view import GrowingView
+from processor.client.reread import SowReader
 from processor.client.slim import Slim
+from processor.client.source import Feed
 from processor.client.stored_view import StoredView
-from processor.client.subscription import OnMessage, Subscription
+from processor.client.stream import OnMessage, Stream
+from processor.client.subscription import Subscription
 from processor.client.topics import TopicLookup
 from processor.client.views import NothingKept, ReaderView
 from processor.client.written_feed import WrittenFeed
@@ -41,17 +45,6 @@ _PLAIN: Final = frozenset(("no_empties", "no_sowkey", "send_keys", "timestamp"))
 """Options that written deltas can keep."""
 
 
-class Form(NamedTuple):
-    """Which of the calls it is."""
-
-    snapshot: bool
-    """Whether it tells the state of the world first."""
-    live: bool
-    """Whether it goes on from there."""
-    delta: bool
-    """Whether updates are told as deltas."""
-
-
 class Reading:
     """The reading half of a client."""
 
@@ -63,7 +56,7 @@ class Reading:
         self._lookup = lookup
         self._group = f"{config.application_id}.client.{name}"
         self._view_dir = view_dir
-        self._open: set[Subscription] = set()
+        self._open: set[Stream] = set()
         self._kept: set[str] = set()  # Topics whose view's directory is in use.
         self._lock = threading.Lock()
 
@@ -156,7 +149,8 @@ class Reading:
         if form.delta and not form.snapshot and _is_plain(request) and sub_id is None:
             # With all headers: they say what a delta is.
             cut, _ = self._followed(topic_name(topic.name, "delta"), records)
-            return WrittenFeed(topic, cut, request.options)
+            read_again = SowReader(self._config.kafka, self._admin, topic=topic.name, group=self._group)
+            return WrittenFeed(topic, cut, request.options, read_again)
         keeps = request.needs_view or sub_id is not None
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)

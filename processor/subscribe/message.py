@@ -41,11 +41,13 @@ class Message(NamedTuple):
     """The subscriptions it is for, where a connection has several."""
     bookmark: str | None = None
     """Of a replay: where to go on after this message."""
+    delta_base: int | None = None
+    """Of a delta: the version of the record that it is to be applied to."""
 
     def addressed(self, sub_ids: tuple[str, ...]) -> Message:
         """The same, for these subscriptions."""
         # `_replace` takes twice as long, and every message of a connection with several comes through here.
-        return Message._make((*self[:_SUB_IDS], sub_ids, self.bookmark))
+        return Message._make((*self[:_SUB_IDS], sub_ids, *self[_SUB_IDS + 1 :]))
 
     def to_json(self) -> str:
         """One line of JSON; what says nothing is left out, `command` and `topic` never are.

@@ -75,3 +75,11 @@ def test_a_header_that_no_worker_writes_is_refused(text):
     """Anything but a JSON array of JSON Pointers is `bad_header`."""
     with pytest.raises(RecordRejected, match="bad_header: touched is"):
         touched_paths([("touched", text)], {})
+
+
+def test_an_object_that_was_a_scalar_in_between_is_named_whole():
+    """Its pointer is in the header though a member of it changed: the delta of the delta topic has all its members."""
+    delivered, final = {"o": {"x": 1, "y": 2}}, {"o": {"x": 3, "y": 2}}
+    tree = fold(delivered, [{"o": 5}, final])
+    assert touched_header(delivered, final, tree) == ("touched", b'["/o"]')
+    assert conflated_delta(delivered, final, read_back(delivered, final, tree)) == (final, [])

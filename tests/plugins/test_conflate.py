@@ -122,7 +122,7 @@ class TestDeltas:
         assert bodies(orders.driver.pending_output("delta")) == [{"id": 7, "state": "open", "note": "-"}]
 
     def test_a_sow_record_names_the_paths_that_came_back(self, orders):
-        """Its header `touched` has state and note, of which two SOW records show nothing; a delta has no such header."""
+        """Its header `touched` has state and note, which two SOW records do not show; a delta has no such header."""
         record = {"id": 7, "state": "open", "note": "-", "ref": 1}
         settle(orders, "7", record)
         orders.update("7", record | {"state": "held", "note": "x", "ref": 2})
