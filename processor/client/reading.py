@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from processor.client import bookmark
 from processor.client.call import Form
+from processor.client.connection import ClientConnection
 from processor.client.cut import Cut
 from processor.client.feed import EngineFeed, Opened
 from processor.client.growing_view import GrowingView
@@ -102,6 +103,40 @@ class Reading:
             timeout_s=timeout_s,
             on_message=on_message,
         )
+
+    def connection(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
+        """Open a connection without subscriptions.
+
+        Args:
+            timeout_s: it ends when it has delivered nothing for so long.
+            on_message: called with each message, on a thread of its own.
+        """
+        opened = ClientConnection(self, timeout_s=timeout_s, on_message=on_message, on_close=self._open.discard)
+        self._open.add(opened)
+        return opened
+
+    def understand(
+        self,
+        name: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: str | None,
+        form: Form,
+        **arguments: Any,
+    ) -> tuple[Topic, Request]:
+        """The topic of a subscription of a connection, and what is asked for.
+
+        Raises:
+            ConfigurationError: no such topic; a filter or an option that cannot be meant.
+        """
+        topic = self._topic(name)
+        request = _request(topic, form, filter, options, **arguments)
+        if request.options.bookmark is not None:
+            raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
+        return topic, request
+
+    def feed(self, topic: Topic, request: Request, form: Form, sub_id: str) -> Feed:
+        """Open a topic of a connection, so that any other subscription can be added."""
+        return self._feed(topic, request, form, sub_id, tells_meanwhile=False)
 
     def get(self, name: str, key: str) -> Message | None:
         """One record as it is now, or None; only its partition is read."""

@@ -11,6 +11,7 @@ from processor.subscribe.commas import split
 
 if TYPE_CHECKING:
     from processor.client.call import Wanted
+    from processor.client.connection import ClientConnection
     from processor.client.reading import Reading
     from processor.client.stream import OnMessage
     from processor.client.subscription import Subscription
@@ -124,6 +125,16 @@ class Subscribing:
     ) -> Subscription:
         """The state of the world, then the changes to just that state. Arguments as `subscribe`."""
         return self._reading.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=True), **wanted)
+
+    def connect(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
+        """A connection for several subscriptions, of different calls and topics: one stream of messages.
+
+        Args:
+            timeout_s: it ends when no message came for so long; None: it goes on until it is closed.
+            on_message: called with each message, on a thread of its own; without it the connection is iterated over,
+                or awaited.
+        """
+        return self._reading.connection(timeout_s=timeout_s, on_message=on_message)
 
     def view(
         self,
