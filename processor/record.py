@@ -103,6 +103,7 @@ class Name:
     EXPIRES_AT: Final = "expires_at"
     CONFLATED: Final = "conflated"
     FIRST_TIMESTAMP: Final = "first_timestamp"
+    TOUCHED: Final = "touched"
     NO_CONFLATE: Final = "no_conflate"
     DLQ_REASON: Final = "dlq_reason"
     DLQ_DETAIL: Final = "dlq_detail"

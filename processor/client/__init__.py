@@ -2,14 +2,16 @@
 
 `client` is what a user sees, `subscribing` its calls that read. `publishing` and `outbox` send; `acknowledged` numbers
 what wants `acks`, keeps what is `outstanding` and has it settled by the `ack_reader`. `reading` opens a `subscription`,
-which is filled by a `feed`: it reads a `cut` of a topic into the subscription engine, which knows the records by a
-view, `growing_view` or `stored_view`. A `view` is what users have of all that.
+or a `connection` with several: each is a `stream` that is filled by a `feed`. The feed reads a `cut` of a topic into
+the subscription engine, which knows the records by a view, `growing_view` or `stored_view`. A `view` is what users have
+of all that.
 """
 
 from processor.client.acks import Ack
 from processor.client.client import Client
+from processor.client.connection import ClientConnection
 from processor.client.subscription import Subscription
 from processor.client.view import View, ViewChange
 from processor.subscribe.message import Message
 
-__all__ = ["Ack", "Client", "Message", "Subscription", "View", "ViewChange"]
+__all__ = ["Ack", "Client", "ClientConnection", "Message", "Subscription", "View", "ViewChange"]

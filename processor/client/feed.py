@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from processor.client.cut import Cut
 from processor.client.replay import Replay
@@ -39,45 +39,6 @@ _REFRESH_S: Final = 600.0
 _PAUSE_S: Final = 60.0  # A reader that pauses for longer asks whether Kafka may have dropped deletes meanwhile.
 _GONE_PATIENCE_S: Final = 30.0
 _GONE_WAIT_S: Final = 0.1
-
-
-class Feed(Protocol):
-    """Where the messages of a subscription come from. One thread at a time."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it waits for what comes: the past is read, and what was there has been told."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing will come any more."""
-
-    def fetch(self, wait_s: float) -> list[Message]:
-        """Do one turn: the next messages, if there are any.
-
-        Args:
-            wait_s: how long to wait for something to come.
-
-        Raises:
-            SowstreamError: it cannot go on.
-        """
-
-    def add(self, request: Request, sub_id: str | None) -> str:
-        """Tell of another subscription too; how it is called in messages.
-
-        Raises:
-            ConfigurationError: it cannot be told of what it reads.
-        """
-
-    def remove(self, sub_id: str) -> None:
-        """Tell no more of one."""
-
-    def close(self, *, told: bool) -> None:
-        """End it.
-
-        Args:
-            told: whether all that `fetch` gave was taken.
-        """
 
 
 class Opened(NamedTuple):
@@ -138,6 +99,16 @@ class EngineFeed:
         """Whether all has been told and nothing follows."""
         return self.is_live and not any(request.live for request in self._wanted.values())
 
+    @property
+    def healed(self) -> int:
+        """None: a delta is made of the record before and the record now, so that it spans what is missing."""
+        return 0
+
+    @property
+    def unchecked(self) -> int:
+        """None: see `healed`."""
+        return 0
+
     def fetch(self, wait_s: float) -> list[Message]:
         """Do one turn."""
         try:
@@ -171,6 +142,7 @@ class EngineFeed:
         self._wanted[name] = request
         if self._past is None and self._gone_s is None:
             self._running[name] = self._connection.subscribe(request, name)
+            self._follow()
         return name
 
     def remove(self, sub_id: str) -> None:
@@ -179,6 +151,11 @@ class EngineFeed:
             raise ConfigurationError(f"there is no subscription {sub_id!r}")
         if (running := self._running.pop(sub_id, None)) is not None:
             running.close()
+
+    def begin_again(self, reason: str) -> None:
+        """Read the topic again, and deliver a snapshot to each subscription."""
+        if self._gone_s is None:
+            self._give_up(PositionLost(f"{self._topic.name}: {reason}"))
 
     def close(self, *, told: bool) -> None:
         """End it."""
@@ -218,8 +195,14 @@ class EngineFeed:
         for name, request in list(self._wanted.items()):
             sub_id = None if name == self._unnamed else name
             self._running[name] = self._connection.subscribe(request, sub_id, resumes=resumes)
-        if any(request.live for request in self._wanted.values()):
-            self._cut.follow(begins)
+        self._follows_from: Mapping[int, int] | None = begins
+        self._follow()
+
+    def _follow(self) -> None:
+        """Read what comes, if any subscription wants it."""
+        if self._follows_from is not None and any(request.live for request in self._wanted.values()):
+            self._cut.follow(self._follows_from)
+            self._follows_from = None
 
     def _turn(self, wait_s: float) -> list[Message]:
         if self._past is not None:

@@ -8,16 +8,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from processor.client import bookmark
+from processor.client.call import Form
+from processor.client.connection import ClientConnection
 from processor.client.cut import Cut
-from processor.client.feed import EngineFeed, Feed, Opened
+from processor.client.feed import EngineFeed, Opened
 from processor.client.growing_view import GrowingView
 from processor.client.literal import LiteralTopic, check_literal, refuse_state
+from processor.client.reread import SowReader
 from processor.client.slim import Slim
+from processor.client.source import Feed
 from processor.client.stored_view import StoredView
-from processor.client.subscription import OnMessage, Subscription
+from processor.client.stream import OnMessage, Stream
+from processor.client.subscription import Subscription
 from processor.client.topics import TopicLookup
 from processor.client.views import NothingKept, ReaderView
 from processor.client.written_feed import WrittenFeed
@@ -44,17 +49,6 @@ _PLAIN: Final = frozenset(("no_empties", "no_sowkey", "send_keys", "timestamp"))
 """Options that written deltas can keep."""
 
 
-class Form(NamedTuple):
-    """Which of the calls it is."""
-
-    snapshot: bool
-    """Whether it tells the state of the world first."""
-    live: bool
-    """Whether it goes on from there."""
-    delta: bool
-    """Whether updates are told as deltas."""
-
-
 class Reading:
     """The reading half of a client."""
 
@@ -66,7 +60,7 @@ class Reading:
         self._lookup = lookup
         self._group = f"{config.application_id}.client.{name}"
         self._view_dir = view_dir
-        self._open: set[Subscription] = set()
+        self._open: set[Stream] = set()
         self._kept: set[str] = set()  # Topics whose view's directory is in use.
         self._lock = threading.Lock()
 
@@ -112,6 +106,40 @@ class Reading:
             timeout_s=timeout_s,
             on_message=on_message,
         )
+
+    def connection(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
+        """Open a connection without subscriptions.
+
+        Args:
+            timeout_s: it ends when it has delivered nothing for so long.
+            on_message: called with each message, on a thread of its own.
+        """
+        opened = ClientConnection(self, timeout_s=timeout_s, on_message=on_message, on_close=self._open.discard)
+        self._open.add(opened)
+        return opened
+
+    def understand(
+        self,
+        name: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: str | None,
+        form: Form,
+        **arguments: Any,
+    ) -> tuple[Topic, Request]:
+        """The topic of a subscription of a connection, and what is asked for.
+
+        Raises:
+            ConfigurationError: no such topic; a filter or an option that cannot be meant.
+        """
+        topic = self._topic(name)
+        request = _request(topic, form, filter, options, **arguments)
+        if request.options.bookmark is not None:
+            raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
+        return topic, request
+
+    def feed(self, topic: Topic, request: Request, form: Form, sub_id: str) -> Feed:
+        """Open a topic of a connection, so that any other subscription can be added."""
+        return self._feed(topic, request, form, sub_id, tells_meanwhile=False)
 
     def get(self, name: str, key: str) -> Message | None:
         """One record as it is now, or None. Only its partition is read; all where a key may be in any."""
@@ -162,7 +190,8 @@ class Reading:
         if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
             # With all headers: they say what a delta is.
             cut, _ = self._followed(topic_name(topic.name, "delta"), records)
-            return WrittenFeed(topic, cut, request.options)
+            read_again = SowReader(self._config.kafka, self._admin, topic=topic.name, group=self._group)
+            return WrittenFeed(topic, cut, request.options, read_again)
         keeps = request.needs_view or (sub_id is not None and not is_literal)
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)

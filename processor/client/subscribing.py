@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from processor.client.reading import Form
+from processor.client.call import Form
 from processor.client.view import View
 from processor.errors import ConfigurationError
 from processor.subscribe.commas import split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from processor.client.call import Wanted
+    from processor.client.connection import ClientConnection
     from processor.client.reading import Reading
-    from processor.client.subscription import OnMessage, Subscription
+    from processor.client.stream import OnMessage
+    from processor.client.subscription import Subscription
     from processor.subscribe import Message
-
-
-class Wanted(TypedDict, total=False):
-    """What every subscription takes by name; each may stand in the options string instead, but for the last three."""
-
-    select: str | Sequence[str] | None
-    """The fields that are told, such as `-/,+/id,+/a/b`: the most specific rule wins, and what none covers is told."""
-    conflation: str | float | None
-    """How long updates of a record are folded, `500ms` or seconds; `auto`: until they are taken; `none`: never."""
-    conflation_key: str | Sequence[str] | None
-    """Paths, such as `/a,/b`: records that agree in them are folded like one; whole records only, with `conflation`."""
-    order_by: str | Sequence[str] | None
-    """The order of the snapshot or the window, such as `/price DESC,/id`."""
-    top_n: int | None
-    """Only so many of that order; updates move records in and out."""
-    skip_n: int | None
-    """Without so many of its first."""
-    bookmark: str | None
-    """Replay from here on: `epoch`, `now`, an ISO 8601 time, or a message's `bookmark`; `subscribe` only."""
-    timeout_s: float | None
-    """It ends when no message came for so long."""
-    on_message: OnMessage | None
-    """Called with each message, on a thread of its own; without it the subscription is iterated over, or awaited."""
-    sub_id: str | None
-    """Its name, which its messages say; with it others may be added that need the state of the world."""
 
 
 class Subscribing:
@@ -149,6 +125,16 @@ class Subscribing:
     ) -> Subscription:
         """The state of the world, then the changes to just that state. Arguments as `subscribe`."""
         return self._reading.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=True), **wanted)
+
+    def connect(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
+        """A connection for several subscriptions, of different calls and topics: one stream of messages.
+
+        Args:
+            timeout_s: it ends when no message came for so long; None: it goes on until it is closed.
+            on_message: called with each message, on a thread of its own; without it the connection is iterated over,
+                or awaited.
+        """
+        return self._reading.connection(timeout_s=timeout_s, on_message=on_message)
 
     def view(
         self,

@@ -41,7 +41,10 @@ class View(Mapping[str, Value]):
         """
         self._subscription = subscription
         self._records: dict[str, Value] = {}
+        self._versions: dict[str, int | None] = {}
         self._before: dict[str, Value] | None = None  # While a snapshot comes: what was there before it.
+        self._is_broken = False
+        self._healed = 0
         try:
             for message in subscription:
                 for _ in self._taken(message):
@@ -71,6 +74,11 @@ class View(Mapping[str, Value]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._subscription.__exit__(kind, error, trace)
+
+    @property
+    def healed(self) -> int:
+        """How many times a delta did not apply to the version of its record, and the topic was read again."""
+        return self._healed
 
     def changes(self, timeout_s: float | None = None) -> Iterator[ViewChange]:
         """Each change as it comes; the view stands where the last one given left it.
@@ -107,13 +115,17 @@ class View(Mapping[str, Value]):
 
     def _taken(self, message: Message) -> Iterator[ViewChange]:
         """Apply a message, and say what it changed."""
+        if self._is_broken and message.command != "group_begin":
+            return
         match message.command:
             case "group_begin":
                 # Not the first one: the topic had to be read anew.
-                self._before, self._records = self._records, {}
+                self._before, self._records, self._versions = self._records, {}, {}
+                self._is_broken = False
             case "group_end":
                 yield from self._compared()
             case "oof":
+                self._versions.pop(_key(message), None)
                 if self._records.pop(_key(message), None) is not None:
                     yield ViewChange(_key(message), None)
             case _:
@@ -122,6 +134,10 @@ class View(Mapping[str, Value]):
     def _put(self, message: Message) -> Iterator[ViewChange]:
         """Apply a record or a delta."""
         key, records = _key(message), self._records
+        if message.delta and message.delta_base is not None and message.delta_base != self._versions.get(key):
+            self._begin_again(key, message)
+            return
+        self._versions[key] = message.version
         if self._before is not None:
             records[key] = message.data
             return
@@ -135,6 +151,15 @@ class View(Mapping[str, Value]):
         records[key] = apply_delta(old, message.data, message.removed)
         if changed or message.removed:
             yield ViewChange(key, records[key], changed, message.removed)
+
+    def _begin_again(self, key: str, message: Message) -> None:
+        """A delta is missing: read the topic again; until its snapshot comes, the view stays as it is."""
+        self._is_broken = True
+        self._healed += 1
+        self._subscription.begin_again(
+            f"a delta of key {key!r:.100} applies to version {message.delta_base}, the view has version "
+            f"{self._versions.get(key)}"
+        )
 
     def _compared(self) -> Iterator[ViewChange]:
         """What a snapshot changed, at its end."""

@@ -5,6 +5,7 @@ the order in which their keys began to wait, and gives them back when their inte
 """
 
 from processor.conflation.pace import Pace
+from processor.conflation.touched import touched_header, touched_paths
 from processor.conflation.window import Pending, Window
 
-__all__ = ["Pace", "Pending", "Window"]
+__all__ = ["Pace", "Pending", "Window", "touched_header", "touched_paths"]

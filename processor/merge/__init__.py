@@ -12,7 +12,7 @@ steps that `Rules` names, with `merge`, `insert` or `diff` between them as witho
 """
 
 from processor.merge.apply import apply_delta
-from processor.merge.conflation import Touched, conflated_delta, touch
+from processor.merge.conflation import Touched, add_touched, conflated_delta, touch
 from processor.merge.diff import diff
 from processor.merge.field_rule import rule_names
 from processor.merge.fold import Merge, compile_merge, insert, merge
@@ -30,6 +30,7 @@ __all__ = [
     "Rules",
     "SequenceGroup",
     "Touched",
+    "add_touched",
     "apply_delta",
     "compile_merge",
     "compile_rules",

@@ -57,6 +57,18 @@ def touch(tree: Touched, delivered: Value, states: Sequence[Value | None]) -> No
                 tree[name] = _WHOLE
 
 
+def add_touched(tree: Touched, other: Touched) -> None:
+    """Add the paths of another tree to an interval's tree, in place; the other one is not changed."""
+    for name, below in other.items():
+        inner = tree.get(name)
+        if not below or (inner is not None and not inner):  # One of them was touched whole.
+            tree[name] = _WHOLE
+            continue
+        if inner is None:
+            inner = tree[name] = {}
+        add_touched(inner, below)
+
+
 def _differs(value: Value, before: Value) -> bool:
     """Whether a member is not what it was; it was no object."""
     kind = type(before)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from processor.conflation import touched_paths
+from processor.errors import RecordRejected
 from processor.subscribe.metadata import version
 
 if TYPE_CHECKING:
     from processor.filter import Filter
+    from processor.merge import Touched
     from processor.record import Record, Value
     from processor.subscribe.message import Message
     from processor.subscribe.teller import Teller, Topic
@@ -61,6 +64,18 @@ class Change:
             self._new_value = None if self.new.value is None else self._topic.value(self.new, self.partition)
         return self._new_value
 
+    @property
+    def touched(self) -> Touched | None:
+        """Of a conflated topic: paths that moved since the record before and came back; None if there are none.
+
+        Raises:
+            Stop: the header is not what a worker wrote.
+        """
+        try:
+            return touched_paths(self.new.headers, self.new_value)
+        except RecordRejected as error:
+            raise self._topic.unreadable(self.new, error, self.partition) from error
+
     def focus(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
         """Whether the record matched before, and whether it does now.
 
@@ -93,5 +108,5 @@ class Change:
         """What changed; made once likewise."""
         memo = (teller.style, teller.no_empties)
         if memo not in self._told:
-            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value, self.old_version)
+            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value, self.old_version, self.touched)
         return self._told[memo]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from processor.merge import touch
+from processor.merge import add_touched, touch
 from processor.subscribe.metadata import version
 from processor.subscribe.teller import gone_reason
 
@@ -105,6 +105,8 @@ class Hold:
             before = change.old_value if held.base is change.old else self._topic.value(held.base)
             selected = self._teller.selected
             touch(held.touched, selected(before), [selected(change.new_value) if now else None])
+            if now and (touched := change.touched) is not None:
+                add_touched(held.touched, touched)
 
     def release(self) -> Message | None:
         """What to tell of the key that has waited longest, which waits no more; None if that is nothing."""

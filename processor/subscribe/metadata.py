@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from processor.record import Headers, Record
 
 KEPT_NAMES: Final = frozenset(
-    (Name.VERSION, Name.KIND, Name.CORRELATION_ID, Name.CONFLATED, Name.FIRST_TIMESTAMP, Name.EXPIRES_AT)
+    (
+        Name.VERSION,
+        Name.KIND,
+        Name.CORRELATION_ID,
+        Name.CONFLATED,
+        Name.FIRST_TIMESTAMP,
+        Name.EXPIRES_AT,
+        Name.TOUCHED,
+    )
 )
 """Headers of ours that a view keeps of a SOW record, next to those of its publisher: its messages are made of them."""
 

@@ -168,3 +168,19 @@ def test_whoever_may_not_ask_how_long_deletes_are_kept(monkeypatch: pytest.Monke
     cut.asked.append(ConfigurationError("refused"))
     with pytest.raises(PositionLost):
         feed.fetch(0)
+
+
+def test_a_query_that_runs_lets_others_follow_its_topic(monkeypatch: pytest.MonkeyPatch):
+    """A topic that was opened for a query is read on as soon as a subscription wants updates, from where it ended."""
+    followed: list[Mapping[int, int]] = []
+    cut = Scripted()
+    monkeypatch.setattr(cut, "follow", followed.append)
+    query = Request(ORDERS, None, parse_options(None, live=False, delta=False), snapshot=True, live=False, delta=False)
+    live = Request(ORDERS, None, parse_options(None, live=True, delta=False), snapshot=False, live=True, delta=False)
+    opened = Opened(cut, GrowingView(2), {}, tells_past=False, topic_id="I" * 22)  # type: ignore[arg-type]
+    feed = EngineFeed(ORDERS, lambda _again: opened, query, "query", keeps=True)
+    assert feed.fetch(0) == []
+    assert followed == []
+    for sub_id in ("first", "second"):
+        feed.add(live, sub_id)
+    assert followed == [cut.ends]

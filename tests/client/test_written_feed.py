@@ -1,6 +1,7 @@
 import pytest
 
 from processor.client.cut import Arrived
+from processor.client.reread import Reread
 from processor.client.written_feed import WrittenDeltas, WrittenFeed
 from processor.codec.json import JsonCodec
 from processor.errors import Stop
@@ -75,10 +76,16 @@ def test_an_empty_delta_is_left_out_if_asked():
     assert (told.data, told.sow_key, told.version) == ({"id": 1}, None, 3)
 
 
+def unread(*_: object) -> Reread:
+    """Reads no record again, as no delta is missing."""
+    raise AssertionError("no delta is missing")
+
+
 class Written:
     """A cut behind which some records are, in one partition."""
 
     def __init__(self, *records: Record) -> None:
+        self.ends = {2: 0}
         self._arrived = Arrived([(2, list(records))], {})
 
     def follow(self) -> None:
@@ -107,7 +114,7 @@ def test_what_no_worker_wrote_ends_it(value: bytes, headers: dict[str, bytes], w
     good = Record(b"1", b'{"id":1}', [], 6, 0)
     bad = Record(b"1", value, list(headers.items()), 7, 0)
     topic = Topic("orders", JsonCodec(), KeyFields(("/id",)))
-    feed = WrittenFeed(topic, Written(good._replace(key=None), good, bad, good), Options())  # type: ignore[arg-type]
+    feed = WrittenFeed(topic, Written(good._replace(key=None), good, bad, good), Options(), unread)  # type: ignore[arg-type]
     assert [message.data for message in feed.fetch(0)] == [{"id": 1}]
     place = "orders: partition 2, offset 7 of its delta topic, key '1', is not what a worker writes: "
     with pytest.raises(Stop, match=place + why):

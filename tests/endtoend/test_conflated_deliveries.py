@@ -73,7 +73,7 @@ def test_the_example_of_the_specification(copies: Copies, unique: str) -> None:
         "source": f"{source}/{last.offset}",
         "trace": "c",
     }
-    assert sow[1].headers == folded
+    assert sow[1].headers == folded | {"touched": '["/state","/note"]'}
     assert delta[1].headers == folded | {"delta_base": "1"}
 
 

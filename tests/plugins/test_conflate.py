@@ -121,6 +121,19 @@ class TestDeltas:
         orders.driver.advance_time(INTERVAL_MS)
         assert bodies(orders.driver.pending_output("delta")) == [{"id": 7, "state": "open", "note": "-"}]
 
+    def test_a_sow_record_names_the_paths_that_came_back(self, orders):
+        """Its header `touched` has state and note, which two SOW records do not show; a delta has no such header."""
+        record = {"id": 7, "state": "open", "note": "-", "ref": 1}
+        settle(orders, "7", record)
+        orders.update("7", record | {"state": "held", "note": "x", "ref": 2})
+        orders.update("7", record | {"ref": 3})
+        orders.driver.advance_time(INTERVAL_MS)
+        [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
+        assert told(sow)["touched"] == '["/state","/note"]'
+        assert "touched" not in told(delta)
+        settle(orders, "7", record)
+        assert "touched" not in told(orders.driver.read_output("sow")[-1])
+
     def test_a_delivery_at_once_is_the_base_of_what_follows_in_its_batch(self, orders):
         """What it told is not touched by the next update."""
         settle(orders, "7", {"id": 7, "a": 1})

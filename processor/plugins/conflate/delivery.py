@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.api import Name, RecordRejected, Stored
+from processor.conflation import touched_header
 from processor.merge import KeyFields, conflated_delta
 from processor.plugins.conflate import update
 from processor.plugins.key_alone import key_alone
 from processor.plugins.removed import removed_header
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Headers, Outgoing, Record, Value
+    from processor.api import Codec, Header, Headers, Outgoing, Record, Value
     from processor.conflation import Pending
     from processor.plugins.conflate.reader import Read
     from processor.plugins.conflate.update import Said
@@ -64,6 +65,8 @@ class Delivery:
             stored, data = None, None
         else:
             told, more = self._told(pending, read)
+            if old is not None and pending.touched and (touched := self._touched(pending, read)) is not None:
+                headers = [*headers, touched]
             data = last.value
             assert data is not None
             stored = Stored(version, data, said.expires_at_ms, last.offset)
@@ -90,6 +93,10 @@ class Delivery:
         elif not moved:
             headers.append((Name.EMPTY, b"true"))
         return told, headers
+
+    def _touched(self, pending: Pending, read: Read) -> Header | None:
+        """The header of the SOW record for values that came back; the delta says it by carrying them."""
+        return touched_header(read.delivered, read.state, pending.touched) if self._codec.can_delta else None
 
     def _headers(self, pending: Pending, last: Record, said: Said, *, is_gone: bool, is_new: bool) -> Headers:
         """What both topics are told of an interval."""
