@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tests.oracle.filters import Filter
 from tests.oracle.keys import Key
 from tests.oracle.select import Select, ordered
-from tests.oracle.values import Path, applied, difference, same, value_at
+from tests.oracle.values import MISSING, Path, applied, difference, leaves, same, value_at, with_value
 
 Object = dict[str, Any]
 
@@ -140,7 +140,12 @@ class Subscriber:
         changed, gone = difference(wanted.projected(before), new)
         keys = wanted.key.only(event.record)
         if event.touched is not None:
-            changed = difference(keys, applied(keys, wanted.projected(event.touched), []))[0]
+            # An object of which only members that are not selected were touched is not touched for this subscriber.
+            touched: Object = {}
+            for path, value in leaves(event.touched).items():
+                if value_at(new, path) is not MISSING:
+                    touched = with_value(touched, path, value)
+            changed = difference(keys, applied(keys, touched, []))[0]
         if wanted.no_empties and not changed and not gone:
             return []
         self.received.add(key)
