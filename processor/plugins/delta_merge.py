@@ -17,7 +17,6 @@ from processor.api import (
     Name,
     Outgoing,
     Output,
-    Preprocessed,
     Processor,
     Record,
     RecordRejected,
@@ -29,6 +28,7 @@ from processor.plugins.acks import Acks
 from processor.plugins.expiry import EXPIRED_MAX, Lifetime
 from processor.plugins.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
 from processor.plugins.key_alone import key_alone
+from processor.plugins.messages import Messages
 from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
 from processor.plugins.plan import plan
@@ -97,7 +97,8 @@ class DeltaMerge(Processor):
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
-        self._placement = Placement(context, settings, self._key, own_topic, self._body)
+        self._messages = Messages(codec, compiled.preprocess)
+        self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
         self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
         self._version_headers = _version_headers()
@@ -233,7 +234,7 @@ class DeltaMerge(Processor):
         if self._is_plain:
             body = self._decode(record[1])
         else:
-            body, command = self._message(record, request)
+            body, command = self._messages.read(record, request)
         if type(body) is dict:
             self._key.check(key, body, self._nulls_missing and command == "delta_publish")
         elif self._codec.can_delta or self._key.pointers or self._plan.enrich:
@@ -247,24 +248,6 @@ class DeltaMerge(Processor):
         """The same for a record that may be in SOW already."""
         if not self._redelivery.is_done(record):
             self._take(record)
-
-    def _message(self, record: Record, request: Request) -> Preprocessed:
-        """A record's body and command where the message type or a plug-in wants more than its bytes."""
-        value, command = record.value, request.command
-        assert value is not None
-        if self._codec.uses_headers:
-            is_delta = command == "delta_publish"
-            body = self._codec.decode_command(value, record.headers or [], is_delta=is_delta)
-        else:
-            body = self._decode(value)
-        preprocess = self._plan.preprocess
-        if preprocess is None or type(body) is not dict:
-            return Preprocessed(body, command)
-        return preprocess(body, command)
-
-    def _body(self, record: Record, request: Request) -> Value:
-        """A record's body, preprocessed."""
-        return self._message(record, request).body
 
     def _update(
         self, record: Record, key: bytes, old: Stored | None, request: Request, command: Command, body: Value

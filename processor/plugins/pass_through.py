@@ -16,7 +16,6 @@ from processor.api import (
     Name,
     Outgoing,
     Output,
-    Preprocessed,
     Processor,
     Record,
     RecordRejected,
@@ -24,6 +23,7 @@ from processor.api import (
 )
 from processor.config import TopicConfig
 from processor.plugins.acks import Acks
+from processor.plugins.messages import Messages
 from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plan import plan
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
@@ -71,7 +71,8 @@ class PassThrough(Processor):
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
-        self._placement = Placement(context, settings, self._key, own_topic, self._body)
+        self._messages = Messages(codec, compiled.preprocess)
+        self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
         self._delta: list[Outgoing] = []
 
     def process(self, records: Sequence[Record]) -> None:
@@ -141,7 +142,7 @@ class PassThrough(Processor):
             raise RecordRejected("bad_header", f"header {Name.REMOVE}: a topic without a SOW has no record to change")
         if request.expect_version >= 0:
             raise RecordRejected("bad_header", f"header {Name.EXPECT_VERSION}: a topic without a SOW has no versions")
-        body, command = self._message(record, request)
+        body, command = self._messages.read(record, request)
         if command == "sow_delete":
             return False
         if type(body) is not dict and (self._codec.can_delta or self._key.pointers or self._enrich):
@@ -160,22 +161,6 @@ class PassThrough(Processor):
         if type(body) is dict:
             is_delta = command == "delta_publish"
             self._key.check(key, body, is_delta and self._settings.null_policy == "ignore")
-
-    def _body(self, record: Record, request: Request) -> Value:
-        """The parsed message, preprocessed."""
-        return self._message(record, request).body
-
-    def _message(self, record: Record, request: Request) -> Preprocessed:
-        """The parsed message and its command, preprocessed."""
-        assert record.value is not None
-        if self._codec.uses_headers:
-            is_delta = request.command == "delta_publish"
-            body = self._codec.decode_command(record.value, record.headers or [], is_delta=is_delta)
-        else:
-            body = self._codec.decode(record.value)
-        if self._preprocess is None or type(body) is not dict:
-            return Preprocessed(body, request.command)
-        return self._preprocess(body, request.command)
 
     def _written(self, record: Record, command: Command, body: Value) -> tuple[bytes, Headers]:
         """The message with the headers that are a part of it: as it came, unless a plug-in changed it."""
