@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-registry lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-random test-array test-registry lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -11,12 +11,16 @@ SECONDS := 60
 endif
 # More for pytest: make test ARGS="tests/merge -x"
 ARGS ?=
+# What random tests of `make test-random` begin with: another number each time, shown, or the one given.
+ifneq ($(origin SEED),command line)
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
 # The Python that makes the virtual environment; without it one is looked for.
 export PYTHON
 
 BIN := .venv/bin
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
-BUILT := pyproject.toml processor/plugins/compiled_deltas.pyx processor/plugins/json_text.pxd
+BUILT := pyproject.toml processor/plugins/compiled_deltas.pyx processor/plugins/json_text.pxd processor/plugins/murmur2.pxd
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
 
@@ -35,6 +39,14 @@ test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 test-long: $(DEV) ## run the tests that wait long
 	$(BIN)/python -m processor.broker
 	$(BIN)/pytest -m long $(ARGS)
+
+# What it finds becomes a fixed example of its test.
+test-random: $(DEV) ## run the tests of random input on other input than `make test`; SEED=7 repeats a run
+	$(BIN)/python -m processor.broker
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "random and not registry and not long" --hypothesis-profile random --hypothesis-seed $(SEED) $(ARGS)
+
+test-array: $(DEV) ## cross all features pairwise in longer histories than `make test`; ARGS="--seeds 20 --seed 7"
+	$(BIN)/python -m tests.array $(ARGS)
 
 test-registry: $(DEV) ## run the tests on a real schema registry; fetches 159 MB, once
 	$(BIN)/python -m processor.broker

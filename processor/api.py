@@ -23,6 +23,7 @@ from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from processor.record import (
     Change,
+    Command,
     Header,
     Headers,
     Kind,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Change",
     "Codec",
+    "Command",
     "Context",
     "Enrich",
     "Header",
@@ -52,6 +54,7 @@ __all__ = [
     "Outgoing",
     "Output",
     "Preprocess",
+    "Preprocessed",
     "Processor",
     "Record",
     "RecordProcessor",
@@ -64,12 +67,24 @@ __all__ = [
 ]
 
 
-Preprocess: TypeAlias = Callable[[Value], Value]
+class Preprocessed(NamedTuple):
+    """A message as a preprocessor returns it where the message itself says what is to be done with it."""
+
+    body: Value
+    """The object to go on with."""
+    command: Command
+    """The command, in place of the header's or the topic's default. Of a `sow_delete` the body says the key alone."""
+
+
+Preprocess: TypeAlias = Callable[[Value], "Value | Preprocessed"]
 """Changes a message before its key is made: it takes the object, which is its own, and returns the one to go on with.
 
 An entry point of the group `sowstream.preprocessors` takes its settings by keyword and returns such a function; each
 partition has its own. Raising rejects the record: as `plugin_failed`, or as the RecordRejected says. A record without
 a Kafka key passes twice, on its own partition the second time, so it must return the same for the same message.
+
+If the function has an attribute `needs`, it maps settings of the topic to the values without which the preprocessor
+would give wrong records, such as `{"null_policy": "set"}`; a topic with others is refused at the start.
 """
 
 Enrich: TypeAlias = Callable[[Value, Value | None], Value]
@@ -119,6 +134,16 @@ class State(Protocol):
         Nothing is removed: a state stays due until it is put again. Costs next to nothing where none is due.
         """
 
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states of the next keys in key order.
+
+        A scan of all states goes on behind the last key that it got, and takes a thread's time: do it in pieces.
+
+        Args:
+            after: the key before them; None begins with the first.
+            keys_max: how many at most; fewer come only at the end.
+        """
+
 
 class Marks(Protocol):
     """Small values of this partition that last besides the records, such as each publisher's highest sequence.
@@ -141,15 +166,18 @@ class Context(Protocol):
     """The name the processor runs under: the family of its outputs."""
     partition: int
     """The partition number, the same on input and outputs."""
+    partitions: int
+    """Number of partitions of the topic; 1 where the processor has all keys, as under a test driver."""
     topic: TopicConfig
     """What holds for the topic's records: key fields, policies, limits. A copy has those of what it is a copy of."""
     codec: Codec
     """The message type of the topic."""
     state: State
-    """The last record of every key."""
-    applied: Mapping[int, bytes]
-    """Offset and key of the input records that come again although they are in SOW, as their `source` says; empty but
-    where a worker without transactions died. Only for processors that are `is_repeatable`."""
+    """The last record of every key; for processors that declare an output of role `sow`."""
+    applied: Mapping[int, Sequence[bytes]]
+    """Offset of each input record that comes again although it is in SOW, as `source` says there, with the keys of the
+    records it changed; empty but where a worker without transactions died. Only for processors that are
+    `is_repeatable`."""
     marks: Marks
     """What lasts besides the records; for processors that declare an output of role `mark`."""
     now_ms: int
@@ -166,6 +194,9 @@ class Context(Protocol):
 
     def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
         """`forward` for a whole batch: key, value and headers of each, in order."""
+
+    def partition_for(self, key: bytes) -> int:
+        """The partition that a key's hash chooses, as Java's and Spark's clients do: murmur2."""
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
         """Send an input record to the dead-letter topic, in the same transaction; it must not be merged."""
@@ -185,6 +216,17 @@ class Context(Protocol):
         Raises:
             ValueError: the note is too long, or has a character that cannot be committed.
         """
+
+    def pause(self, offset: int) -> None:
+        """Take no record from this offset on until `resume`: called by `process` for one of the records it got.
+
+        The processor ignores that record and all behind it; they are given again after `resume`. Meanwhile
+        `punctuate` is called, and what it does is committed with the offset as input position: so much work that
+        belongs between two records is done in pieces, and no piece keeps other partitions waiting for long.
+        """
+
+    def resume(self) -> None:
+        """Take records again, from the offset of `pause` on."""
 
     def count(self, event: str, amount: int = 1) -> None:
         """Add to the metric `sowstream_events_total{processor, event}`."""
@@ -210,7 +252,7 @@ class Processor(ABC):
     input: ClassVar[Input]
     """The topic it reads."""
     outputs: ClassVar[tuple[Output, ...]]
-    """The topics it may forward to. One of role `sow` must be among them: its state is restored from there."""
+    """The topics it may forward to. Its state is restored from the one of role `sow`; without one it has no state."""
     is_repeatable: ClassVar[bool] = False
     """Whether it may run at least once, where the settings say so: it makes the same of the same records on the same
     states, whenever it gets them, writes the `source` of each SOW record, and passes by what is in `Context.applied`.

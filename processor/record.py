@@ -47,8 +47,9 @@ class Stored(NamedTuple):
     """When it expires, milliseconds since the epoch; 0 is never."""
     source_offset: int = -1
     """Offset of the input record this state came from, where the SOW record's `source` header says it; else -1."""
-    correlation_id: bytes = b""
-    """The publisher's, kept for updates that bring none of their own; empty where there is none."""
+    expiration: bytes = b""
+    """The record's own time to live, as header `expiration` of its SOW record has it: seconds, UTF-8; empty where it is
+    the topic's default."""
 
 
 class Change(NamedTuple):
@@ -75,6 +76,7 @@ RejectReason: TypeAlias = Literal[
     "not_an_object",
     "missing_key",
     "key_mismatch",
+    "wrong_partition",
     "unknown_command",
     "bad_header",
     "too_large",
@@ -114,10 +116,12 @@ class Name:
     ACK_TYPE: Final = "ack_type"
     COMMAND_ID: Final = "command_id"
     REPLAY_OF: Final = "replay_of"
+    EXPECT_VERSION: Final = "expect_version"
+    FILTER: Final = "filter"
 
 
-TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE))
-"""Headers of ours that travel on to SOW and delta as the publisher sent them."""
+TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE, Name.FILTER))
+"""Headers of ours that travel on to SOW and delta as the publisher sent them; `filter` is ours on a delete alone."""
 
 OUR_HEADERS: Final[frozenset[str]] = (
     frozenset(value for name, value in vars(Name).items() if not name.startswith("_")) - TRAVELLING_HEADERS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 _SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
@@ -15,6 +16,12 @@ _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 def hide_secret(name: str, value: str) -> str:
     """A property's value, or stars where its name says that it is secret; an address without its credentials."""
     return "****" if _is_secret(name) else _CREDENTIALS.sub("//****@", value)
+
+
+def without_credentials(addresses: str) -> str:
+    """Addresses, separated by commas, reduced to scheme, host, port and path: user, password and query are left out."""
+    parts = (urlsplit(address.strip()) for address in addresses.split(","))
+    return ",".join(urlunsplit((part.scheme, part.netloc.rpartition("@")[2], part.path, "", "")) for part in parts)
 
 
 def _is_secret(name: str) -> bool:

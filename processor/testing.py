@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.errors import ProcessorFailed
+from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.sow_record import stored_from
@@ -78,6 +79,7 @@ class ProcessorTestDriver:
         topic: TopicConfig | None = None,
         underlying: str | None = None,
         partition: int = 0,
+        partitions: int = 1,
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
     ) -> None:
@@ -90,6 +92,9 @@ class ProcessorTestDriver:
             topic: what holds for the records; by default what a topic of no settings has.
             underlying: the family it reads, if that is another one.
             partition: the partition's number.
+            partitions: the number of partitions that keys are hashed over; 1: this partition has all keys. A record
+                that is forwarded to its own partition comes back as input if that is this one, and is only in
+                `read_output("publish")` else.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: what the clock says, milliseconds since the epoch.
         """
@@ -107,7 +112,7 @@ class ProcessorTestDriver:
         self.observed: dict[str, Timing] = {}
         """How long things took that the processor observed, by name, as far as that is committed."""
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
-        self._partition = partition
+        self._partition, self._partitions = partition, partitions
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
         self._task: Task
@@ -134,11 +139,12 @@ class ProcessorTestDriver:
     def feed(self, records_max: int | None = None) -> None:
         """Give the processor what it has not seen, at most so many records: all that waits, if None.
 
-        Only after `abort` or `crash` with `feed=False` is there anything.
+        Only after `abort` or `crash` with `feed=False` is there anything, and where the processor paused: then
+        `advance_time` lets it go on, with 0 too.
         """
         task = self._task
         end = len(self.input) if records_max is None else min(len(self.input), task.next_offset + records_max)
-        while task.next_offset < end:
+        while task.next_offset < end and not task.is_paused:
             try:
                 task.process(self.input[task.next_offset : end])
             except ProcessorFailed:
@@ -148,13 +154,19 @@ class ProcessorTestDriver:
         self._look_for_more()
 
     def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
-        """Move the clock, then punctuate, again while the processor has more to do, at most so often."""
+        """Move the clock, then punctuate, again while the processor has more to do, at most so often.
+
+        A processor that had paused and has resumed is given the records that waited.
+        """
         self.now_ms += ms
         has_more, left = True, punctuations_max
         while has_more and left != 0:
+            was_paused = self.is_paused
             has_more = self._task.punctuate()
             self._emit()
             left = None if left is None else left - 1
+            if was_paused and not self.is_paused:
+                self.feed()
 
     def commit(self) -> None:
         """Commit the outputs and the input position; the state follows."""
@@ -171,7 +183,8 @@ class ProcessorTestDriver:
         own_input = self._pipeline.processor_type.input
         if not own_input.from_underlying:
             for record in sent.get(own_input.role, ()):
-                self._append(record.key, record.value, record.headers)
+                if self._partitions == 1 or partition_for(record.key or b"", self._partitions) == self._partition:
+                    self._append(record.key, record.value, record.headers)
             self.feed()
 
     def abort(self, *, feed: bool = True) -> None:
@@ -211,7 +224,13 @@ class ProcessorTestDriver:
 
     @property
     def state(self) -> State:
-        """What the processor sees of its state."""
+        """What the processor sees of its state.
+
+        Raises:
+            LookupError: it declares no output for it.
+        """
+        if not self._pipeline.has_state:
+            raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'sow'")
         return self._task.state
 
     @property
@@ -224,6 +243,11 @@ class ProcessorTestDriver:
         if self._task.marks is None:
             raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'mark'")
         return self._task.marks
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the processor takes no records until it has done something else."""
+        return self._task.is_paused
 
     @property
     def committed_offset(self) -> int:
@@ -243,20 +267,23 @@ class ProcessorTestDriver:
     def _begin(self, store: MemoryStore, offset: int, noted: str = "") -> None:
         """A process starts: nothing is in memory."""
         self._store = store
-        self._task = Task(self._pipeline, self._partition, self._codec, lambda: self.now_ms)
+        self._task = Task(
+            self._pipeline, self._partition, self._codec, lambda: self.now_ms, partitions=self._partitions
+        )
         self._task.noted = noted
         self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:
-        """Read the SOW topic to its end, then begin at an input offset."""
-        state, sow = self._task.state, self._logs["sow"]
-        changes = {}
-        for record in sow.committed:
-            if record.offset >= state.position:
-                assert record.key is not None, "a SOW record has a key"
-                changes[record.key] = stored_from(record)
-        state.restore(changes, sow.end, self.now_ms)
+        """Read the SOW topic to its end, if there is one, then begin at an input offset."""
+        if self._pipeline.has_state:
+            state, sow = self._task.state, self._logs["sow"]
+            changes = {}
+            for record in sow.committed:
+                if record.offset >= state.position:
+                    assert record.key is not None, "a SOW record has a key"
+                    changes[record.key] = stored_from(record)
+            state.restore(changes, sow.end, self.now_ms)
         if (marks := self._task.marks) is not None:
             log = self._logs["mark"]
             news = [(record.key or b"", record.value) for record in log.committed if record.offset >= marks.position]
@@ -266,7 +293,7 @@ class ProcessorTestDriver:
 
     def _look_for_more(self) -> None:
         """Tell the end of the input where it is reached, as Kafka does."""
-        if self._task.next_offset >= len(self.input):
+        if self._task.next_offset >= len(self.input) and not self._task.is_paused:
             self._task.reached_end()
 
     def _roll_back(self) -> None:

@@ -53,6 +53,21 @@ def topic_name(family: str, role: Role) -> str:
     return f"{family}.{role}"
 
 
+def directory_topic(prefix: str = "") -> str:
+    """The Kafka name of the topic directory.
+
+    Args:
+        prefix: what the names of all topics of an installation begin with; empty where they have no prefix.
+    """
+    return f"{prefix}_sowstream.topics"
+
+
+def directory_spec(prefix: str = "") -> TopicSpec:
+    """The topic directory as it should be: one description for each topic, for ever."""
+    config = {"cleanup.policy": "compact", "max.message.bytes": str(MESSAGE_MAX_BYTES)}
+    return TopicSpec(directory_topic(prefix), "sow", 1, config, allows=frozenset(("one_replica",)))
+
+
 def message_max_bytes(role: Role) -> int:
     """The largest record that a topic must take."""
     return MESSAGE_MAX_BYTES + (DLQ_HEADERS_BYTES if role == "dlq" else 0)

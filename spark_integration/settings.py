@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,29 +51,34 @@ class TopicSettings:
             Stop: the registry does not answer.
         """
         topic, given = self.topic, self.topic.message_schema
-        if self.schema_text is None or given is None or (given.file is not None and given.file.exists()):
+        if self.schema_text is None or given is None or given.file is None or given.file.exists():
             return self._codec(topic, reads_only=reads_only)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".avsc") as copy:
-            copy.write(self.schema_text)
-            copy.flush()
-            here = given.model_copy(update={"file": Path(copy.name)})
-            return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
+        here = given.model_copy(update={"file": None, "text": self.schema_text})
+        return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
 
     def _codec(self, topic: TopicConfig, *, reads_only: bool) -> Codec:
         options = codec_options(topic, name=self.name, registry=self.registry, reads_only=reads_only)
         return load_codec(topic.message_type, options)
 
 
-def topic_settings(topic: str, config: Settings) -> TopicSettings:
+def topic_settings(topic: str, config: Settings, *, needs_sow: bool = True) -> TopicSettings:
     """The settings of one topic.
 
     Args:
         topic: the family's name.
         config: where they are; none at all is a topic of plain JSON with the usual key.
+        needs_sow: whether its records are wanted, which a topic with `sow: false` does not keep.
 
     Raises:
-        ConfigurationError: they cannot be read or used, or do not have the topic.
+        ConfigurationError: they cannot be read or used, do not have the topic, or the topic has no records.
     """
+    settings = _settings(topic, config)
+    if needs_sow and not settings.topic.sow:
+        raise ConfigurationError(f"{topic} keeps no records (sow: false): there is nothing to read or to merge")
+    return settings
+
+
+def _settings(topic: str, config: Settings) -> TopicSettings:
     if isinstance(config, str | Path):
         config = load(Path(config))
     if isinstance(config, Config):
@@ -100,4 +104,6 @@ def _made(
     # Only Avro's are texts; a message type that cannot find its file says so itself.
     if schema is not None and schema.file is not None and schema.file.suffix == ".avsc" and schema.file.exists():
         text = schema.file.read_text(encoding="utf-8")
+    elif schema is not None:
+        text = schema.text
     return TopicSettings(name, topic, dict(registry), dict(kafka), application_id, text)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from processor.topics import directory_topic
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ"]
 """A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, publishers, subscribers
-(Spark among them) and `sowstream dlq`."""
+(Spark among them), and `sowstream dlq` with `sowstream topics heal`."""
 
 _WORKERS: Final[dict[Role, tuple[str, ...]]] = {
     "publish": ("Read", "Write"),  # Records without a key are sent again with one.
@@ -53,6 +55,7 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
     for reader in readers:
         # Of acks, or of records: a reader joins no group, but librdkafka looks for the coordinator of its name.
         yield Grant(reader, "group", ("Describe",), f"{config.application_id}.client.")
+    pipelines = list(pipelines)
     for pipeline in pipelines:
         name = pipeline.name
         group = f"{config.application_id}.{name}"
@@ -74,6 +77,13 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
             elif role == "delta":
                 yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
         yield from _of_dead_letters(pipeline, f"{group}.dlq")
+        if name in config.topics:
+            yield from _of_healing(pipeline, group)
+    workers: set[Who] = {"CONFLATER" if pipeline.name in config.conflated else "WORKER" for pipeline in pipelines}
+    for who in (*sorted(workers), *readers):
+        # Workers compare their settings with it, and readers may have no other settings.
+        yield Grant(who, "topic", ("Read",), directory_topic())
+        yield Grant(who, "group", ("Describe",), directory_topic())
 
 
 def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
@@ -84,6 +94,13 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
         yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
         yield Grant("DLQ", "topic", ("Write",), pipeline.source)
         yield Grant("DLQ", "transactional-id", ("Write",), group)
+
+
+def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+    """The rights of `sowstream topics heal`: to read all keys, send commands, and see how far the workers are."""
+    yield Grant("DLQ", "topic", ("Read",), pipeline.output("sow"))
+    yield Grant("DLQ", "group", ("Describe",), group)
+    yield Grant("DLQ", "transactional-id", ("Write",), f"{group}.heal")
 
 
 def commands(wanted: Iterable[Grant], bootstrap: str) -> list[str]:

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from processor.cli.output import tell
 from processor.cli.query import Filter
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
+
+if TYPE_CHECKING:
+    from processor.config import Config
 
 
 def delete(
-    topic: TopicArgument,
-    key: Annotated[str | None, typer.Option(help="The record's SOW key.")] = None,
+    topic: ReaderTopic,
+    key: Annotated[list[str] | None, typer.Option(help="A record's SOW key; may be repeated.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="A message with a record's key fields.")] = None,
     matching: Filter = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Send it, and do not wait for the workers' answers.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Longest wait for the answers.  \\[default: a minute without any]"),
+    ] = None,
     config: ConfigFile = None,
-    bootstrap: Bootstrap = None,
+    bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Delete a record, or with --filter all that match now. It is gone once the worker has read this.
+    """Delete records by key, by data or by filter, and print how many that was.
 
-    Deleting what is not there is no error.
+    With --filter each partition's worker deletes what matches when it comes to the command: what was published before
+    counts, what is published later does not. Deleting what is not there is no error.
     """
     from processor.client import Client  # noqa: PLC0415
 
-    if (key is None) is (matching is None):
-        raise typer.BadParameter("give --key, or --filter")
-    with Client("delete", settings(config, bootstrap)) as client:
-        if key is not None:
-            client.sow_delete(topic, key)
-            client.flush()
-            tell(f"Deletion of {key!r} sent to {topic}.")
-            return
-        deleted = 0
-        for message in client.sow(topic, matching, select="-/"):
-            if message.sow_key is not None:
-                client.sow_delete(topic, message.sow_key)
-                deleted += 1
-        client.flush()
-    tell(f"Deletion of {deleted:,} record{'' if deleted == 1 else 's'} sent to {topic}.")
+    if sum((bool(key), data is not None, matching is not None)) != 1:
+        raise typer.BadParameter("give one of --key, --data and --filter")
+    tree = reader_settings(config, bootstrap)
+    selection: dict[str, Any] = {"keys": key or None, "filter": matching}
+    if data is not None:
+        selection["data"] = _message(tree, topic, data)
+    with Client("delete", tree) as client:
+        future = client.sow_delete(topic, **selection, ack=None if no_wait else "stats")
+        client.flush(timeout)
+    if future is None:
+        tell(f"Deletion sent to {topic}.")
+        return
+    deleted = future.result(0).records_deleted
+    tell(f"{deleted:,} record{'' if deleted == 1 else 's'} deleted from {topic}.")
+
+
+def _message(tree: Config, topic: str, text: str) -> Any:
+    """The key fields that are given as JSON."""
+    from processor.codec import load_codec  # noqa: PLC0415
+    from processor.errors import RecordRejected  # noqa: PLC0415
+
+    tree.topic(topic)
+    try:
+        return load_codec("json").decode(text.encode())
+    except RecordRejected as error:
+        raise typer.BadParameter(str(error), param_hint="--data") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from processor.cli.output import tell
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 from processor.cli.tally import Tally
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class PublishCommand(StrEnum):
 
 
 def publish(
-    topic: TopicArgument,
+    topic: ReaderTopic,
     file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="One message a line; - is standard input.")] = "-",
     command: Annotated[PublishCommand | None, typer.Option(help="Default: the topic's default_command.")] = None,
     key: Annotated[str | None, typer.Option(help="The SOW key of every line. Default: its key fields.")] = None,
@@ -50,7 +50,7 @@ def publish(
         ),
     ] = None,
     config: ConfigFile = None,
-    bootstrap: Bootstrap = None,
+    bootstrap: ReaderBootstrap = None,
 ) -> None:
     """Publish JSON lines. A line that cannot be sent is told and left out; the others are sent; the exit code is 1."""
     from processor.client import Client  # noqa: PLC0415
@@ -59,7 +59,7 @@ def publish(
 
     client_name, arguments = _arguments(header or [])
     wants_acks = bool(ack_types(ack))
-    tree = settings(config, bootstrap)
+    tree = reader_settings(config, bootstrap)
     topic_settings = publishable(tree, topic)
     chosen = command or PublishCommand(topic_settings.default_command)
     parse = _parser(topic_settings.message_type)

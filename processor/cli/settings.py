@@ -16,10 +16,22 @@ ConfigFile: TypeAlias = Annotated[
 Bootstrap: TypeAlias = Annotated[
     str | None, typer.Option("--bootstrap", metavar="ADDR", help="Kafka's address; beats the settings.")
 ]
+ReaderBootstrap: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="ADDR",
+        help="Kafka's address; beats the settings. Without a settings file, the topics are read from the topic "
+        "directory there.",
+    ),
+]
 StateDir: TypeAlias = Annotated[
     Path | None, typer.Option("--state-dir", metavar="DIR", help="Where RocksDB keeps state; beats the settings.")
 ]
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the settings.")]
+ReaderTopic: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic of the settings, or of the topic directory.")
+]
 
 
 def settings(config: Path | None, bootstrap: str | None, state_dir: Path | None = None) -> Config:
@@ -31,3 +43,25 @@ def settings(config: Path | None, bootstrap: str | None, state_dir: Path | None 
     from processor.config import load  # noqa: PLC0415
 
     return load(config, bootstrap=bootstrap, state_dir=state_dir)
+
+
+def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
+    """Read the settings of a reader or publisher: topics come from the topic directory where the settings name none.
+
+    Raises:
+        ConfigurationError: they cannot be used, or there is no topic directory.
+        BrokerUnavailable: the topic directory is needed, and Kafka does not answer.
+    """
+    tree = settings(config, bootstrap)
+    if tree.names_topics:
+        return tree
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.topic_directory import with_described_topics  # noqa: PLC0415
+
+    described = with_described_topics(tree)
+    if not described.is_from_directory:
+        raise ConfigurationError(
+            "the settings name no topics; name a settings file (-c FILE), or Kafka's address (--bootstrap ADDR): then "
+            "the topics are read from the topic directory there"
+        )
+    return described

@@ -9,7 +9,7 @@ import typer
 
 from processor.cli.output import data, tell
 from processor.cli.query import Filter, OrderBy, Select, SkipN, TopN
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sow(
-    topic: TopicArgument,
+    topic: ReaderTopic,
     matching: Filter = None,
     select: Select = None,
     order_by: OrderBy = None,
@@ -27,13 +27,13 @@ def sow(
     timestamp: Annotated[bool, typer.Option("--timestamp", help="Say when each record was emitted.")] = False,
     table: Annotated[bool, typer.Option("--table", help="On a terminal, a table instead of JSON lines.")] = False,
     config: ConfigFile = None,
-    bootstrap: Bootstrap = None,
+    bootstrap: ReaderBootstrap = None,
 ) -> None:
     """Print the records as they are now: one message a line, between group_begin and group_end."""
     from processor.client import Client  # noqa: PLC0415
 
     options = "timestamp" if timestamp else None
-    with Client("sow", settings(config, bootstrap)) as client:
+    with Client("sow", reader_settings(config, bootstrap)) as client:
         messages = client.sow(topic, matching, order_by, options, select=select, top_n=top_n, skip_n=skip_n)
         if table and sys.stdout.isatty():
             _draw(messages, topic)
@@ -43,15 +43,18 @@ def sow(
 
 
 def get(
-    topic: TopicArgument,
+    topic: ReaderTopic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The record's SOW key.")],
     config: ConfigFile = None,
-    bootstrap: Bootstrap = None,
+    bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print one record as it is now; exit with 1 if there is none. Only its partition is read."""
+    """Print one record as it is now; exit with 1 if there is none.
+
+    Only its partition is read; all partitions where the topic has foreign_partition: accept.
+    """
     from processor.client import Client  # noqa: PLC0415
 
-    with Client("get", settings(config, bootstrap)) as client:
+    with Client("get", reader_settings(config, bootstrap)) as client:
         message = client.get(topic, key)
     if message is None:
         tell(f"{topic} has no record {key!r}.")

@@ -9,7 +9,7 @@ import typer
 
 from processor.cli.output import data, tell
 from processor.cli.query import Filter, OrderBy, Select, SkipN, TopN
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def subscribe(
-    topic: TopicArgument,
+    topic: ReaderTopic,
     sow: Annotated[bool, typer.Option("--sow", help="Begin with the records as they are now.")] = False,
     delta: Annotated[bool, typer.Option("--delta", help="Key fields and changed fields instead of records.")] = False,
     matching: Filter = None,
@@ -43,7 +43,7 @@ def subscribe(
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")] = None,
     timeout: Annotated[float | None, typer.Option(min=0, metavar="S", help="End when none came for S seconds.")] = None,
     config: ConfigFile = None,
-    bootstrap: Bootstrap = None,
+    bootstrap: ReaderBootstrap = None,
 ) -> None:
     """Print a message for each update, one a line, until Ctrl-C. Exit with 1 if fewer than --count came in time."""
     from processor.client import Client  # noqa: PLC0415
@@ -61,7 +61,7 @@ def subscribe(
         "bookmark": bookmark,
         "timeout_s": timeout,
     }
-    with Client("subscribe", settings(config, bootstrap)) as client:
+    with Client("subscribe", reader_settings(config, bootstrap)) as client:
         if table and sys.stdout.isatty():
             told = _draw(client, topic, asked, count)
         else:

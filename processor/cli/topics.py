@@ -1,4 +1,4 @@
-"""`sowstream topics`: create the Kafka topics the settings need, and say what is wrong with those that exist."""
+"""`sowstream topics`: create the Kafka topics the settings need, describe them to readers, and check them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from processor.cli.output import data, table, tell
-from processor.cli.settings import Bootstrap, ConfigFile, settings
+from processor.cli.progress import records_read
+from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
     from processor.config import Config
-    from processor.kafka.admin import Admin
+    from processor.kafka.admin import Admin, Cluster
     from processor.topic_problems import Problem
     from processor.topics import TopicSpec
 
@@ -26,8 +27,18 @@ def apply(
         bool,
         typer.Option("--acls", help="Print the kafka-acls commands of a secured cluster instead, one for each role."),
     ] = False,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Also remove the descriptions of topics that the settings no longer have, of the same application_id.",
+        ),
+    ] = False,
 ) -> None:
     """Create topics that are missing, and print their names. Existing ones are never changed, only checked.
+
+    Each topic of the settings is described in the topic directory, _sowstream.topics: readers that have only Kafka's
+    address go by it, and workers refuse to start with settings that contradict it. Only what changed is written.
 
     Where Kafka has ACLs, --acls prints who needs which; the table is in deploy/README.md. Nobody but its own worker
     writes to a conflated topic.
@@ -37,21 +48,75 @@ def apply(
         _print_acls(tree)
         return
     admin, specs = _admin_and_specs(tree)
-    created = _create(admin, specs)
+    wanted = [*specs, _directory_spec()]
+    created = _create(admin, wanted)
     for name in created:
         data(name)
-    tell(f"{len(created)} of {len(specs)} topics created.")
-    _report(_problems(admin, specs))
+    tell(f"{len(created)} of {len(wanted)} topics created.")
+    cluster = admin.cluster()
+    problems = _problems(admin, specs, cluster)
+    _describe(tree, admin, refused={problem.topic for problem in problems if problem.severity == "refuse"}, prune=prune)
+    _report([*problems, *_directory_problems(tree, admin, cluster)])
 
 
 @app.command()
-def check(config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
-    """Print what is wrong with the topics and what to do about it; exit with 1 if a worker would refuse them."""
-    admin, specs = _admin_and_specs(settings(config, bootstrap))
-    wrong = _problems(admin, specs)
+def check(
+    keys: Annotated[
+        bool,
+        typer.Option("--keys", help="Look at the keys of all records, and not at the newest 50,000 of each topic."),
+    ] = False,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Print what is wrong with the topics and what to do about it; exit with 1 if a worker would refuse them.
+
+    The topic directory is compared with the settings. The keys of SOW topics are looked at: each belongs to the one
+    partition that Java's hash chooses.
+    """
+    tree = settings(config, bootstrap)
+    admin, specs = _admin_and_specs(tree)
+    cluster = admin.cluster()
+    wrong = [*_problems(admin, specs, cluster), *_directory_problems(tree, admin, cluster)]
+    wrong += _key_problems(tree, admin, reads_all=keys)
     _report(wrong)
     if not wrong:
         tell(f"{len(specs)} topics are as they should be.")
+
+
+@app.command()
+def heal(
+    topic: TopicArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="S", help="Longest wait for a worker that makes no progress.")
+    ] = 60.0,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Bring each key of a SOW topic to its own partition; exit with 1 if one is left elsewhere.
+
+    A key in two partitions is the work of a producer with another partitioner than Java's. The record with the newer
+    timestamp stays, on a tie the one in the key's own partition; the others are deleted. It is done by commands to the
+    input topic, so the workers of the topic must be running; they go on with their other work. A line for each key says
+    what is done.
+    """
+    from processor.healing import Heal  # noqa: PLC0415
+
+    tree = settings(config, bootstrap)
+    with (
+        records_read("looking at keys") as on_read,
+        Heal(tree, topic, timeout_s=timeout, show=data, on_read=on_read) as healing,
+    ):
+        healed = healing.run(dry_run=dry_run)
+    more = " There are more: memory is for so many at a time." if dry_run and healed.has_more else ""
+    if dry_run:
+        tell(f"{healed.keys:,} keys of {topic} would be healed.{more}")
+        raise typer.Exit(1 if healed.keys else 0)
+    for key, problem in healed.problems.items():
+        tell(f"{key}: not healed: {problem}")
+    tell(f"{healed.keys - len(healed.problems):,} keys of {topic} healed, {len(healed.problems):,} left.")
+    if healed.problems:
+        raise typer.Exit(1)
 
 
 def _print_acls(config: Config) -> None:
@@ -78,10 +143,58 @@ def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
     return Admin(config.kafka), wanted
 
 
-def _problems(admin: Admin, specs: list[TopicSpec]) -> list[Problem]:
+def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
     from processor.runtime.topic_check import problems_of  # noqa: PLC0415
 
-    return problems_of(admin, specs)
+    return problems_of(admin, specs, cluster)
+
+
+def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
+    from processor.topic_directory import report  # noqa: PLC0415
+
+    return report(config, admin, cluster)
+
+
+def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
+    """Keys in wrong partitions; a topic that cannot be read is a problem of its own."""
+    from processor.errors import Stop  # noqa: PLC0415
+    from processor.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
+    from processor.topic_problems import Problem  # noqa: PLC0415
+
+    problems = []
+    for name in topics_to_look_at(config):
+        with records_read(f"looking at the keys of {name}") as on_read:
+            try:
+                looked = look(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
+            except Stop as error:
+                problems.append(
+                    Problem("warn", f"{name}.sow", f"has keys that were not looked at: {error}", "try again")
+                )
+                continue
+        if looked is not None and looked.problem is not None:
+            problems.append(looked.problem)
+        elif looked is not None and reads_all:
+            tell(f"{looked.topic}: each key is in its own partition ({looked.extent}).")
+    return problems
+
+
+def _directory_spec() -> TopicSpec:
+    from processor.topics import directory_spec  # noqa: PLC0415
+
+    return directory_spec()
+
+
+def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -> None:
+    """Write the descriptions that changed; a topic that workers refuse keeps the description it has."""
+    from processor.topic_directory import TopicDirectory, describe, revise  # noqa: PLC0415
+
+    directory = TopicDirectory(config.kafka, admin)
+    wanted = describe(config)
+    kept = {name for name in wanted if any(topic.startswith(f"{name}.") for topic in refused)}
+    revision = revise(config, wanted, directory.read(), kept=kept, prune=prune)
+    directory.write(revision.writes)
+    for line in revision.lines:
+        tell(line)
 
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:

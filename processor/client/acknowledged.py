@@ -76,11 +76,21 @@ class Acknowledged:
         self,
         topic: str,
         kafka_topic: str,
-        record: tuple[bytes, bytes | None, Headers | None],
+        record: tuple[bytes | None, bytes | None, Headers | None],
         asked: Asked,
         on_delivery: Delivered | None,
+        *,
+        partition: int | None = None,
     ) -> Future[Ack] | None:
         """Send one command; the future of its last ack, if any was asked for.
+
+        Args:
+            topic: the SOW topic.
+            kafka_topic: its input.
+            record: Kafka key, value and headers.
+            asked: what the publisher wants to be told of it.
+            on_delivery: called when Kafka has it, or not.
+            partition: where it goes; None: the key's hash says it.
 
         Raises:
             ConfigurationError: the topic has no acks; a name or a sequence that cannot be one.
@@ -99,7 +109,9 @@ class Acknowledged:
         if asked.types:
             self._watch(topic)
             self._outstanding.wait_for_room(may_wait=not self._reader.is_this_thread)
-        partition = partition_for(record[0], partitions)
+        if partition is None:
+            assert record[0] is not None
+            partition = partition_for(record[0], partitions)
         while True:
             with self._order:
                 sent, future = self._try(topic, kafka_topic, partition, record, asked, on_delivery)
@@ -121,7 +133,7 @@ class Acknowledged:
         topic: str,
         kafka_topic: str,
         partition: int,
-        record: tuple[bytes, bytes | None, Headers | None],
+        record: tuple[bytes | None, bytes | None, Headers | None],
         asked: Asked,
         on_delivery: Delivered | None,
     ) -> tuple[bool, Future[Ack] | None]:
@@ -137,7 +149,7 @@ class Acknowledged:
             pending = Pending(
                 asked.types,
                 sequence,
-                sow_key=key.decode(),
+                sow_key=None if key is None else key.decode(),
                 command_id=asked.command_id,
                 on_ack=asked.on_ack,
             )

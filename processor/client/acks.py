@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from processor.errors import ConfigurationError
 from processor.explanation import unknown_name
 
-AckType: TypeAlias = Literal["received", "processed", "completed", "persisted"]
-"""How far a command has come: read by a worker, merged, told, committed and replicated."""
+AckType: TypeAlias = Literal["received", "processed", "completed", "persisted", "stats"]
+"""How far a command has come: read by a worker, merged, told, committed and replicated; `stats`: what a delete did."""
 
-ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "persisted")
-"""In the order in which a command gets them."""
+ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "persisted", "stats")
+"""In the order in which a command gets them; `persisted` may come last."""
 
 
 class Ack(NamedTuple):
@@ -36,19 +36,27 @@ class Ack(NamedTuple):
     """The command's number."""
     command_id: str | None
     """What the publisher called it."""
+    records_deleted: int | None = None
+    """How many records a delete removed, where its acks included `stats`; of all its commands together."""
 
 
 @lru_cache(maxsize=64)
-def ack_types(text: str | None) -> tuple[AckType, ...]:
+def ack_types(text: str | None, *, is_delete: bool = False) -> tuple[AckType, ...]:
     """The types that a publisher asks for, in their order: `processed,persisted`; None and `none` are no ack at all.
 
+    Args:
+        text: their names, with commas.
+        is_delete: whether the command is a `sow_delete`, the only one that has `stats`.
+
     Raises:
-        ConfigurationError: a type that does not exist, or is not supported.
+        ConfigurationError: a type that does not exist, or that the command does not have.
     """
     names = {name.strip() for name in (text or "none").split(",")} - {"none", ""}
     for name in sorted(names):
-        if name == "stats":
-            raise ConfigurationError("ack type 'stats' is not supported; a worker's metrics tell how much it merged")
+        if name == "stats" and not is_delete:
+            raise ConfigurationError(
+                "ack type 'stats' is not supported but for sow_delete; a worker's metrics tell how much it merged"
+            )
         if name not in ACK_TYPES:
             raise ConfigurationError(unknown_name("ack type", name, ["none", *ACK_TYPES]))
     return tuple(name for name in ACK_TYPES if name in names)
@@ -67,6 +75,9 @@ def read_ack(topic: str, value: bytes) -> Ack:
         sequence = said.get("sequence")
         if sequence is not None and type(sequence) is not int:
             raise ValueError(f"no sequence: {sequence!r:.100}")
+        deleted = said.get("records_deleted")
+        if deleted is not None and type(deleted) is not int:
+            raise ValueError(f"no number of records: {deleted!r:.100}")
         return Ack(
             said["status"],
             said.get("reason"),
@@ -76,6 +87,7 @@ def read_ack(topic: str, value: bytes) -> Ack:
             said.get("client"),
             sequence,
             said.get("command_id"),
+            deleted,
         )
     except (AttributeError, KeyError, TypeError):
         raise ValueError(f"not an ack: {said!r:.200}") from None

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from processor.client.acks import Ack
+from processor.client.deleting import Selection
 from processor.client.outstanding import OnAck
 from processor.client.publishing import Publishing
 from processor.client.reading import Reading
 from processor.client.subscribing import Subscribing
-from processor.client.topics import TopicLookup
+from processor.client.topics import TopicLookup, warn_of_contradictions
 from processor.config import Config, load
 from processor.errors import Stop
 from processor.kafka.admin import Admin
 from processor.kafka.publisher import Delivered
 from processor.record import Value
+from processor.topic_directory import with_described_topics
 
 _FLUSH_AFTER_ERROR_S = 5.0
 
@@ -32,23 +35,34 @@ class Client(Subscribing):
     thread of their own, which starts with the first command that asks for one.
     """
 
-    def __init__(self, name: str, config: Config | None = None, view_dir: Path | str | None = None) -> None:
-        """Make a client; nothing is connected until it is needed.
+    def __init__(
+        self,
+        name: str,
+        config: Config | None = None,
+        view_dir: Path | str | None = None,
+        *,
+        bootstrap: str | None = None,
+    ) -> None:
+        """Create a client. With settings that name topics, nothing is connected until it is needed.
 
         Args:
             name: how it calls itself to the brokers.
-            config: the settings; None reads `./sowstream.yaml` and the environment.
+            config: the settings; None reads `./sowstream.yaml` and the environment. Where these name no topics, but
+                say where Kafka is, the topics are read from the topic directory there, once.
             view_dir: where the records that subscriptions need to know are kept between runs, so that the next one
                 reads only what came since; one process may use it at a time. None: they are read anew by each
                 subscription, and kept in memory, or in a temporary directory where they are many.
+            bootstrap: Kafka's address; beats the settings. Without a settings file it is all that is needed.
 
         Raises:
-            ConfigurationError: the settings cannot be used.
+            ConfigurationError: the settings cannot be used, or name no topics where there is no topic directory.
+            BrokerUnavailable: the topics are to be read from the topic directory, and Kafka does not answer.
         """
         self.name = name
-        self.config = load() if config is None else config
+        self.config = _settings(config, bootstrap)
         self._admin = Admin(self.config.kafka)
-        self._lookup = TopicLookup(self._admin)
+        compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
+        self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
         self._reading = Reading(self.config, self._admin, self._lookup, name=name, view_dir=directory)
         self._publishing: Publishing | None = None
@@ -167,9 +181,12 @@ class Client(Subscribing):
     def sow_delete(
         self,
         topic: str,
-        key: str,
+        key: str | None = None,
         headers: Mapping[str, str | bytes] | None = None,
         *,
+        keys: Sequence[str] | None = None,
+        data: Value = None,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
         ack: str | None = None,
         on_ack: OnAck | None = None,
         sequence: int | None = None,
@@ -177,12 +194,30 @@ class Client(Subscribing):
         command_id: str | None = None,
         on_delivery: Delivered | None = None,
     ) -> Future[Ack] | None:
-        """Remove a record. Arguments, future and errors as `publish`."""
-        return self._sender().send(
-            "sow_delete",
+        """Remove records: by exactly one of key, keys, data and filter. Other arguments and errors as `publish`.
+
+        Args:
+            topic: the SOW topic.
+            key: the SOW key of one record.
+            headers: more headers; they travel on to subscribers.
+            keys: the SOW keys of several records: one command for each.
+            data: a message with the key fields of one record.
+            filter: every record that matches it, as each worker comes to the command: what was published before it on
+                a partition counts, what is published later does not. One command goes to each partition.
+            ack: as `publish`; of deletes also `stats`, which brings the number of deleted records.
+            on_ack: called with each ack of each command.
+            sequence: as `publish`; not with keys.
+            correlation_id: passed on to subscribers.
+            command_id: what its acks call it.
+            on_delivery: called for each Kafka record of it.
+
+        Returns:
+            With `ack`, a future that is done when every command has been answered; with `stats` its result says in
+            `records_deleted` how many records they deleted together. It fails if any of them does.
+        """
+        return self._sender().delete(
             topic,
-            None,
-            key=key,
+            Selection(key, keys, data, filter),
             headers=headers,
             on_delivery=on_delivery,
             ack=ack,
@@ -235,3 +270,12 @@ class Client(Subscribing):
                     made = Publishing(self.config, self._admin, self._lookup, name=self.name)
                     self._publishing = made
         return made
+
+
+def _settings(config: Config | None, bootstrap: str | None) -> Config:
+    """The settings of a client; the topics come from the topic directory where the settings name none."""
+    if config is None:
+        return with_described_topics(load(bootstrap=bootstrap))
+    if bootstrap is None:
+        return config
+    return config.model_copy(update={"kafka": config.kafka | {"bootstrap.servers": bootstrap}})

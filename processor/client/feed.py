@@ -182,18 +182,19 @@ class EngineFeed:
         self._past: Iterator[tuple[int, list[Record]]] | None = None
         try:
             if opened.tells_past:
-                self._start(opened.begins)
+                self._start(opened.begins, resumes=True)
             else:
                 self._past = cut.between(opened.begins, cut.ends, breathes=True)
         except BaseException:
             self._let_go()
             raise
 
-    def _start(self, begins: Mapping[int, int]) -> None:
-        """Begin to tell: the state of now, and what comes from these offsets on."""
+    def _start(self, begins: Mapping[int, int], *, resumes: bool = False) -> None:
+        """Begin to tell: the state of now, or the one that was kept, and what comes from these offsets on."""
         self._past = None
         for name, request in list(self._wanted.items()):
-            self._running[name] = self._connection.subscribe(request, None if name == self._unnamed else name)
+            sub_id = None if name == self._unnamed else name
+            self._running[name] = self._connection.subscribe(request, sub_id, resumes=resumes)
         self._follows_from: Mapping[int, int] | None = begins
         self._follow()
 

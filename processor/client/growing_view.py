@@ -11,7 +11,7 @@ from processor.client.stored_view import StoredView
 from processor.subscribe.view import MemoryView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from processor.record import Record
 
@@ -19,6 +19,9 @@ MEMORY_BYTES: Final = 512 * 1024 * 1024
 """What a view may take of memory: a million records of a hundred bytes."""
 _RECORD_BYTES: Final = 360
 """What a record takes besides its key and value: the tuple, its numbers, the objects' heads, its place; measured."""
+_HEADERS_BYTES: Final = 70
+_HEADER_BYTES: Final = 100
+"""What headers of its own take besides their values: the tuple of them, and of each a tuple and the objects' heads."""
 _MOVED_AT_ONCE: Final = 10_000
 _FULL: Final = 0.75
 """Share of the bound from which on it moves when it is counted: else it would be counted at every batch near it."""
@@ -71,7 +74,7 @@ class GrowingView:
         self._taken_bytes += _size(records)
         # What takes the place of other records is counted too: so now and then all are counted anew.
         if self._taken_bytes > self._memory_max:
-            self._taken_bytes = sum(_size(view.scan()) for view in self._in_memory.values())
+            self._taken_bytes = sum(_size(list(view.scan())) for view in self._in_memory.values())
             if self._taken_bytes > self._memory_max * _FULL:
                 self._move()
 
@@ -115,6 +118,9 @@ class GrowingView:
         self._in_memory = {}
 
 
-def _size(records: Iterable[Record]) -> int:
+def _size(records: Sequence[Record]) -> int:
     """About how much memory records take."""
-    return sum([len(record[0] or b"") + len(record[1] or b"") + _RECORD_BYTES for record in records])
+    own = [record[2] for record in records if record[2] and len(record[2]) > 1]  # One alone is a version: shared.
+    headers_bytes = sum([_HEADER_BYTES + len(value or b"") for headers in own for _, value in headers])
+    records_bytes = sum([len(record[0] or b"") + len(record[1] or b"") + _RECORD_BYTES for record in records])
+    return records_bytes + headers_bytes + len(own) * _HEADERS_BYTES

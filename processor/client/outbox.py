@@ -39,6 +39,8 @@ class Outbox:
     def __init__(self, topic: str, settings: TopicConfig, codec: Codec) -> None:
         self.kafka_topic = topic_name(topic, "publish")
         self._default_command = settings.default_command
+        # The Kafka keys written here are texts, whatever those of other publishers are: the header says so to a worker.
+        self._marks: Headers = [] if settings.key_format == "text" else [(Name.SOURCE, f"{self.kafka_topic}/".encode())]
         self._codec = codec
         self._key_fields = KeyFields(settings.key_fields)
         has_schema = codec.uses_headers or settings.message_schema is not None
@@ -70,7 +72,7 @@ class Outbox:
             RecordRejected: there is no key, what must be parsed or written cannot be, or an argument has no meaning.
             ConfigurationError: a header that is not a publisher's to give.
         """
-        said: Headers = [] if headers is None else _given(headers)
+        said: Headers = [*self._marks, *_given(headers or {})]
         if expiration is not None:
             said.append((Name.EXPIRATION, _seconds(expiration)))
         if correlation_id is not None:
@@ -86,6 +88,21 @@ class Outbox:
                 said.append((Name.COMMAND, command.encode()))
         # A tombstone says sow_delete by itself.
         return key.encode(), value, said or None
+
+    def delete(
+        self,
+        key: str | None,
+        data: Value,
+        headers: Mapping[str, str | bytes] | None,
+        *,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
+    ) -> tuple[bytes, None, Headers | None]:
+        """The Kafka key, value and headers of a delete of one record, whose key may be made of data."""
+        raw, _, said = self.record(
+            "sow_delete", data, key, headers, correlation_id=correlation_id, command_id=command_id
+        )
+        return raw, None, said
 
     def _written(self, command: Command, data: Value, said: Headers) -> bytes:
         """The message; what it needs besides goes to the headers."""

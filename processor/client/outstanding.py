@@ -49,8 +49,8 @@ class Pending:
         "future",
         "is_delivered",
         "is_settled",
-        "last",
         "on_ack",
+        "records_deleted",
         "sequence",
         "sow_key",
         "surmised",
@@ -65,14 +65,15 @@ class Pending:
         command_id: str | None = None,
         on_ack: OnAck | None = None,
     ) -> None:
-        """Begin to wait; at least one type is asked for, the last one settles the future."""
+        """Begin to wait; at least one type is asked for, and the last that comes settles the future."""
         self.awaited = types
-        self.last = types[-1]
         self.sequence = sequence
         self.sow_key = sow_key
         self.command_id = command_id
         self.on_ack = on_ack
         self.is_delivered = False
+        self.records_deleted: int | None = None
+        """What its ack `stats` says."""
         self.surmised: Ack | None = None
         """A success that means this command too, if it has been delivered."""
         self.is_settled = False
@@ -221,7 +222,9 @@ class Outstanding:
     def _note(self, lane: Lane, pending: Pending, ack: Ack) -> _News:
         """Remember that a command got an ack; what that means for it."""
         pending.awaited = tuple(one for one in pending.awaited if one != ack.ack_type)
-        is_last = ack.ack_type == pending.last
+        if ack.records_deleted is not None:
+            pending.records_deleted = ack.records_deleted
+        is_last = not pending.awaited
         if is_last:
             self._drop(lane, pending)
         if pending.is_settled:
@@ -268,6 +271,7 @@ def _tell(pending: Pending, ack: Ack, *, settles: bool) -> None:
         sow_key=pending.sow_key or ack.sow_key,
         sequence=pending.sequence,
         command_id=pending.command_id,
+        records_deleted=pending.records_deleted,
     )
     if pending.on_ack is not None:
         try:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 
 from processor.client.acknowledged import Acknowledged, Asked
-from processor.client.acks import Ack, ack_types
+from processor.client.acks import Ack, AckType, ack_types
+from processor.client.deleting import Gathered, Selection, check, deletes
 from processor.client.outbox import Outbox
 from processor.client.outstanding import OnAck
 from processor.client.topics import TopicLookup
 from processor.codec import codec_of
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
-from processor.explanation import unknown_name
 from processor.kafka.admin import Admin
 from processor.kafka.publisher import Delivered, Publisher
 from processor.record import Command, Value
@@ -47,11 +48,8 @@ class Publishing:
         correlation_id: str | None = None,
         command_id: str | None = None,
     ) -> Future[Ack] | None:
-        """Send one command; `data` means nothing to `sow_delete`, which needs a key. Else as `Client.publish`."""
-        outbox = self._outboxes.get(topic)
-        if outbox is None:
-            settings = publishable(self._config, topic)
-            outbox = self._outboxes[topic] = Outbox(topic, settings, codec_of(self._config, topic))
+        """Send one command other than `sow_delete`. Arguments, future and errors as `Client.publish`."""
+        outbox = self._outbox(topic)
         record = outbox.record(
             command,
             data,
@@ -61,9 +59,7 @@ class Publishing:
             correlation_id=correlation_id,
             command_id=command_id,
         )
-        types = () if ack is None else ack_types(ack)
-        if on_ack is not None and not types:
-            raise ConfigurationError("on_ack is told acks; ask for some, such as ack='persisted'")
+        types = _types(ack, on_ack, is_delete=False)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
         if types or sequence is not None:
@@ -71,6 +67,47 @@ class Publishing:
             return self._acknowledged.send(topic, outbox.kafka_topic, record, asked, on_delivery)
         self._publisher.send(outbox.kafka_topic, *record, on_delivery)
         return None
+
+    def delete(
+        self,
+        topic: str,
+        selection: Selection,
+        *,
+        headers: Mapping[str, str | bytes] | None = None,
+        on_delivery: Delivered | None = None,
+        ack: str | None = None,
+        on_ack: OnAck | None = None,
+        sequence: int | None = None,
+        correlation_id: str | None = None,
+        command_id: str | None = None,
+    ) -> Future[Ack] | None:
+        """Send the commands of a delete. Arguments, future and errors as `Client.sow_delete`."""
+        check(selection, has_sequence=sequence is not None)
+        outbox = self._outbox(topic)
+        types = _types(ack, on_ack, is_delete=True)
+        if topic not in self._checked:
+            self._check(topic, outbox.kafka_topic)
+        commands = deletes(
+            selection,
+            outbox,
+            partial(self._lookup.partitions, outbox.kafka_topic),
+            headers,
+            correlation_id=correlation_id,
+            command_id=command_id,
+            is_anywhere=self._config.topic(topic).foreign_partition == "accept",
+        )
+        asked = Asked(types, on_ack, sequence, command_id)
+        gathered = Gathered(topic, types[-1], command_id) if types else None
+        for record, partition in commands:
+            if not types and sequence is None:
+                self._publisher.send(outbox.kafka_topic, *record, on_delivery, partition=partition)
+                continue
+            future = self._acknowledged.send(topic, outbox.kafka_topic, record, asked, on_delivery, partition=partition)
+            if future is not None and len(commands) == 1 and selection.filter is None and selection.keys is None:
+                return future
+            if future is not None and gathered is not None:
+                gathered.add(future)
+        return None if gathered is None else gathered.sent()
 
     def flush(self, timeout_s: float | None) -> None:
         """Wait until Kafka has all that was sent, and all acks asked for have come.
@@ -92,6 +129,13 @@ class Publishing:
         """End the thread that reads acks; futures that are not done fail."""
         self._acknowledged.close()
 
+    def _outbox(self, topic: str) -> Outbox:
+        outbox = self._outboxes.get(topic)
+        if outbox is None:
+            settings = publishable(self._config, topic)
+            outbox = self._outboxes[topic] = Outbox(topic, settings, codec_of(self._config, topic))
+        return outbox
+
     def _check(self, topic: str, kafka_topic: str) -> None:
         """Make sure that the topic exists and splits keys as the settings say; asked once."""
         found, wanted = self._lookup.partitions(kafka_topic), self._config.topic(topic).partitions
@@ -103,6 +147,14 @@ class Publishing:
         self._checked.add(topic)
 
 
+def _types(ack: str | None, on_ack: OnAck | None, *, is_delete: bool) -> tuple[AckType, ...]:
+    """The acks that a command asks for."""
+    types = () if ack is None else ack_types(ack, is_delete=is_delete)
+    if on_ack is not None and not types:
+        raise ConfigurationError("on_ack is told acks; ask for some, such as ack='persisted'")
+    return types
+
+
 def publishable(config: Config, name: str) -> TopicConfig:
     """The settings of a topic that may be published to.
 
@@ -110,7 +162,7 @@ def publishable(config: Config, name: str) -> TopicConfig:
         ConfigurationError: it does not exist, or only a worker writes it.
     """
     if name not in {**config.topics, **config.processors, **config.conflated}:
-        raise ConfigurationError(unknown_name("topic", name, [*config.topics, *config.processors]))
+        raise ConfigurationError(config.no_topic(name, [*config.topics, *config.processors]))
     if (made_of := config.underlying(name)) is not None:
         raise ConfigurationError(f"a worker makes {name!r} of {made_of!r}; publish to {config.root(name)!r} instead")
     return config.topic(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from processor.client.connection import ClientConnection
 from processor.client.cut import Cut
 from processor.client.feed import EngineFeed, Opened
 from processor.client.growing_view import GrowingView
+from processor.client.literal import LiteralTopic, check_literal, refuse_state
 from processor.client.reread import SowReader
 from processor.client.slim import Slim
 from processor.client.source import Feed
@@ -31,10 +32,12 @@ from processor.errors import ConfigurationError
 from processor.kafka.admin import Admin
 from processor.kafka.message import Message as Kafka
 from processor.kafka.message import records
-from processor.kafka.partitioner import partition_for
+from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscribe import Message, Options, Request, Topic, parse_options
+from processor.subscribe.engine import wall_ms
+from processor.subscribe.metadata import is_over
 from processor.subscribe.teller import Teller
 from processor.topics import topic_name
 
@@ -139,20 +142,19 @@ class Reading:
         return self._feed(topic, request, form, sub_id, tells_meanwhile=False)
 
     def get(self, name: str, key: str) -> Message | None:
-        """One record as it is now, or None; only its partition is read."""
+        """One record as it is now, or None. Only its partition is read; all where a key may be in any."""
         topic = self._topic(name)
+        if isinstance(topic, LiteralTopic):
+            raise refuse_state(name, "get")
         sow, wanted = topic_name(name, "sow"), key.encode()
-        last = None
-        partition = partition_for(wanted, self._lookup.partitions(sow))
-        cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=[partition], group=self._group)
+        is_anywhere = self._config.topic(name).foreign_partition == "accept"
+        partitions = partitions_of(wanted, self._lookup.partitions(sow), is_anywhere=is_anywhere)
+        cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group)
         try:
-            for batch in cut.before():
-                for record in batch:
-                    if record.key == wanted:
-                        last = record
+            last = _latest(cut.between({}, cut.ends), wanted)
         finally:
             cut.close()
-        if last is None or last.value is None:
+        if last is None or last.value is None or is_over(last, wall_ms()):
             return None
         return Teller(topic, Options(timestamp=True), delta=False).whole("sow", last, topic.value(last))
 
@@ -172,7 +174,10 @@ class Reading:
             raise failed
 
     def _topic(self, name: str) -> Topic:
-        return Topic(name, codec_of(self._config, name), KeyFields(self._config.topic(name).key_fields))
+        settings = self._config.topic(name)
+        if not settings.sow:
+            return LiteralTopic.of(name, codec_of(self._config, name), settings)
+        return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
     def _opened(self, feed: Feed, understand: Callable[..., Request], **arguments: Any) -> Subscription:
         opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
@@ -181,12 +186,13 @@ class Reading:
 
     def _feed(self, topic: Topic, request: Request, form: Form, sub_id: str | None, *, tells_meanwhile: bool) -> Feed:
         """Choose what is read."""
-        if form.delta and not form.snapshot and _is_plain(request) and sub_id is None:
+        is_literal = isinstance(topic, LiteralTopic)
+        if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
             # With all headers: they say what a delta is.
             cut, _ = self._followed(topic_name(topic.name, "delta"), records)
             read_again = SowReader(self._config.kafka, self._admin, topic=topic.name, group=self._group)
             return WrittenFeed(topic, cut, request.options, read_again)
-        keeps = request.needs_view or sub_id is not None
+        keeps = request.needs_view or (sub_id is not None and not is_literal)
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
         elif keeps:
@@ -197,8 +203,14 @@ class Reading:
 
     def _open_updates(self, topic: Topic, _again: bool) -> Opened:
         """Only what comes from now on."""
-        cut, topic_id = self._followed(topic_name(topic.name, "sow"))
+        cut, topic_id = self._updates(topic)
         return Opened(cut, NothingKept(), cut.ends, tells_past=True, topic_id=topic_id)
+
+    def _updates(self, topic: Topic) -> tuple[Cut, str]:
+        """A cut of the topic whose records are told whole."""
+        if isinstance(topic, LiteralTopic):
+            return self._followed(topic_name(topic.name, "delta"), records)  # Headers may be a part of a message.
+        return self._followed(topic_name(topic.name, "sow"))
 
     def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
         """The state of the world, and what comes."""
@@ -225,15 +237,13 @@ class Reading:
 
     def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> Opened:
         """What came since a bookmark, as far as compaction left it, and what comes."""
-        sow = topic_name(topic.name, "sow")
-        partitions = self._lookup.partitions(sow)
-        cut, topic_id = self._followed(sow)
+        cut, topic_id = self._updates(topic)
         try:
             begins = bookmark.begins(where, cut, topic_id)
         except BaseException:
             cut.close()
             raise
-        view = GrowingView(partitions) if keeps else NothingKept()
+        view = GrowingView(len(cut.ends)) if keeps else NothingKept()
         return Opened(cut, view, begins, tells_past=True, topic_id=topic_id)
 
     def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> ReaderView:
@@ -284,6 +294,17 @@ class _KeptView(StoredView):
             self._on_close()
 
 
+def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record | None:
+    """The live record of a key; of several partitions the one with the newest."""
+    last: dict[int, Record] = {}
+    for partition, batch in batches:
+        for record in batch:
+            if record.key == key:
+                last[partition] = record
+    live = [record for record in last.values() if record.value is not None]
+    return max(live, key=lambda record: record.timestamp_ms, default=None)
+
+
 def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> Request:  # noqa: A002
     """What is asked for, understood.
 
@@ -292,7 +313,11 @@ def _request(topic: Topic, form: Form, filter: str | None, options: str | None, 
     """
     snapshot, live, delta = form
     chosen = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
-    return Request(topic, filter, chosen, snapshot=snapshot, live=live, delta=delta)
+    request = Request(
+        topic, filter, chosen, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
+    )
+    check_literal(topic, request)
+    return request
 
 
 def _is_plain(request: Request) -> bool:

@@ -1,26 +1,29 @@
-"""Kafka's messages as records that keep of their headers only what a subscriber is told.
+"""Kafka's messages as records that keep of their headers only those that messages are made of.
 
 A snapshot of millions comes through here, and stays in memory: so no step of Python's for each record, and one object
-for all headers that say the same. That is half the memory and half the time of `processor.kafka.message.records`.
+for all headers that say the same. That is half the memory and half the time of `processor.kafka.message.records`. A
+record with its version alone, or that and its kind, shares them with others. Headers that differ from record to record,
+such as `expires_at`, `sequence` or a trace, take about 100 bytes each besides their text, and 70 for the record.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import contextmanager
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.kafka.message import Message
-from processor.record import Name, Record
+from processor.record import Record
+from processor.subscribe.metadata import is_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from processor.record import Header, Headers
 
-_TOLD: Final = frozenset((Name.VERSION, Name.CORRELATION_ID, Name.KIND, Name.TOUCHED))
 _KEPT_MAX: Final = 4096
 _NONE: Final[tuple[Header, ...]] = ()
 _time_of: Final = itemgetter(1)
@@ -48,19 +51,30 @@ class Slim:
 
 
 class _Headers(dict[tuple["Header", ...], tuple["Header", ...]]):
-    """What is kept of headers, by the headers."""
+    """The headers that are kept, by all headers of a record."""
 
     def __init__(self) -> None:
         self._same: dict[tuple[Header, ...], tuple[Header, ...]] = {}
+        self._same_one: dict[Header, Header] = {}
 
     def __missing__(self, headers: tuple[Header, ...]) -> tuple[Header, ...]:
-        told = tuple([header for header in headers if header[0] in _TOLD])
-        told = self._same.get(told, told)
+        kept = tuple([self._one(header) for header in headers if is_kept(header[0])])
+        kept = self._same.get(kept, kept)
         if len(self._same) < _KEPT_MAX:
-            self._same[told] = told
+            self._same[kept] = kept
         if len(self) < _KEPT_MAX:  # Most are never met again where they have a time or an offset.
-            self[headers] = told
-        return told
+            self[headers] = kept
+        return kept
+
+    def _one(self, header: Header) -> Header:
+        """One object for headers that are equal, and one name for those that are not."""
+        if (same := self._same_one.get(header)) is not None:
+            return same
+        name, value = header
+        header = (sys.intern(name), value)
+        if len(self._same_one) < _KEPT_MAX:
+            self._same_one[header] = header
+        return header
 
 
 @contextmanager

@@ -3,8 +3,12 @@
 A row is that of `state/layout.py`, with two fields put to use:
 
     source_offset   the record's offset in the SOW topic
-    value           the record's Kafka timestamp, 8 bytes little-endian, milliseconds; then the record's own value
+    value           the record's Kafka timestamp, 8 bytes little-endian, milliseconds; the size of its headers, 4 bytes;
+                    of each header but version and kind its name and its value, each behind its size, 4 bytes, which is
+                    2^32 - 1 for no value; then the record's own value
     expires_at_ms   0: the view forgets a record when its tombstone comes, not by the clock
+
+A change of this raises `ROW_FORMAT`: a view with other rows is wiped.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from processor.errors import StateDamaged
 from processor.record import Name, Record, Stored
 from processor.state.layout import encode_record
 from processor.state.store import Progress
+from processor.subscribe.metadata import version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +29,13 @@ if TYPE_CHECKING:
     from processor.record import Headers
     from processor.state.rocks import RocksStore
 
-_TIME: Final = struct.Struct("<q")
+ROW_FORMAT: Final = 2
+"""The number of this layout."""
+_HEAD: Final = struct.Struct("<qI")
+_SIZE: Final = struct.Struct("<I")
+_NO_VALUE: Final = 2**32 - 1
 _ENTRY_BYTES: Final = 256  # About what a record takes in memory besides its value.
-_TEXT_BYTES_MAX: Final = 2**16 - 1
-_DIGITS_MAX: Final = 18  # A larger number does not fit its field, and no worker counts so far.
+_IN_THE_ROW: Final = frozenset((Name.VERSION, Name.KIND))
 
 
 class StoredPartition:
@@ -153,22 +161,54 @@ def _overlaid(
 
 def _row(record: Record) -> bytes:
     """A record as it stands on disk."""
-    version, correlation_id = 0, b""
-    for name, text in record.headers or ():
-        if name == Name.VERSION and text is not None and text.isdigit() and len(text) <= _DIGITS_MAX:
-            version = int(text)
-        elif name == Name.CORRELATION_ID and text is not None and len(text) <= _TEXT_BYTES_MAX:
-            correlation_id = text
-    value = _TIME.pack(record.timestamp_ms) + (record.value or b"")
-    return encode_record(Stored(version, value, 0, record.offset, correlation_id))
+    headers = b"".join([_sized(name, value) for name, value in record.headers or () if name not in _IN_THE_ROW])
+    value = _HEAD.pack(record.timestamp_ms, len(headers)) + headers + (record.value or b"")
+    return encode_record(Stored(version(record.headers) or 0, value, 0, record.offset))
+
+
+def _sized(name: str, value: bytes | None) -> bytes:
+    text = name.encode(errors="surrogatepass")
+    size = _NO_VALUE if value is None else len(value)
+    return _SIZE.pack(len(text)) + text + _SIZE.pack(size) + (value or b"")
 
 
 def _record(key: bytes, stored: Stored) -> Record:
-    """A record from disk, with the headers that a message tells."""
-    version, value, _, offset, correlation_id = stored
-    if len(value) < _TIME.size:
-        raise StateDamaged(f"a record of {len(value)} bytes has no room for its time")
-    headers: Headers = [(Name.VERSION, b"%d" % version)] if version else []
-    if correlation_id:
-        headers.append((Name.CORRELATION_ID, correlation_id))
-    return Record(key, value[_TIME.size :], headers or None, offset, _TIME.unpack_from(value)[0])
+    """A record from disk, with the headers that a message is made of."""
+    value = stored.value
+    try:
+        timestamp_ms, size = _HEAD.unpack_from(value)
+        begin = _HEAD.size + size
+        headers: Headers = [(Name.VERSION, b"%d" % stored.version)] if stored.version else []
+        if size:
+            headers += _headers(value[_HEAD.size : begin])
+        if begin > len(value):
+            raise ValueError("it ends within its headers")
+    except (struct.error, ValueError) as error:
+        raise StateDamaged(f"a record of {len(value)} bytes is none of a view: {error}") from error
+    return Record(key, value[begin:], headers or None, stored.source_offset, timestamp_ms)
+
+
+def _headers(data: bytes) -> Headers:
+    """The headers of a row.
+
+    Raises:
+        struct.error: they end too early.
+        ValueError: a name is no text.
+    """
+    headers: Headers = []
+    at = 0
+    while at < len(data):
+        parts: list[bytes | None] = []
+        for _ in range(2):
+            (size,) = _SIZE.unpack_from(data, at)
+            at += _SIZE.size
+            end = at if size == _NO_VALUE else at + size
+            if end > len(data):
+                raise ValueError("a header ends behind the headers")
+            parts.append(None if size == _NO_VALUE else data[at:end])
+            at = end
+        name, value = parts
+        if name is None:
+            raise ValueError("a header has no name")
+        headers.append((name.decode(errors="surrogatepass"), value))
+    return headers

@@ -10,7 +10,7 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from processor.client.stored_partition import StoredPartition
+from processor.client.stored_partition import ROW_FORMAT, StoredPartition
 from processor.errors import StateDamaged, StateLocked, Stop
 from processor.kafka.partitioner import partition_for
 from processor.state.distrust import distrusted
@@ -69,7 +69,7 @@ class StoredView:
         self._partitions: dict[int, StoredPartition] = {}
         try:
             for partition in range(partitions):
-                identity = f"{topic}/{partition}/{topic_id}"
+                identity = f"{topic}/{partition}/{topic_id}/{ROW_FORMAT}"
                 self._partitions[partition] = StoredPartition(self._store(directory / str(partition), identity))
         except BaseException:
             self.close(keeps=False)

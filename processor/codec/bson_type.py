@@ -6,8 +6,9 @@ from datetime import UTC
 from typing import Final
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_depth, depth_limit
+from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.needs import not_installed
+from processor.codec.read_back import check_read_back, place_of_fault
 from processor.errors import RecordRejected
 from processor.record import Value
 
@@ -60,14 +61,45 @@ class BsonCodec(Codec):
         return value
 
     def encode(self, value: Value) -> bytes:
-        """Write one document. A date loses what is finer than milliseconds.
+        """Write one document; a tuple is an array.
 
         Raises:
-            TypeError: not a document, or a part of it that BSON has no type for, such as an int beyond 64 bits.
+            TypeError: not a document, or BSON does not hold a part of it exactly, such as an int beyond 64 bits, a date
+                of microseconds or one without a time zone, with its JSON Pointer; or it is deeper than `max_depth`.
         """
-        if not isinstance(value, dict):
-            raise TypeError(f"a BSON record is a document; this is {type(value).__name__}")
         try:
-            return bson.encode(value, codec_options=_OPTIONS)
-        except (BSONError, ValueError, OverflowError, RecursionError) as error:
-            raise TypeError(f"BSON cannot write it: {error}") from None
+            data = _write(value)
+            back = bson.decode(data, codec_options=_OPTIONS)
+        except (TypeError, ValueError, BSONError) as error:
+            raise TypeError(f"{place_of_fault(value, _is_writable) or 'the message'}: {error}") from None
+        if back != value:
+            check_read_back(value, back)
+        if len(data) > 5 * self._max_depth:
+            check_writable_depth(back, self._max_depth)
+        return data
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write a document that consists of what `decode` returned.
+
+        Raises:
+            TypeError: not a document, or BSON has no type for a part of it.
+        """
+        return _write(value)
+
+
+def _write(value: Value) -> bytes:
+    if not isinstance(value, dict):
+        raise TypeError(f"a BSON record is a document; this is {type(value).__name__}")
+    try:
+        return bson.encode(value, codec_options=_OPTIONS)
+    except (BSONError, ValueError, OverflowError, RecursionError) as error:
+        raise TypeError(f"BSON cannot write it: {error}") from None
+
+
+def _is_writable(value: Value) -> bool:
+    """Whether a value is written as a member of a document, and read back as some value."""
+    try:
+        bson.decode(_write({"": value}), codec_options=_OPTIONS)
+    except (TypeError, ValueError, BSONError):
+        return False
+    return True

@@ -8,6 +8,7 @@ from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import depth_limit
 from processor.codec.registry import load_codec
 from processor.errors import ConfigurationError, RecordRejected
+from processor.field_type import FieldType
 from processor.record import Value
 
 _LENGTH_BYTES: Final = 4  # big-endian
@@ -21,6 +22,7 @@ class CompositeLocalCodec(Codec):
     absent too. A part whose type cannot do deltas is its bytes, and is replaced whole.
     """
 
+    completes: ClassVar[bool] = True
     message_type: ClassVar[str] = "composite-local"
     has_opaque_parts: ClassVar[bool] = True
     """Whether parts of types without deltas are kept as their bytes."""
@@ -82,21 +84,53 @@ class CompositeLocalCodec(Codec):
         Raises:
             TypeError: not an object of parts; what a part's type cannot write; a part whose message has no bytes.
         """
+        return self._encode(value, is_decoded=False)
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write every part as its own type writes what it has decoded; errors as `encode`."""
+        return self._encode(value, is_decoded=True)
+
+    def _encode(self, value: Value, *, is_decoded: bool) -> bytes:
         if type(value) is not dict:
             raise TypeError(f"a composite record is an object of parts; this is {type(value).__name__}")
         written = []
         for name, codec in self._parts:
-            part = self._part(name, codec, value[name]) if name in value else b""
+            part = self._part(name, codec, value[name], is_decoded=is_decoded) if name in value else b""
             written.append(len(part).to_bytes(_LENGTH_BYTES, "big") + part)
         if unknown := [name for name in value if name not in {known for known, _ in self._parts}]:
             raise TypeError(f"/{unknown[0]} is no part; there are {len(self._parts)}, from 0")
         return b"".join(written)
 
-    def _part(self, name: str, codec: Codec, value: Value) -> bytes:
+    def complete(self, record: Value) -> bool:
+        """Let each part that merges complete its value.
+
+        Raises:
+            RecordRejected: what a part's type raises.
+        """
+        has_lost = False
+        for name, codec in self._parts:
+            if type(part := record.get(name)) is dict:
+                has_lost |= codec.complete(part)
+        return has_lost
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:
+        """The type of a field of a part is that part's to say; a part of a type without deltas is bytes."""
+        for name, codec in self._parts:
+            if name == path[0]:
+                if self._is_opaque(codec):
+                    return FieldType(frozenset(("bytes",)) if len(path) == 1 else frozenset())
+                return codec.field_type(path[1:]) if len(path) > 1 else FieldType()
+        return FieldType(frozenset())
+
+    def _part(self, name: str, codec: Codec, value: Value, *, is_decoded: bool) -> bytes:
         try:
-            part = value if self._is_opaque(codec) and isinstance(value, bytes) else codec.encode(value)
+            if self._is_opaque(codec) and isinstance(value, bytes):
+                part = value
+            else:
+                part = codec.encode_decoded(value) if is_decoded else codec.encode(value)
         except TypeError as error:
-            raise TypeError(f"part {name}: {error}") from None
+            problem = str(error)
+            raise TypeError(f"/{name}{problem}" if problem.startswith("/") else f"/{name}: {problem}") from None
         if not part:
             raise TypeError(f"/{name} would be written with no bytes, which means that it is absent; leave it out")
         return part

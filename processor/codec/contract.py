@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from processor.config import SchemaConfig
+from processor.field_type import FieldType
 from processor.record import Headers, Value
 
 
@@ -31,6 +32,9 @@ class CodecOptions:
     """True: nothing will be written, so a registry is only asked, and never changed."""
 
 
+_ANY_VALUE: Final = FieldType()
+
+
 class JsonText(NamedTuple):
     """What `decode` and `encode` of JSON are made of, for compiled code that does their work itself."""
 
@@ -52,7 +56,7 @@ class Codec(ABC):
     uses_headers: ClassVar[bool] = False
     """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
     completes: ClassVar[bool] = False
-    """True if a record of this type has all its fields, always; then `complete` differs from doing nothing."""
+    """True if a merged record is not always one that this type can hold; then `complete` makes it one."""
     json_text: JsonText | None = None
     """Given by a type whose messages are JSON, and are read and written in no other way."""
     header_names: ClassVar[frozenset[str]] = frozenset()
@@ -84,18 +88,40 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:
-        """Write one whole message.
+        """Write one whole message of any Python value: `decode` reads the same value back.
 
         Raises:
             TypeError: the message type has no way to write this value; the message says which part of it.
         """
 
-    def complete(self, record: Value) -> None:  # noqa: B027
-        """Set in place what a whole record of this type cannot leave out and has a default for.
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """A class with an `encode` of its own writes everything by it, unless it has an `encode_decoded` as well."""
+        super().__init_subclass__(**keywords)
+        if "encode" in vars(cls) and "encode_decoded" not in vars(cls):
+            cls.encode_decoded = Codec.encode_decoded  # type: ignore[method-assign]
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write a message that consists of what `decode` returned: `encode` without the checks of Python's values.
 
         Raises:
-            RecordRejected: `schema_mismatch`: something is missing that has none.
+            TypeError: as `encode`, as far as it is noticed.
         """
+        return self.encode(value)
+
+    def complete(self, record: Value) -> bool:  # noqa: ARG002
+        """Set in place what a whole record of this type cannot leave out, and take away what it cannot hold.
+
+        Returns:
+            True if something was taken away: then the change must be computed again.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: something is missing that has no default.
+        """
+        return False
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:  # noqa: ARG002
+        """The values that this type can write in the field at a path of names; merge rules are checked by it."""
+        return _ANY_VALUE
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
         """Parse a message with what its headers say; a delta is the fields that it carries, and no others.

@@ -40,6 +40,18 @@ def check_depth(value: Value, max_depth: int) -> None:
         raise RecordRejected("too_deep", f"nested deeper than {max_depth} objects and arrays")
 
 
+def check_writable_depth(value: Value, max_depth: int) -> None:
+    """Refuse to write a value that would be too deep to be read.
+
+    Raises:
+        TypeError: as `check_depth` says it.
+    """
+    try:
+        check_depth(value, max_depth)
+    except RecordRejected as error:
+        raise TypeError(error.detail) from None
+
+
 def _members(value: Value) -> Iterable[Value]:
     """The values in an object or an array."""
     return value.values() if type(value) is dict else value

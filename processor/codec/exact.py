@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import MAX_EMAX, Decimal
 from typing import Final, NoReturn
 
 import orjson
@@ -27,6 +27,8 @@ _SUSPECT: Final = re.compile(rb"-?[0-9](?:[0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9.]
 _SPACES: Final = b" \t\r\n"
 _TO_ZERO: Final = bytes.maketrans(b".123456789", b"0" * 10)
 _RUN: Final = b"0" * 16
+_SHOWN_MAX: Final = 50
+"""Most characters of a number that an error shows."""
 
 
 def survives(data: bytes, written: bytes) -> bool:
@@ -51,8 +53,7 @@ def loads(data: bytes) -> Value:
     """Parse a message; numbers that would change are Decimals.
 
     Raises:
-        ValueError: not JSON.
-        ArithmeticError: an exponent that even a Decimal does not hold.
+        ValueError: not JSON, or a number with an exponent that even a Decimal does not hold.
         RecursionError: nested too deep.
     """
     return json.loads(data.decode(), parse_int=_read_int, parse_float=_read_float, parse_constant=_no_number)
@@ -93,7 +94,11 @@ def _read_int(literal: str) -> int | Decimal:
 def _read_float(literal: str) -> float | Decimal:
     if _holds(literal):
         return float(literal)
-    number = Decimal(literal)
+    try:
+        number = Decimal(literal)
+    except ArithmeticError:
+        shown = literal if len(literal) <= _SHOWN_MAX else f"{literal[:_SHOWN_MAX]}…"
+        raise ValueError(f"the exponent of the number {shown} is beyond {MAX_EMAX}, the largest of a decimal") from None
     sign, digits, exponent = number.as_tuple()
     if exponent == 0:
         # `1.5e1` and the like would be written as whole numbers, which others read as ints: rule 9. One more zero.

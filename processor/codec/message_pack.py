@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_depth, depth_limit
+from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.needs import not_installed
+from processor.codec.read_back import check_read_back, place_of_fault
 from processor.errors import RecordRejected
 from processor.record import Value
 
@@ -38,7 +39,7 @@ class MsgpackCodec(Codec):
         """
         # No length in a message may promise more than the message has: msgpack's own limits follow from its size.
         try:
-            value = msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_object, ext_hook=msgpack.ExtType)
+            value = _unpack(data)
         except msgpack.StackError:
             raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
         except msgpack.ExtraData as error:
@@ -51,17 +52,51 @@ class MsgpackCodec(Codec):
         return value
 
     def encode(self, value: Value) -> bytes:
-        """Write one message.
+        """Write one message; a tuple is an array.
 
         Raises:
-            TypeError: not a value of MessagePack, an int beyond 64 bits, a map key that is no text.
+            TypeError: a part is not a value of MessagePack, such as an int beyond 64 bits or a map key that is no text,
+                with its JSON Pointer; or it is nested deeper than `max_depth`.
         """
-        _check_names(value)
         try:
-            data: bytes = msgpack.packb(value)
-        except (ValueError, OverflowError) as error:
-            raise TypeError(f"MessagePack cannot write it: {error}") from None
+            data = _pack(value)
+            back = _unpack(data)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{place_of_fault(value, _is_writable) or 'the message'}: {error}") from None
+        if back != value:
+            check_read_back(value, back)
+        if len(data) > self._max_depth:
+            check_writable_depth(back, self._max_depth)
         return data
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write a value that consists of what `decode` returned.
+
+        Raises:
+            TypeError: MessagePack does not have a part of it.
+        """
+        return _pack(value)
+
+
+def _pack(value: Value) -> bytes:
+    try:
+        data: bytes = msgpack.packb(value)
+    except (ValueError, OverflowError) as error:
+        raise TypeError(f"MessagePack cannot write it: {error}") from None
+    return data
+
+
+def _unpack(data: bytes) -> Value:
+    return msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_object, ext_hook=msgpack.ExtType)
+
+
+def _is_writable(value: Value) -> bool:
+    """Whether a value is written, and read back as some value."""
+    try:
+        _unpack(_pack(value))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _object(pairs: list[tuple[Value, Value]]) -> Value:
@@ -70,22 +105,6 @@ def _object(pairs: list[tuple[Value, Value]]) -> Value:
         if type(name) is not str:
             raise ValueError(f"the map key {name!r:.50} is no text")
     return dict(pairs)
-
-
-def _check_names(value: Value) -> None:
-    """Refuse what would be written and could not be read again."""
-    level = [value]
-    while level:
-        below: list[Value] = []
-        for item in level:
-            if isinstance(item, dict):
-                for name in item:
-                    if not isinstance(name, str):
-                        raise TypeError(f"the map key {name!r:.50} is no text")
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        level = below
 
 
 def _end(data: bytes, error: Value) -> int:

@@ -1,13 +1,14 @@
-"""Protocol Buffers: full messages, parsed by a descriptor set where there is one."""
+"""Protocol Buffers: messages parsed by a descriptor set, with deltas where absent fields can be seen; or bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_depth, depth_limit
+from processor.codec.depth import check_depth, check_writable_depth, depth_limit
+from processor.codec.frame import SCHEMA_ID_HEADER, without_protobuf_frame
 from processor.codec.needs import not_installed
+from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.explanation import unknown_name
 from processor.record import Value
@@ -16,52 +17,97 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError, EncodeError
 
+    from processor.codec.protobuf_presence import PresentFields, implicit_fields
     from processor.codec.protobuf_values import from_message, to_message
 except ImportError as error:
     raise not_installed("protobuf", error) from error
 
 
-class ProtobufCodec(Codec):
-    """The message type `protobuf`.
+def protobuf_codec(options: CodecOptions | None = None) -> Codec:
+    """The message type `protobuf`, with deltas if the message of the option `schema` allows them.
 
-    With `schema: {file: DESCRIPTOR_SET, message: full.Name}` a record is an object of fields by name; without, it is
-    the bytes. What is stored and forwarded is always the publisher's bytes. A Confluent frame is skipped: no message
-    begins with its zero byte. The schema it names is not asked for.
+    `schema: {file: DESCRIPTOR_SET, message: full.Name}` makes a record an object of fields by name; without it, a
+    record is the bytes. A message whose scalar fields all have presence can do deltas; any other one, and bytes, are
+    published whole. A Confluent frame is skipped; the schema that it names is not asked for.
+
+    Raises:
+        ConfigurationError: the file is no descriptor set, or the message is not in it.
     """
+    options = options or CodecOptions()
+    max_depth = depth_limit(options.max_depth, "protobuf")
+    if options.schema is None:
+        return BytesCodec()
+    has_content = any((options.schema.file, options.schema.text, options.schema.base64))
+    if not has_content or options.schema.message is None:
+        raise ConfigurationError("schema: protobuf takes {file: DESCRIPTOR_SET, message: full.Name}")
+    make = _message_class(options.schema, options.schema.message)
+    return (WholeCodec if implicit_fields(make.DESCRIPTOR) else DeltaCodec)(make, max_depth)
+
+
+class BytesCodec(Codec):
+    """Protobuf messages without a schema: any bytes."""
 
     can_delta: ClassVar[bool] = False
 
-    def __init__(self, options: CodecOptions | None = None) -> None:
-        """Make one with the option `schema`.
-
-        Raises:
-            ConfigurationError: the file is no descriptor set, or the message is not in it.
-        """
-        options = options or CodecOptions()
-        self._max_depth = depth_limit(options.max_depth, "protobuf")
-        self._make: Callable[[], Value] | None = None
-        if options.schema is None:
-            return
-        if options.schema.file is None or options.schema.message is None:
-            raise ConfigurationError("schema: protobuf takes {file: DESCRIPTOR_SET, message: full.Name}")
-        self._make = _message_class(str(options.schema.file), options.schema.message)
-
     def decode(self, data: bytes) -> Value:
-        """Parse a message; the bytes themselves where there is no schema.
+        """The message itself."""
+        return data
+
+    def encode(self, value: Value) -> bytes:
+        """The message itself.
 
         Raises:
-            RecordRejected: `undecodable` or `too_deep`.
+            TypeError: it is not `bytes`.
         """
-        if self._make is None:
-            return data
+        if isinstance(value, bytes):
+            return value
+        raise TypeError(f"a protobuf message without a schema is bytes; this is {type(value).__name__}")
+
+
+class _Messages(Codec):
+    """Protobuf messages of one type."""
+
+    def __init__(self, make: Value, max_depth: int) -> None:
+        """Take the class of the messages, and how deep they may be nested."""
+        self._make = make
+        self._max_depth = max_depth
+
+    def _parsed(self, data: bytes) -> Value:
+        """A message of the library's, parsed without its frame."""
         message = self._make()
-        body = data[_frame_bytes(data) :] if data[:1] == b"\0" else data
+        body = without_protobuf_frame(data)
         try:
             message.ParseFromString(body)
         except DecodeError as error:
             name = message.DESCRIPTOR.full_name
             raise RecordRejected("undecodable", f"not a {name}: {error} (of {len(body)} bytes)") from None
-        value = from_message(message)
+        return message
+
+    def _filled(self, record: Value) -> Value:
+        """A message of the library's with the fields of a record."""
+        message = self._make()
+        try:
+            to_message(message, record, "", has_presence=self.can_delta)
+        except RecursionError as error:
+            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        return message
+
+
+class WholeCodec(_Messages):
+    """Messages of which an absent field cannot be told from a default: full messages only.
+
+    Merging has no part in them: what is stored and forwarded are the publisher's bytes.
+    """
+
+    can_delta: ClassVar[bool] = False
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a message.
+
+        Raises:
+            RecordRejected: `undecodable` or `too_deep`.
+        """
+        value = from_message(self._parsed(data))
         check_depth(value, self._max_depth)
         return value
 
@@ -69,61 +115,79 @@ class ProtobufCodec(Codec):
         """Write a message, without a frame.
 
         Raises:
-            TypeError: a field that the message does not have, or a value that the field does not take.
+            TypeError: a field that the message does not have, a value that the field does not take, two fields of one
+                oneof, or a nesting deeper than `max_depth` or than the library reads.
         """
-        if self._make is None:
-            if isinstance(value, bytes):
-                return value
-            raise TypeError(f"a protobuf message without a schema is bytes; this is {type(value).__name__}")
-        message = self._make()
+        message = self._filled(value)
         try:
-            to_message(message, value, "")
             data: bytes = message.SerializeToString()
-        except (EncodeError, RecursionError) as error:
+            self._make().ParseFromString(data)
+        except (EncodeError, DecodeError, RecursionError) as error:
             raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        check_writable_depth(value, self._max_depth)
         return data
 
 
-def _message_class(file: str, name: str) -> Callable[[], Value]:
-    """What makes empty messages of a type in a descriptor set."""
+class DeltaCodec(_Messages):
+    """Messages of which an absent field can be told from a default: a delta is a message with some of the fields.
+
+    Records are written without a frame, with the fields that this schema does not know.
+    """
+
+    completes: ClassVar[bool] = True
+    header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
+
+    def __init__(self, make: Value, max_depth: int) -> None:
+        """Take the class of the messages, and how deep they may be nested."""
+        super().__init__(make, max_depth)
+        self._fields = PresentFields()
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a record or a delta: the fields that are present.
+
+        Raises:
+            RecordRejected: `undecodable` or `too_deep`.
+        """
+        return self._fields.read(self._parsed(data), self._max_depth)
+
+    def encode(self, value: Value) -> bytes:
+        """Write a record or a delta, without a frame; a delta may lack required fields.
+
+        Raises:
+            TypeError: a field that the message does not have, or a value that the field does not take.
+        """
+        message = self._filled(value)
+        try:
+            data: bytes = message.SerializePartialToString(deterministic=True)
+        except EncodeError as error:
+            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        return data
+
+    def complete(self, record: Value) -> bool:
+        """Take away in place what the message cannot hold beside the rest: empty arrays, the loser of a oneof.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: a required field is missing.
+        """
+        return self._fields.complete(self._make.DESCRIPTOR, record)
+
+
+def _message_class(schema: SchemaConfig, name: str) -> Value:
+    """The class of the messages of one type in a descriptor set."""
     files = descriptor_pb2.FileDescriptorSet()
     pool = descriptor_pool.DescriptorPool()
     how = "make it with protoc --include_imports --descriptor_set_out"
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123
-            files.ParseFromString(opened.read())
+        files.ParseFromString(schema.content() or b"")
         for proto in files.file:
             pool.Add(proto)
     except OSError as error:
-        raise ConfigurationError(f"schema: {file}: {error.strerror}; {how}") from None
+        raise ConfigurationError(f"schema: {schema.place}: {error.strerror}; {how}") from None
     except (DecodeError, TypeError) as error:
-        raise ConfigurationError(f"schema: {file} is no complete descriptor set: {error}; {how}") from None
+        raise ConfigurationError(f"schema: {schema.place} is no complete descriptor set: {error}; {how}") from None
     try:
         descriptor = pool.FindMessageTypeByName(name)
     except KeyError:
         known = [f"{proto.package}.{kind.name}".lstrip(".") for proto in files.file for kind in proto.message_type]
-        raise ConfigurationError(f"schema: {file}: {unknown_name('message', name, known)}") from None
-    made: Callable[[], Value] = message_factory.GetMessageClass(descriptor)
-    return made
-
-
-def _frame_bytes(data: bytes) -> int:
-    """The length of a Confluent frame: a zero, the schema's number in four bytes, the message's place in its file."""
-    try:
-        count, at = _varint(data, 5)
-        for _ in range(count):
-            _, at = _varint(data, at)
-    except IndexError:
-        raise RecordRejected("undecodable", f"a Confluent frame that ends at byte {len(data)}") from None
-    return at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number, and where it ends."""
-    number = shift = 0
-    while data[at] & 0x80:
-        number |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-    number |= data[at] << shift
-    return (number >> 1) ^ -(number & 1), at + 1
+        raise ConfigurationError(f"schema: {schema.place}: {unknown_name('message', name, known)}") from None
+    return message_factory.GetMessageClass(descriptor)

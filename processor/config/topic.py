@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,15 +50,54 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 `allow-merge` replaces the record."""
 
 
+_OF_RECORDS: Final = frozenset(("expiration", "merge_depth", "merge_rules", "null_policy", "preset", "sequence_groups"))
+"""Settings of a topic that are about the records it keeps."""
+
+
 class SchemaConfig(Section):
-    """Where the schema of a topic's records is: a file, or a subject of the registry."""
+    """Where the schema of a topic's records is: a file, the settings themselves, or a subject of the registry."""
 
     file: Path | None = None
     """A file: an Avro schema (.avsc), or a protobuf descriptor set."""
+    text: str | None = None
+    """The schema itself, in place of a file: an Avro schema, as JSON text."""
+    base64: str | None = None
+    """The schema itself, in place of a file: a protobuf descriptor set, in Base64."""
     subject: str | None = None
     """A subject of the registry; its latest version at the start of a worker is the schema its records are kept in."""
     message: str | None = None
     """The full name of the message in a protobuf descriptor set."""
+
+    @model_validator(mode="after")
+    def _content_is_given_once(self) -> SchemaConfig:
+        places = [name for name in ("file", "text", "base64") if getattr(self, name) is not None]
+        if len(places) > 1:
+            raise ValueError(f"{places[0]} and {places[1]} both say what the schema is; remove one")
+        if self.base64 is not None:
+            try:
+                base64.b64decode(self.base64, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"base64 is not Base64: {error}") from None
+        return self
+
+    @property
+    def place(self) -> str:
+        """The place of the schema, as a message names it."""
+        if self.file is not None:
+            return str(self.file)
+        return "the schema in the settings" if self.subject is None else f"subject {self.subject}"
+
+    def content(self) -> bytes | None:
+        """The bytes of the schema, read from the file or taken from the settings; None if neither has it.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self.file is not None:
+            return self.file.read_bytes()
+        if self.text is not None:
+            return self.text.encode()
+        return None if self.base64 is None else base64.b64decode(self.base64)
 
 
 class StepConfig(Section):
@@ -92,6 +133,14 @@ class TopicConfig(Section):
     """The message types of a composite's parts, in order."""
     key: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_key)] = ("/id",)
     """JSON Pointers of the key fields: their values make the Kafka record key. `explicit`: the publisher gives it."""
+    key_format: Literal["text", "json", "int"] = "text"
+    """How publishers write the Kafka key: as the text of the key, as JSON (Debezium, Kafka Connect), or as a big-endian
+    integer of 4 or 8 bytes (Java's IntegerSerializer and LongSerializer)."""
+    key_in_body: Literal["required", "optional"] = "required"
+    """`required`: a full publish without its key field gets it from the Kafka key. `optional`: it is kept without."""
+    foreign_partition: Literal["move", "reject", "accept"] = "move"
+    """What becomes of a new key that came to another partition than Java's hash (murmur2) chooses: it is forwarded to
+    that partition, rejected as `wrong_partition`, or merged where it is."""
     partitions: int = Field(default=4, ge=1, le=10_000)
     """Partitions of every topic of the family. It cannot change later: keys would move."""
     default_command: Literal["publish", "delta_publish"] = "delta_publish"
@@ -110,6 +159,8 @@ class TopicConfig(Section):
     """Plug-ins that see each message and the record it meets, in order."""
     expiration: IntervalS | None = Field(default=None, gt=0)
     """How long a record lives after its last update; none: for ever."""
+    sow: bool = True
+    """Whether the last record of each key is kept; False: each message is checked and delivered as it was published."""
     source_header: bool = False
     """Say on SOW and delta records which input record they came from, as header `source`."""
     max_depth: int = Field(default=128, ge=1, le=254)
@@ -127,6 +178,13 @@ class TopicConfig(Section):
     """Run although only one broker of several has a topic of the family: its records are lost with that broker."""
     config: Properties = Field(default_factory=dict)
     """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
+
+    @model_validator(mode="after")
+    def _settings_of_records_need_records(self) -> TopicConfig:
+        """What is said of records that are kept means nothing where none is."""
+        if not self.sow and (useless := sorted(_OF_RECORDS & self.model_fields_set)):
+            raise ValueError(f"sow: false keeps no records that {useless[0]} could be about; remove one of the two")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from processor.config.contradictions import check_kafka
@@ -48,6 +48,7 @@ class Config(BaseSettings):
     """Processors of third parties."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
     """How workers run."""
+    _undescribed: Mapping[str, str] | None = PrivateAttr(default=None)
 
     @classmethod
     def settings_customise_sources(
@@ -88,10 +89,26 @@ class Config(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _copies_have_records(self) -> Config:
+        """What is conflated has a SOW, and a third party's processor says by its outputs whether it has one."""
+        for name, section in self.conflated.items():
+            if not self.topic(name).sow:
+                raise ValueError(
+                    f"conflated.{name}: {section.underlying!r} keeps no records to copy (sow: false); its subscribers "
+                    "may use the option conflation"
+                )
+        for name, processor in self.processors.items():
+            if not processor.topic.sow:
+                raise ValueError(f"processors.{name}.topic.sow: its outputs say whether it keeps records; remove it")
+        return self
+
+    @model_validator(mode="after")
     def _sources_are_told(self) -> Config:
         """At least once, a record that comes again is recognised by the header `source` of what it came to."""
         if self.guarantee == "at_least_once":
             for name, topic in self.topics.items():
+                if not topic.sow:
+                    continue  # It runs exactly once.
                 if not topic.source_header and "source_header" in topic.model_fields_set:
                     raise ValueError(f"topics.{name}.source_header: guarantee at_least_once needs it; remove it")
                 self.topics[name] = topic.model_copy(update={"source_header": True})
@@ -122,8 +139,40 @@ class Config(BaseSettings):
         """
         known = [*self.topics, *self.conflated, *self.processors]
         if name not in known:
-            raise ConfigurationError(unknown_name("topic", name, known))
+            raise ConfigurationError(self.no_topic(name, known))
         return self._root(name)
+
+    @property
+    def names_topics(self) -> bool:
+        """Whether any topic is configured."""
+        return bool(self.topics or self.conflated or self.processors)
+
+    @property
+    def is_from_directory(self) -> bool:
+        """Whether the topics were read from the topic directory, and not from a settings file."""
+        return self._undescribed is not None
+
+    def with_directory(self, undescribed: Mapping[str, str], **sections: Any) -> Config:
+        """A copy that has the topics of the topic directory.
+
+        Args:
+            undescribed: the topics of the directory that cannot be used, each with the reason.
+            sections: the sections that the directory describes, by name.
+        """
+        copy = self.model_copy(update=sections)
+        copy._undescribed = undescribed  # noqa: SLF001 - of its own class
+        return copy
+
+    def no_topic(self, name: str, known: list[str]) -> str:
+        """The message of an error: no topic of this name is configured."""
+        if self._undescribed is None:
+            return unknown_name("topic", name, known)
+        if name in self._undescribed:
+            return f"topic {name!r}: {self._undescribed[name]}"
+        return (
+            f"{unknown_name('topic', name, known)}. The settings name no topics, so these are the topics of the topic "
+            "directory; `sowstream topics apply` adds others"
+        )
 
     def topic(self, name: str) -> TopicConfig:
         """What holds for a topic's records: the section of its root.

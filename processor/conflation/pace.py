@@ -1,31 +1,24 @@
-"""How long an interval is now: fixed, or as the backlog asks for; and longer while nobody could use what is told."""
+"""The length of a conflation interval: fixed, or longer while the reader is behind its input (`interval: auto`)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-FAR_BEHIND_MS: Final = 10_000
-"""So far behind its input, at least, a reader skips ahead."""
-
 NEAR_MS: Final = 1_000
-"""What lies between a record's timestamp and its being read is no backlog up to here: commits and fetches."""
-
-SKIPPED_INTERVALS: Final = 10
-"""While skipping ahead an interval is so many times as long, so that readers of the copy are not left without news."""
+"""A difference of this size between a record's timestamp and the clock is no backlog: commits and fetches take time."""
 
 _STEP: Final = 2.0
 _RELAX: Final = 0.8
 
 
 class Pace:
-    """The interval of all keys of a window, felt from how far its reader is behind its input.
+    """The interval of all keys of a window.
 
-    - **Fixed**, `wait_ms` is the interval.
+    - **Fixed**, the interval stays as it is, however far the reader is behind its input and however much clocks differ.
+      A reader that is behind folds more all the same, as more updates of a key meet in one interval.
     - **Auto**, it lies between a floor and a ceiling. Once an interval the backlog is looked at: one of more than the
       interval (and a second) doubles it, none takes a fifth of it back. The longer it is, the more updates become one,
-      and the less there is to tell.
-    - **Far behind**, by ten seconds and two intervals, either kind is ten times as long until the backlog is gone: the
-      input is read through to the last states, and what has been overtaken is not told.
+      and the fewer are delivered.
     """
 
     def __init__(self, floor_ms: int, ceiling_ms: int) -> None:
@@ -34,24 +27,13 @@ class Pace:
         self._ceiling_ms = ceiling_ms
         self._next_ms = 0
         self.interval_ms = floor_ms
-        """How long an interval is now, milliseconds."""
-        self.is_far_behind = False
-        """Whether it skips ahead."""
-
-    @property
-    def wait_ms(self) -> int:
-        """How long a key waits that began to wait, milliseconds."""
-        return self.interval_ms * SKIPPED_INTERVALS if self.is_far_behind else self.interval_ms
+        """The length of an interval now, milliseconds."""
 
     def feel(self, now_ms: int, lag_ms: int) -> None:
         """Take note of the backlog: how much older the last record read is than the clock; 0 if none is waiting."""
-        backlog_ms = lag_ms - NEAR_MS
-        if self.is_far_behind:
-            self.is_far_behind = backlog_ms > self.interval_ms
-        else:
-            self.is_far_behind = lag_ms > max(FAR_BEHIND_MS, 2 * self.interval_ms)
         if self._ceiling_ms == self._floor_ms or now_ms < self._next_ms:
             return
+        backlog_ms = lag_ms - NEAR_MS
         if backlog_ms > self.interval_ms:
             self.interval_ms = min(self._ceiling_ms, int(self.interval_ms * _STEP))
         elif backlog_ms <= 0:

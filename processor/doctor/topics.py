@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import Literal
 
 from processor.config import Config
 from processor.doctor.finding import Finding
 from processor.errors import ConfigurationError, Stop
+from processor.healing import look, topics_to_look_at
 from processor.kafka.admin import Admin, Cluster
 from processor.runtime.pipeline import specs
 from processor.runtime.topic_check import problems_of
+from processor.topic_directory import report
 from processor.topic_problems import Problem, internal_problems
 from processor.topic_problems.copies import INTERNAL
 
 _PATIENCE_S = 5.0
+_KEYS_S = 10.0
+"""Time after which no further topic's keys are looked at."""
 
 
 def check_kafka(config: Config) -> list[Finding]:
@@ -23,7 +28,7 @@ def check_kafka(config: Config) -> list[Finding]:
         cluster = admin.cluster(_PATIENCE_S)
         found = [Finding("ok", "broker", ", ".join(cluster.brokers))]
         wanted = specs(config)
-        wrong = problems_of(admin, wanted, cluster)
+        wrong = [*problems_of(admin, wanted, cluster), *(report(config, admin, cluster) if wanted else ())]
     except ConfigurationError as error:
         return [Finding("fail", "kafka", str(error), "mend the settings")]
     except Stop as error:
@@ -36,7 +41,32 @@ def check_kafka(config: Config) -> list[Finding]:
         found.append(Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c"))
     elif not wrong:
         found.append(Finding("ok", "topics", f"{len(wanted)} are as they should be"))
-    return found
+    return [*found, *_keys(config, admin)]
+
+
+def _keys(config: Config, admin: Admin) -> list[Finding]:
+    """Keys in wrong partitions, as far as a short look at the newest records of each topic finds them."""
+    findings, extents, passed_over = [], [], []
+    deadline_s = time.monotonic() + _KEYS_S
+    for name in topics_to_look_at(config):
+        if time.monotonic() > deadline_s:
+            passed_over.append(name)
+            continue
+        try:
+            looked = look(config, admin, name)
+        except Stop as error:
+            findings.append(Finding("warn", f"keys of {name}", str(error), "sowstream topics check --keys"))
+            continue
+        if looked is not None and looked.problem is not None:
+            findings.append(_finding(looked.problem))
+        elif looked is not None:
+            extents.append(f"{name}: {looked.extent}")
+    if extents:
+        findings.append(Finding("ok", "keys", f"each is in its own partition ({'; '.join(extents)})"))
+    if passed_over:
+        found = f"not looked at for lack of time: {', '.join(passed_over)}"
+        findings.append(Finding("ok", "keys", found, "sowstream topics check --keys"))
+    return findings
 
 
 def _finding(problem: Problem) -> Finding:

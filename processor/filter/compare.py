@@ -1,4 +1,7 @@
-"""Compares two scalars: numbers, and texts that are numbers, by their value; other texts stand above every number."""
+"""Compares two scalars: numbers, and texts that are numbers, by their value; times, and texts that are times, likewise.
+
+Times stand above every number, and texts that are no numbers above both, where they are no times.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from processor.filter.node import Comparison, Scalar
+from processor.filter.time_value import Time, read_time
 from processor.filter.value import Number, is_finite, number
+from processor.instant import Instant
 
 Holds: TypeAlias = Callable[[Scalar, Scalar], bool]
 """Whether a comparison holds of two scalars, neither of them NULL."""
@@ -38,6 +43,8 @@ def comparison(name: Comparison) -> Holds:
             return holds(left, right)
         one, other = number(left), number(right)
         if one is None or other is None:
+            if type(left) is Time or type(right) is Time:
+                return holds(_beside_time(left), _beside_time(right))
             # One of them is a text and no number: it stands above.
             return holds(one is None, other is None)
         if type(one) is not type(other):
@@ -45,6 +52,14 @@ def comparison(name: Comparison) -> Holds:
         return holds(one, other)
 
     return compare
+
+
+def _beside_time(value: Scalar) -> tuple[int, Instant | None]:
+    """The place of a scalar in a comparison with a time."""
+    if type(value) is str:
+        instant = read_time(value)
+        return (2, None) if instant is None else (1, instant)
+    return (1, value.instant) if type(value) is Time else (0, None)
 
 
 def as_written(one: Number, other: Number) -> tuple[Number, Number]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from processor.filter.compile import Compiler
 from processor.filter.facts import NO_FACTS, Facts
-from processor.filter.node import Node
+from processor.filter.node import Call, Node, children
 from processor.filter.parse import parse
 from processor.filter.path import Evaluate
+from processor.filter.time_value import Time
 from processor.record import Value
 
 _NO_MEMBERS: Final[dict[str, Value]] = {}
@@ -40,6 +42,11 @@ class _Compiled:
         self._compiled = self._compile(compiler)
         self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
 
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of the functions that it calls, in capitals."""
+        return frozenset(_functions(self.tree))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.text!r})"
 
@@ -54,12 +61,13 @@ class Expression(_Compiled):
     __slots__ = ()
 
     def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
-        """What it comes to for a record: of a path what stands there, else None, a bool, a number or a text.
+        """The value for a record: of a path what stands there, else None, a bool, a number, a text, or a record's time.
 
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        return self._compiled(record if type(record) is dict else _NO_MEMBERS, facts)
+        value = self._compiled(record if type(record) is dict else _NO_MEMBERS, facts)
+        return value.value if type(value) is Time else value
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.value(self.tree)
@@ -84,6 +92,13 @@ class Filter(_Compiled):
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.truth(self.tree)
+
+
+def _functions(node: Node) -> Iterator[str]:
+    if isinstance(node, Call):
+        yield node.name
+    for child in children(node):
+        yield from _functions(child)
 
 
 def compile_filter(text: str) -> Filter:

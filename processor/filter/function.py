@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from processor.errors import ConfigurationError, RecordRejected, Stop
+from processor.filter.time_value import Time
 from processor.installed import find_installed, installed_names, load_installed
 from processor.record import Value
 
@@ -15,7 +16,7 @@ GROUP: Final = "sowstream.functions"
 """The entry-point group of third parties' functions: the name is the function's, in any case.
 
 The object is a Python function: each positional parameter is an argument, given as None (NULL), a bool, an int, a
-float, a Decimal or a text, of an array the element 0; what it returns is the value. Its attribute
+float, a Decimal or a text (a time is its text), of an array the element 0; what it returns is the value. Its attribute
 `moves_by_itself = True` says that it gives another value although nothing changed, such as a clock's.
 """
 
@@ -93,7 +94,7 @@ def _guarded(name: str, function: Callable[..., Value]) -> Callable[..., Value]:
 
     def call(*arguments: Value) -> Value:
         try:
-            return function(*arguments)
+            return function(*(str(argument) if type(argument) is Time else argument for argument in arguments))
         except (Stop, RecordRejected):
             raise
         except Exception as error:

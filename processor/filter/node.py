@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 
-Scalar: TypeAlias = str | int | float | Decimal | bool | None
-"""What a literal may be."""
+from processor.filter.time_value import Time
+
+Scalar: TypeAlias = str | int | float | Decimal | bool | Time | None
+"""A value that is no array and no object; of a literal never a `Time`."""
 
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 """A comparison, each in one spelling."""

@@ -46,7 +46,7 @@ def _members(names: tuple[str, ...]) -> Evaluate:
 
 def _below(value: Value, name: str) -> Value:
     """The member of an object; of an array of objects the array of all their members of that name."""
-    if type(value) is dict:
+    if isinstance(value, dict):  # Of a class of its own where it replaces whole.
         return value.get(name)
     if type(value) is not list:
         return None
@@ -56,7 +56,7 @@ def _below(value: Value, name: str) -> Value:
         element = pending.pop()
         if type(element) is list:
             pending.extend(reversed(element))
-        elif type(element) is dict and (member := element.get(name, _MISSING)) is not _MISSING:
+        elif isinstance(element, dict) and (member := element.get(name, _MISSING)) is not _MISSING:
             # Arrays in arrays make one array.
             found.extend(member) if type(member) is list else found.append(member)
     return found

@@ -6,15 +6,15 @@ look at the value's type; whatever is not decided so goes the general way, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from processor.filter.compare import OPERATORS, as_written, comparison, is_plain
+from processor.filter.compare import OPERATORS, comparison, is_plain
 from processor.filter.facts import Facts
 from processor.filter.node import Comparison, Scalar
+from processor.filter.pairs import PAIRS_MAX, any_pair, extremes, members
 from processor.filter.path import Evaluate
-from processor.filter.value import Number, elements, is_nan, number, text_of
+from processor.filter.value import elements, is_nan, text_of
 from processor.record import Value
 
 Check: TypeAlias = Callable[[Value], bool]
@@ -73,11 +73,10 @@ def compare_with(name: Comparison, constant: Scalar) -> Check:
 
 def compare_values(name: Comparison, left: Evaluate, right: Evaluate) -> Evaluate:
     """A comparison of two values: any element of one with any of the other."""
-    holds = comparison(name)
+    holds_of_any = any_pair(name)
 
     def check(record: Value, facts: Facts) -> bool:
-        others = elements(right(record, facts))
-        return any(holds(one, other) for one in elements(left(record, facts)) for other in others)
+        return holds_of_any(elements(left(record, facts)), elements(right(record, facts)))
 
     return check
 
@@ -87,10 +86,13 @@ def between(operand: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
     not_less, not_more = comparison(">="), comparison("<=")
 
     def check(record: Value, facts: Facts) -> bool:
+        found = elements(operand(record, facts))
         lows, highs = elements(low(record, facts)), elements(high(record, facts))
+        if len(found) * (len(lows) + len(highs)) > PAIRS_MAX:
+            lows, highs = extremes(lows, highest=False), extremes(highs, highest=True)
         return any(
             any(not_less(element, least) for least in lows) and any(not_more(element, most) for most in highs)
-            for element in elements(operand(record, facts))
+            for element in found
         )
 
     return check
@@ -113,14 +115,14 @@ def between_constants(low: Scalar, high: Scalar) -> Check:
 
 def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
     """Whether an element equals an element of any choice."""
-    equal = comparison("=")
+    equals_any = any_pair("=")
 
     def check(record: Value, facts: Facts) -> bool:
         wanted = elements(operand(record, facts))
         if not wanted:
             return False
-        others = (other for choice in choices for other in elements(choice(record, facts)))
-        return any(equal(element, other) for other in others for element in wanted)
+        others = [other for choice in choices for other in elements(choice(record, facts))]
+        return equals_any(wanted, others)
 
     return check
 
@@ -128,23 +130,13 @@ def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
 def among_constants(constants: Sequence[Scalar]) -> Check:
     """Whether an element is one of the constants: looked up, however many there are."""
     texts = frozenset(constant for constant in constants if type(constant) is str and constant)
-    # A text is a number to numbers only: two texts are compared as texts.
-    from_numbers = _by_value(constant for constant in constants if type(constant) is not str)
-    from_all = _by_value(constants)
-
-    def is_among(element: Scalar) -> bool:
-        if type(element) is str:
-            if element in texts:
-                return True
-            found = number(element) if from_numbers else None
-            return found is not None and _key(found) in from_numbers
-        found = number(element)
-        return found is not None and _key(found) in from_all
+    has_texts_alone = all(type(constant) is str for constant in constants)
+    is_member = members(constants)
 
     def check(value: Value) -> bool:
         if type(value) is str:
-            return value in texts or (bool(from_numbers) and bool(value) and is_among(value))
-        return any(map(is_among, elements(value)))
+            return value in texts or (not has_texts_alone and bool(value) and is_member(value))
+        return any(map(is_member, elements(value)))
 
     return check
 
@@ -180,13 +172,3 @@ def null(value: Value) -> bool:
 def not_a_number(value: Value) -> bool:
     """Whether an element is NAN."""
     return any(map(is_nan, elements(value)))
-
-
-def _by_value(constants: Iterable[Scalar]) -> frozenset[Number]:
-    numbers = (number(constant) for constant in constants if constant is not None)
-    return frozenset(_key(found) for found in numbers if found is not None)
-
-
-def _key(value: Number) -> Number:
-    """A number as something to look up: numbers that are written otherwise but equal have one key."""
-    return as_written(value, Decimal(0))[0] if type(value) is float else value

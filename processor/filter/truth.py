@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from processor.filter.node import Scalar
+from processor.filter.time_value import Time
 from processor.filter.value import elements, read_number
 from processor.record import Value
 
@@ -37,6 +38,6 @@ def _truth(value: Scalar) -> Truth:
         if word is not None:
             return word
         value = read_number(value)
-    if value is None or value != value:  # noqa: PLR0124 - it is how NaN is told
+    if value is None or type(value) is Time or value != value:  # noqa: PLR0124 - it is how NaN is told
         return None
     return value != 0

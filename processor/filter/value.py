@@ -1,18 +1,18 @@
 """What the values of a record are to a filter: NULL, a truth value, a number or a text.
 
-Codecs bring more kinds than the language has. Bytes are their Base64, dates and times ISO 8601, everything else its
-text: as `sowstream sow` shows them, so what is seen can be asked for.
+Codecs bring more kinds than the language has. BSON's Decimal128 is a number, dates and times are a `Time`, bytes their
+Base64, everything else its text: as `sowstream sow` shows them, so that a value that was seen can be asked for.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from datetime import date, time
 from decimal import Decimal
 from typing import Final, TypeAlias
 
 from processor.filter.node import Scalar
+from processor.filter.time_value import Time, time_of
 from processor.record import Value
 
 Number: TypeAlias = int | float | Decimal
@@ -61,20 +61,29 @@ def scalar(value: Value) -> Scalar:
         return value  # type: ignore[no-any-return]
     if kind is dict:
         return None
+    if kind is Time:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, Decimal):
         return _decimal(value)
     if isinstance(value, int):
         return int(value)  # Such as BSON's Int64.
     if isinstance(value, float):
         return float(value)
-    return _shown(value) or None
+    if isinstance(value, dict):
+        return None  # Of a class of its own where it replaces whole.
+    if kind.__name__ == "Decimal128" and hasattr(value, "to_decimal"):  # BSON's: its package need not be installed.
+        return _decimal(value.to_decimal())
+    return time_of(value) or _shown(value) or None
 
 
 def number(value: Scalar) -> Number | None:
-    """A scalar as a number; None where it is a text that is none, or NULL. TRUE is 1."""
-    if type(value) is str:
-        return read_number(value)
-    return int(value) if type(value) is bool else value  # type: ignore[return-value]
+    """A scalar as a number; None where it is a text that is none, a time, or NULL. TRUE is 1."""
+    kind = type(value)
+    if kind is str:
+        return read_number(value)  # type: ignore[arg-type]
+    if kind is Time:
+        return None
+    return int(value) if kind is bool else value  # type: ignore[return-value,arg-type]
 
 
 def read_number(text: str) -> Number | None:
@@ -138,17 +147,4 @@ def _shown(value: Value) -> str:
         return str.__str__(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return b64encode(value).decode()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if type(value).__name__ == "Timestamp" and hasattr(value, "to_datetime"):
-        return _timestamp(value)
     return str(value)
-
-
-def _timestamp(value: Value) -> str:
-    """MessagePack's timestamp, of nanoseconds; its year may be beyond Python's."""
-    try:
-        whole = type(value)(value.seconds).to_datetime().strftime("%Y-%m-%dT%H:%M:%S")
-    except (ValueError, OverflowError):
-        return str(value)
-    return f"{whole}.{value.nanoseconds:09d}Z" if value.nanoseconds else f"{whole}Z"

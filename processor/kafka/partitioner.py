@@ -29,3 +29,17 @@ def murmur2(data: bytes) -> int:
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition that Java, Spark and our producers send this key to."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def partitions_of(key: bytes, partitions: int, *, is_anywhere: bool) -> range:
+    """The partitions in which the record of a key may be: where a lookup of the key must ask.
+
+    Args:
+        key: the Kafka record key.
+        partitions: how many the topic has.
+        is_anywhere: whether publishers choose partitions by a rule of their own (`foreign_partition: accept`).
+    """
+    if is_anywhere:
+        return range(partitions)
+    partition = partition_for(key, partitions)
+    return range(partition, partition + 1)

@@ -55,14 +55,17 @@ class Publisher:
         value: bytes | None,
         headers: Headers | None = None,
         on_delivery: Delivered | None = None,
+        *,
+        partition: int | None = None,
     ) -> None:
-        """Hand a record over; the key's hash chooses the partition. Waits while the queue to the broker is full.
+        """Hand a record over, to a partition if one is named. Waits while the queue to the broker is full.
 
         Raises:
             RecordRejected: `too_large`: Kafka would not take it.
             Stop: the producer cannot go on.
         """
-        while not self.try_send(topic, key, value, headers, on_delivery):
+        chosen = CHOSEN_BY_KEY if partition is None else partition
+        while not self.try_send(topic, key, value, headers, on_delivery, partition=chosen):
             self.wait_for_room()
         self._producer.poll(0)
 

@@ -7,8 +7,8 @@ Three promises of every function here:
   into again.
 - Names and values are compared strictly: `1`, `1.0`, `True` and `"1"` are four values, so are `0.0` and `-0.0`.
 
-Sequence groups and merge rules come before a merge and change the delta: `compile_rules` once, then for each delta
-`rules(record, delta)`, which returns how many groups it was too late for, then `merge` or `insert` as without them.
+Sequence groups and merge rules come before a merge and change the delta: `compile_rules` once, then for each update the
+steps that `Rules` names, with `merge`, `insert` or `diff` between them as without rules.
 """
 
 from processor.merge.apply import apply_delta
@@ -21,12 +21,14 @@ from processor.merge.policy import MergePolicy
 from processor.merge.remove import remove_paths
 from processor.merge.rules import Rules, compile_rules
 from processor.merge.same import same
+from processor.merge.sequence_group import SequenceGroup
 
 __all__ = [
     "KeyFields",
     "Merge",
     "MergePolicy",
     "Rules",
+    "SequenceGroup",
     "Touched",
     "add_touched",
     "apply_delta",

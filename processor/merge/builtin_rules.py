@@ -1,30 +1,44 @@
-"""The merge rules that come along, registered in `sowstream.merge_rules` like anybody's.
+"""The built-in merge rules, registered in `sowstream.merge_rules` as the rules of a plug-in are.
 
-A rule is a function `(old, new) -> value`: what the record has, what the delta brings, what the record shall have. It
-returns `old` itself where the record's value stays, and changes neither. It may raise `RecordRejected`; whatever else
-it raises rejects the record as `plugin_failed`. It is not called for a null, nor where the record has no value: there
-the delta's value begins, or what the rule's attribute `begin`, a function of the delta's value, makes of it.
+A rule is a function `(old, new) -> value` of the record's value and the delta's; it returns the value that the record
+gets. It returns `old` itself where the record's value stays, and changes neither. It may raise `RecordRejected`; any
+other exception rejects the record as `plugin_failed`. It is not called for a null, nor where the record has no value:
+there the delta's value begins, or the result of the rule's attribute `begin`, a function of the delta's value.
+
+Two more attributes are optional. `takes` is the set of kinds of values (`processor.field_type.ValueKind`) that the rule
+works on: a topic whose schema has none of them at the rule's path is refused. `in_kind` is the variant of the rule for
+message types that cannot write a number of any size and precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from processor.field_type import ValueKind
 from processor.merge.order import check_order, compare
 from processor.merge.same import PLAIN
-from processor.merge.total import check_addend, total
+from processor.merge.total import check_addend, total, total_in_kind
 from processor.record import Value
 
 Rule: TypeAlias = Callable[[Value, Value], Value]
 """`(old, new) -> value`."""
 
 
-def begins_with(begin: Callable[[Value], Value]) -> Callable[[Rule], Rule]:
-    """Give a rule its attribute `begin`."""
+ORDERED: Final[frozenset[ValueKind]] = frozenset(("number", "text", "bytes", "time", "other"))
+"""The kinds of values that have an order."""
+
+_ADDED: Final[frozenset[ValueKind]] = frozenset(("number", "text"))
+_COLLECTED: Final[frozenset[ValueKind]] = frozenset(("array",))
+
+
+def _rule(
+    begin: Callable[[Value], Value], takes: frozenset[ValueKind], in_kind: Rule | None = None
+) -> Callable[[Rule], Rule]:
+    """Give a rule its attributes."""
 
     def mark(rule: Rule) -> Rule:
-        rule.begin = begin  # type: ignore[attr-defined]
+        rule.begin, rule.takes, rule.in_kind = begin, takes, in_kind or rule  # type: ignore[attr-defined]
         return rule
 
     return mark
@@ -54,31 +68,31 @@ def replace(old: Value, new: Value) -> Value:  # noqa: ARG001
     return new
 
 
-@begins_with(_number)
+@_rule(_number, _ADDED, in_kind=total_in_kind)
 def add(old: Value, new: Value) -> Value:
-    """`sum`: exactly, see `total`."""
+    """`sum`: exact, see `total`; in a type of numbers that cannot hold the exact sum, see `total_in_kind`."""
     return total(old, new)
 
 
-@begins_with(_ordered)
+@_rule(_ordered, ORDERED)
 def least(old: Value, new: Value) -> Value:
     """`min`: the smaller one; of two equal ones the record's stays."""
     return new if compare(new, old) < 0 else old
 
 
-@begins_with(_ordered)
+@_rule(_ordered, ORDERED)
 def greatest(old: Value, new: Value) -> Value:
     """`max`: the larger one; of two equal ones the record's stays."""
     return new if compare(new, old) > 0 else old
 
 
-@begins_with(_elements)
+@_rule(_elements, _COLLECTED)
 def append(old: Value, new: Value) -> Value:
     """The record's elements, then the delta's; what is not an array counts as one element."""
     return [*_elements(old), *_elements(new)]
 
 
-@begins_with(_distinct)
+@_rule(_distinct, _COLLECTED)
 def union(old: Value, new: Value) -> Value:
     """As `append`, without what is there already, compared strictly."""
     elements = _elements(old)
@@ -104,7 +118,7 @@ def _without(known: list[Value], elements: list[Value]) -> list[Value]:
 
 
 def _written(value: Value) -> Hashable:
-    """A value as something to look up: equal for two values exactly if they would be written alike."""
+    """A value as a hashable one: equal for two values that are written alike but for the order of members."""
     kind = type(value)
     if kind in PLAIN:
         return kind, value

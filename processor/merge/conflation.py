@@ -72,8 +72,7 @@ def add_touched(tree: Touched, other: Touched) -> None:
 def _differs(value: Value, before: Value) -> bool:
     """Whether a member is not what it was; it was no object."""
     kind = type(before)
-    # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
-    return not (kind is type(value) and value == before and (kind in PLAIN or same(before, value)))
+    return kind is not type(value) or (value != before if kind in PLAIN else not same(before, value))
 
 
 def _stand_still(names: Sequence[str], delivered: Value, states: Sequence[Value]) -> bool:

@@ -34,8 +34,7 @@ def changes(old: Value, new: Value, path: str, removed: list[str]) -> Value:
                 if inner:
                     changed[name] = inner
                 continue
-            # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
-            if value == before and (kind in PLAIN or same(before, value)):
+            if value == before if kind in PLAIN else same(before, value):
                 continue
         changed[name] = value
     if found < len(old):

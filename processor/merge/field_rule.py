@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Final, cast
 
 from processor.errors import ConfigurationError, RecordRejected, Stop
+from processor.field_type import FieldType
 from processor.installed import find_installed, installed_names, load_installed
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import Rule
@@ -21,17 +23,30 @@ class FieldRule:
 
     __slots__ = ("_begin", "_last", "_name", "_parents", "_path", "_pointer", "_rule", "_trusted")
 
-    def __init__(self, pointer: str, name: str) -> None:
+    def __init__(self, pointer: str, name: str, field_type: FieldType) -> None:
         """Find the rule.
 
+        Args:
+            pointer: the field.
+            name: the rule's name.
+            field_type: the type of the field.
+
         Raises:
-            ConfigurationError: there is no such rule, or it cannot be imported.
+            ConfigurationError: there is no such rule, it cannot be imported, or it is not for such a field.
         """
         self._pointer, self._name, self._path = pointer, name, names(pointer)
         *self._parents, self._last = self._path
         self._rule = load_rule(name)
+        takes: frozenset[str] | None = getattr(self._rule, "takes", None)
+        if takes is not None and field_type.kinds is not None and takes.isdisjoint(field_type.kinds):
+            raise ConfigurationError(
+                f"merge rule {name} at {pointer}: the schema allows {one_of(field_type.kinds)} there; "
+                f"{name} is for {one_of(takes)}"
+            )
         self._begin = getattr(self._rule, "begin", None)
         self._trusted = getattr(self._rule, "__module__", None) == builtin_rules.__name__
+        if not field_type.any_number:
+            self._rule = getattr(self._rule, "in_kind", self._rule)
 
     def apply(self, record: Value, delta: Value) -> None:
         """Put what the rule makes of the record's value and the delta's into the delta, in place.
@@ -73,6 +88,11 @@ class FieldRule:
             del delta[last]
         else:
             delta[last] = value if self._trusted else _own(value)
+
+
+def one_of(kinds: Iterable[str]) -> str:
+    """Kinds of values in words: `array or text`."""
+    return " or ".join(sorted(kinds))
 
 
 def rule_names() -> list[str]:

@@ -73,8 +73,8 @@ def _fold_default(record: Value, delta: Value) -> Value:
                 if inner:
                     changed[name] = inner
                 continue
-            # Python's equality is the laxer one, and fast: only what passes it needs the strict one.
-            if new == old and (kind in PLAIN or same(old, new)):
+            # A float that differs is a change at once; only an equal one, or NaN, needs the strict comparison.
+            if new == old if kind in PLAIN else (kind is not float or new == old or new != new) and same(old, new):  # noqa: PLR0124
                 continue
         elif kind is dict:
             _drop_nulls(new, _ANY_DEPTH)
@@ -106,7 +106,7 @@ def _fold(record: Value, delta: Value, nulls: str, depth: int, path: str, remove
                 if inner:
                     changed[name] = inner
                 continue
-            if new == old and (kind in PLAIN or same(old, new)):
+            if new == old if kind in PLAIN else (kind is not float or new == old or new != new) and same(old, new):  # noqa: PLR0124
                 continue
         elif kind is dict and depth > 1 and nulls != "set":
             _drop_nulls(new, depth - 1)

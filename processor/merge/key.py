@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -82,7 +82,7 @@ class KeyFields:
             return apply_delta(self.only(record), delta)
         return {name: record[name], **delta} if name in record else dict(delta)
 
-    def protect(self, record: Value, delta: Value, nulls_missing: bool = True) -> None:
+    def protect(self, record: Value, delta: Value, nulls_missing: bool = True, merge_depth: int | None = None) -> None:
         """Keep the key fields that the record has from changing through a delta, which is changed in place.
 
         `check` compares them as text; this keeps a `"7"` from taking the place of a `7` (spec merge.md, rule 7), and a
@@ -93,6 +93,7 @@ class KeyFields:
             record: the record before the merge.
             delta: what is to be merged into it.
             nulls_missing: a null counts as left out, as under the null policy `ignore`.
+            merge_depth: the depth to which objects merge; None: any.
 
         Raises:
             RecordRejected: `key_mismatch`: the delta replaces an object that a key field is in.
@@ -105,10 +106,10 @@ class KeyFields:
         for pointer, path in zip(self.pointers, self._names, strict=True):
             value = find(record, path)
             if value is not MISSING:
-                _keep(delta, path, value, pointer, nulls_missing=nulls_missing)
+                _keep(delta, path, value, pointer, nulls_missing=nulls_missing, merge_depth=merge_depth)
 
     def check(self, key: bytes, body: Value, nulls_missing: bool = False) -> None:
-        """Make sure that the key fields in a body, as far as they are there, agree with the record's key.
+        """Make sure that the key is the text that key fields make, and that those in a body agree with it.
 
         Args:
             key: the Kafka record key.
@@ -116,7 +117,8 @@ class KeyFields:
             nulls_missing: a null counts as left out, as in a delta under the null policy `ignore`.
 
         Raises:
-            RecordRejected: `key_mismatch`, naming the field and both texts; `missing_key` where a value is no key.
+            RecordRejected: `key_mismatch`, naming the field and both texts, or the right spelling of the key;
+                `missing_key` where a value is no key.
         """
         name = self._only_name
         if name is not None:
@@ -126,19 +128,89 @@ class KeyFields:
             if (kind is str and value.encode() == key) or (kind is int and b"%d" % value == key) or value is MISSING:
                 return
         texts = self._texts(body, nulls_missing=nulls_missing)
+        if len(texts) > 1:
+            self._check_spelling(key)
         if not any(text is not None for text in texts):
             return
         expected = _texts_of_key(key, len(texts))
-        if expected is None:
-            raise RecordRejected(
-                "key_mismatch",
-                f"{', '.join(self.pointers)} make the key; {key!r:.100} is no JSON array of {len(texts)} texts",
-            )
+        assert expected is not None
         for pointer, text, wanted in zip(self.pointers, texts, expected, strict=True):
             if text is not None and text != wanted:
                 raise RecordRejected(
                     "key_mismatch", f"{pointer} is {text!r:.100}, but the record's key says {wanted!r:.100}"
                 )
+
+    def text_of_values(self, values: Value) -> str | None:
+        """The key of the values themselves: of the only field's, or of an array with one for each field; else None.
+
+        Raises:
+            RecordRejected: `missing_key`: a value is no key.
+        """
+        if len(self.pointers) == 1:
+            return None if type(values) is list else _scalar_text(values, self.pointers[0])
+        if type(values) is not list or len(values) != len(self.pointers):
+            return None
+        pairs = zip(values, self.pointers, strict=True)
+        return _array_text([_scalar_text(value, pointer) for value, pointer in pairs])
+
+    def canonical(self, key: bytes) -> bytes | None:
+        """The one text of the same key fields as this key; None if the key is not one of such fields.
+
+        Only a key of several fields has other spellings: a JSON array with spaces or escapes, such as those of Python's
+        `json.dumps`.
+        """
+        if len(self.pointers) < 2:
+            return key
+        texts = _texts_of_key(key, len(self.pointers))
+        return None if texts is None else _array_text(texts).encode(errors="surrogateescape")
+
+    def complete(self, body: Value, key: bytes, record: Value | None) -> bool:
+        """Add the missing key field to a full record, in place, from its Kafka key; whether it was missing.
+
+        Only where the key is one field. The value is a text, or what the record has now under that key (producers.md,
+        rule 6).
+
+        Args:
+            body: the full record.
+            key: the Kafka record key.
+            record: the record before; None if there is none.
+
+        Raises:
+            RecordRejected: `missing_key`: the key is not UTF-8, or something else is in the field's place.
+        """
+        if len(self.pointers) != 1:
+            return False
+        (pointer,), (path,) = self.pointers, self._names
+        if find(body, path) is not MISSING:
+            return False
+        try:
+            value: Value = key.decode()
+        except UnicodeDecodeError:
+            raise RecordRejected(
+                "missing_key", f"no {pointer} in the message, and its Kafka key is not UTF-8"
+            ) from None
+        before = MISSING if record is None else find(record, path)
+        if before is not MISSING and _scalar_text(before, pointer) == value:
+            value = before
+        *parents, last = path
+        for name in parents:
+            inner = body.setdefault(name, {})
+            if type(inner) is not dict:
+                raise RecordRejected("missing_key", f"{pointer} is missing: {name} is {_kind(inner)}, not an object")
+            body = inner
+        body[last] = value
+        return True
+
+    def _check_spelling(self, key: bytes) -> None:
+        """Refuse a key of several fields that is not their canonical text."""
+        canonical = self.canonical(key)
+        if canonical is None:
+            raise RecordRejected(
+                "key_mismatch",
+                f"{', '.join(self.pointers)} make the key; {key!r:.100} is no JSON array of {len(self.pointers)} texts",
+            )
+        if canonical != key:
+            raise RecordRejected("key_mismatch", f"the key {key!r:.100} is spelled {canonical!r:.100}")
 
     def _texts(self, body: Value, *, nulls_missing: bool = False) -> list[str | None]:
         """The text of each key field, None for a missing one."""
@@ -156,7 +228,12 @@ class KeyFields:
         texts = self._texts(record)
         if None in texts:
             return None
-        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+        return _array_text(texts)
+
+
+def _array_text(texts: Sequence[str | None]) -> str:
+    """The key of several fields: the compact JSON array of their texts."""
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
 
 
 def _no_text(record: Value) -> None:
@@ -178,19 +255,26 @@ def _text_of_member(name: str, pointer: str) -> Callable[[Value], str | None]:
     return text
 
 
-def _keep(delta: Value, path: tuple[str, ...], value: Value, pointer: str, *, nulls_missing: bool) -> None:
-    """Make a delta say of a key field, if of the object it is in, what the record says."""
+def _keep(
+    delta: Value,
+    path: tuple[str, ...],
+    value: Value,
+    pointer: str,
+    *,
+    nulls_missing: bool,
+    merge_depth: int | None,
+) -> None:
+    """Set a key field in the objects of a delta that it is in: one that replaces whole would lose it otherwise."""
     *parents, last = path
     if not parents:
         delta.pop(last, None)
         return
-    for name in parents:
-        inner = delta.get(name, MISSING)
-        if inner is MISSING:
-            return
-        if inner is None and nulls_missing:
+    for depth, name in enumerate(parents):
+        if nulls_missing and delta.get(name, MISSING) is None:
             del delta[name]
-            return
+        if name not in delta and (merge_depth is None or depth < merge_depth):
+            return  # The object around it merges, so what it leaves out stays.
+        inner = delta.setdefault(name, {})
         if type(inner) is not dict:
             raise RecordRejected(
                 "key_mismatch", f"{name} is {_kind(inner)}; the key field {pointer} is inside it and would be lost"

@@ -1,26 +1,82 @@
-"""What a topic's sequence groups and merge rules do to a delta before it is folded into the record.
+"""A topic's sequence groups and merge rules, applied to an update before it is folded into the record.
 
-They change the delta, never the record: then the ordinary merge folds it and finds what changed, so the law of delta
-replay holds by itself.
+Merge rules change the delta, never the record: then the ordinary merge folds it and finds the changes, so the law of
+delta replay holds by itself. Sequence groups do the same to a delta. In a full publish, and after a header `remove`,
+the fields of a late group get the values that they have in the record before the update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from processor.errors import ConfigurationError
-from processor.merge.field_rule import FieldRule
+from processor.field_type import FieldType
+from processor.merge.builtin_rules import ORDERED
+from processor.merge.field_rule import FieldRule, one_of
 from processor.merge.pointer import names
 from processor.merge.policy import MergePolicy
 from processor.merge.sequence_group import SequenceGroup
 from processor.record import Value
 
-Rules: TypeAlias = Callable[[Value | None, Value], int]
-"""`(record, delta) -> groups that were stale`: changes the delta in place. Call it before `merge` or `insert`."""
-
 Group: TypeAlias = tuple[str, Sequence[str]]
 """The JSON Pointer a sequence group goes by, and those of its fields."""
+
+TypeOf: TypeAlias = Callable[[tuple[str, ...]], FieldType]
+"""The type of the field at a path of names: a message type's `field_type`."""
+
+_NOTHING: Final[Value] = {}
+
+
+class Rules:
+    """The sequence groups and merge rules of one topic.
+
+    For every update, in this order, where `late` is the result of the first step::
+
+        late = rules.late(record, message)
+        rules.change(record, delta, late)     # a delta publish, before `merge` or `insert`
+        rules.keep(late, record, message)     # a full publish, before `diff`
+        rules.keep(late, record, merged)      # any update with a header `remove`, after the removal
+
+    A record of None is one that does not exist. `change` and `keep` return the groups of whose fields the update had to
+    leave some alone: the stale groups of the update are all of these together.
+    """
+
+    __slots__ = ("_groups", "_rules")
+
+    def __init__(self, groups: Sequence[SequenceGroup], rules: Sequence[FieldRule]) -> None:
+        """Take compiled ones; `compile_rules` makes them of a topic's settings."""
+        self._groups, self._rules = groups, rules
+
+    def late(self, record: Value | None, message: Value) -> list[SequenceGroup]:
+        """The groups for which a message, a delta or a whole record, is older than the record.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: the field that a group goes by has no order.
+        """
+        record = _NOTHING if record is None else record
+        return [group for group in self._groups if group.is_late(record, message)]
+
+    def change(self, record: Value | None, delta: Value, late: Sequence[SequenceGroup]) -> set[SequenceGroup]:
+        """Take the fields of late groups out of a delta and apply the merge rules to the rest of it, in place.
+
+        Groups come first: a field that a late delta may not touch meets no rule.
+
+        Raises:
+            RecordRejected: `schema_mismatch` or `plugin_failed`; a part of the delta may have been changed.
+        """
+        record = _NOTHING if record is None else record
+        stale = {group for group in late if group.take_out(record, delta)}
+        for rule in self._rules:
+            rule.apply(record, delta)
+        return stale
+
+    def keep(self, late: Sequence[SequenceGroup], before: Value, after: Value) -> set[SequenceGroup]:
+        """Give the fields of late groups the values that they had before the update, in place.
+
+        `after` shares values with `before` from then on.
+        """
+        return {group for group in late if group.keep(before, after)}
 
 
 def compile_rules(
@@ -29,47 +85,57 @@ def compile_rules(
     *,
     key_fields: Sequence[str] = (),
     policy: MergePolicy | None = None,
+    type_of: TypeOf | None = None,
 ) -> Rules | None:
-    """What a topic's settings say, as one function; None if they say nothing: then a record pays nothing.
-
-    Used for deltas only: a full publish replaces the record entirely. So::
-
-        stale = 0 if rules is None else rules(record, delta)  # record: None where there is none
-        change = merge(record, delta)                         # or insert(delta, policy)
-
-    Groups come first: a field that a late delta may not touch meets no rule.
+    """The sequence groups and merge rules of a topic's settings; None if there are none: then a record pays nothing.
 
     Args:
         groups: the sequence groups.
         rules: the name of a merge rule, by JSON Pointer.
         key_fields: the pointers of the key fields, which neither may touch.
         policy: how deltas of the topic merge; None: the default.
+        type_of: the type of each field; None: any value, as in JSON.
 
     Raises:
-        ConfigurationError: no pointer, no such rule, or two that cannot both be meant.
-
-    The function that is returned raises RecordRejected, `schema_mismatch` or `plugin_failed`, and may then have changed
-    a part of the delta.
+        ConfigurationError: no pointer, no such rule, two that contradict each other, or one for a field that the schema
+            does not have or whose values it cannot work on.
     """
     if not groups and not rules:
         return None
     policy = policy or MergePolicy()
+    type_of = type_of or _any_type
     _check(groups, rules, key_fields, policy.merge_depth)
+    _check_types(groups, rules, type_of)
     nulls_missing = policy.null_policy == "ignore"
-    sequence_groups = [SequenceGroup(by, fields, nulls_missing=nulls_missing) for by, fields in groups]
-    field_rules = [FieldRule(pointer, name) for pointer, name in rules.items()]
+    return Rules(
+        [SequenceGroup(by, fields, nulls_missing=nulls_missing) for by, fields in groups],
+        [FieldRule(pointer, name, type_of(names(pointer))) for pointer, name in rules.items()],
+    )
 
-    def change_delta(record: Value | None, delta: Value) -> int:
-        if record is None:
-            record = {}
-        stale = 0
-        for group in sequence_groups:
-            stale += group.take_stale(record, delta)
-        for rule in field_rules:
-            rule.apply(record, delta)
-        return stale
 
-    return change_delta
+def _any_type(_path: tuple[str, ...]) -> FieldType:
+    return FieldType(any_number=True)
+
+
+def _check_types(groups: Sequence[Group], rules: Mapping[str, str], type_of: TypeOf) -> None:
+    """Refuse fields that the schema of the messages does not have, or that have no order and need one."""
+    for by, fields in groups:
+        kinds = type_of(names(by)).kinds
+        if kinds and kinds.isdisjoint(ORDERED):
+            raise ConfigurationError(
+                f"sequence group by {by}: the schema allows {one_of(kinds)} there, which has no order; "
+                f"name a field of {one_of(ORDERED)}"
+            )
+        _check_known([by, *fields], f"sequence group by {by}", type_of)
+    for pointer, name in rules.items():
+        _check_known([pointer], f"merge rule {name} at {pointer}", type_of)
+
+
+def _check_known(pointers: Sequence[str], place: str, type_of: TypeOf) -> None:
+    for pointer in pointers:
+        kinds = type_of(names(pointer)).kinds
+        if kinds is not None and not kinds:
+            raise ConfigurationError(f"{place}: the schema of the messages has no field {pointer} to merge into")
 
 
 def _check(groups: Sequence[Group], rules: Mapping[str, str], key_fields: Sequence[str], depth: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Fields that a late, out-of-order delta must not undo: it is they, not the delta, that have a newest value."""
+"""Sequence groups: fields that late, out-of-order updates must not undo."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from processor.errors import RecordRejected
 from processor.merge.order import check_order, compare
 from processor.merge.pointer import find, names
-from processor.merge.same import MISSING
+from processor.merge.same import MISSING, same
 from processor.record import Value
 
 
 class SequenceGroup:
     """One group: the field it goes `by`, and the fields that apply only if `by` is not older than the one applied.
 
-    A delta touches a field when it names it, and also when it replaces an object on the way to it by something else,
-    or something else by such an object: what protects the newer value then is that this replacement is taken out.
+    Fields and `by` together are the *guarded* fields. A delta touches one of them when it names it, and also when it
+    replaces an object on the way to it by something else, or something else by such an object.
     """
 
     __slots__ = ("_by", "_guarded", "_nulls_missing", "by")
@@ -24,11 +24,11 @@ class SequenceGroup:
     """JSON Pointer of the field that orders the updates."""
 
     def __init__(self, by: str, fields: Iterable[str], *, nulls_missing: bool) -> None:
-        """Compile the pointers, which must be good ones.
+        """Compile the pointers, which must be valid.
 
         Args:
             by: the field that orders the updates. It may stand inside one of the fields.
-            fields: what goes by it.
+            fields: the fields that go by it.
             nulls_missing: a null in a delta counts as missing: null policy `ignore`.
         """
         self.by = by
@@ -36,48 +36,95 @@ class SequenceGroup:
         self._nulls_missing = nulls_missing
         self._guarded = (*map(names, fields), self._by)
 
-    def take_stale(self, record: Value, delta: Value) -> bool:
-        """Take the group's fields out of a delta, in place, that is older than the record; whether it was.
+    def is_late(self, record: Value, message: Value) -> bool:
+        """Whether a message, a delta or a whole record, is older than the record.
 
-        A delta without `by`, or with a null there, counts as older where the record has one. Where the record has none,
-        everything applies.
+        A message without `by`, or with a null there, counts as older where the record has one. Where the record has
+        none, no message is late.
 
         Raises:
-            RecordRejected: `schema_mismatch`: the two values of `by` cannot be compared.
+            RecordRejected: `schema_mismatch`: the message's `by` has no order, or none against the record's.
         """
+        old, new = find(record, self._by), find(message, self._by)
+        is_first = old is MISSING or old is None
+        if new is MISSING or new is None:
+            return not is_first
+        try:
+            if is_first:
+                check_order(new)
+                return False
+            return compare(new, old) < 0
+        except RecordRejected as error:
+            raise RecordRejected(error.reason, f"sequence group by {self.by}: {error.detail}") from None
+
+    def take_out(self, record: Value, delta: Value) -> bool:
+        """Take the guarded fields out of a late delta, in place; whether it touched any."""
         touched = [
             place
             for path in self._guarded
             if (place := _touched(record, delta, path, nulls_missing=self._nulls_missing)) is not None
         ]
-        if not touched:
-            return False
-        old, new = find(record, self._by), find(delta, self._by)
-        try:
-            if new is not MISSING and new is not None:
-                check_order(new)
-                if old is MISSING or old is None or compare(new, old) >= 0:
-                    return False
-            elif old is MISSING or old is None:
-                return False
-        except RecordRejected as error:
-            raise RecordRejected(error.reason, f"sequence group by {self.by}: {error.detail}") from None
         for path in touched:
-            take_out(delta, path)
-        return True
+            _take_out(delta, path)
+        return bool(touched)
+
+    def keep(self, before: Value, after: Value) -> bool:
+        """Give the guarded fields of a record the values that they had before a late update; whether any had changed.
+
+        Args:
+            before: the record before the update. It is not changed, but shares values with `after` from now on.
+            after: the record after the update, changed in place.
+        """
+        changed = [_keep(before, after, path) for path in self._guarded]
+        return any(changed)
 
 
-def take_out(delta: Value, path: tuple[str, ...]) -> None:
+def _take_out(value: Value, path: tuple[str, ...]) -> None:
     """Remove the member at a path, in place, and each object that is empty without it.
 
     An object left empty would be a new field where the record has none.
     """
     name, *below = path
-    if below and type(inner := delta.get(name)) is dict:
-        take_out(inner, tuple(below))
+    if below and type(inner := value.get(name)) is dict:
+        _take_out(inner, tuple(below))
         if inner:
             return
-    delta.pop(name, None)
+    value.pop(name, None)
+
+
+def _keep(before: Value, after: Value, path: tuple[str, ...]) -> bool:
+    """Make the member at a path what it was before; whether it had changed.
+
+    A value of another kind on the way, in the place of an object, is kept in the same way: it is as new as the group.
+    """
+    last = len(path) - 1
+    for depth, name in enumerate(path):
+        old, new = before.get(name, MISSING), after.get(name, MISSING)
+        if old is MISSING:
+            if find(after, path[depth:]) is MISSING:
+                return False
+            _take_out(after, path[depth:])
+            return True
+        if depth == last or type(old) is not dict:
+            if new is not MISSING and same(old, new):
+                return False
+            after[name] = old
+            return True
+        if type(new) is not dict:
+            if not _stands(old, path[depth + 1 :]):
+                return False
+            new = after[name] = {}
+        before, after = old, new
+    return False
+
+
+def _stands(value: Value, path: tuple[str, ...]) -> bool:
+    """Whether there is a value at a path, or one of another kind in the place of an object on the way to it."""
+    for name in path:
+        if type(value) is not dict:
+            return True
+        value = value.get(name, MISSING)
+    return value is not MISSING
 
 
 def _touched(record: Value, delta: Value, path: tuple[str, ...], *, nulls_missing: bool) -> tuple[str, ...] | None:

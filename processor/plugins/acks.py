@@ -27,8 +27,17 @@ class Acks:
         self._acks: list[Outgoing] = []
         self._persisted: dict[bytes, int] = {}
 
-    def succeeded(self, request: Request, key: bytes, reason: str | None = None) -> None:
-        """A command was carried out; one with a reason, such as `duplicate`, stands for itself alone."""
+    def succeeded(
+        self, request: Request, key: bytes | None, reason: str | None = None, *, records_deleted: int | None = None
+    ) -> None:
+        """A command was carried out; one with a reason, such as `duplicate`, stands for itself alone.
+
+        Args:
+            request: what was asked for.
+            key: of the record; None for a delete by filter.
+            reason: why it is a success.
+            records_deleted: how many records a delete has removed; None for other commands.
+        """
         client, sequence = request.client, request.sequence
         for ack_type in request.acks:
             if ack_type == "persisted" and sequence >= 0 and reason is None:
@@ -36,9 +45,20 @@ class Acks:
                     self._persisted[client] = sequence
                 continue
             status, why = "success", None if ack_type == "received" else reason
+            count = None
             if ack_type == "stats":
-                status, why = "failure", "not supported"
-            self._add(ack_type, client, request.command_id, sequence, key, status, why)
+                count = records_deleted
+                if count is None:
+                    status, why = "failure", "not supported"
+            self._add(ack_type, client, request.command_id, sequence, key, status, why, count)
+
+    def refused(self, request: Request, key: bytes, reason: str) -> None:
+        """Answer a command that is refused though nothing is wrong with it."""
+        for ack_type in request.acks:
+            status, why = ("success", None) if ack_type == "received" else ("failure", reason)
+            if ack_type == "stats":
+                why = "not supported"
+            self._add(ack_type, request.client, request.command_id, request.sequence, key, status, why)
 
     def failed(self, record: Record, error: RecordRejected) -> None:
         """A command was rejected. Its headers may be the reason: what can be read of them is told.
@@ -52,11 +72,12 @@ class Acks:
         text = given.get(Name.SEQUENCE, b"")
         sequence = int(text) if text.isdigit() and len(text) <= 19 and int(text) <= SEQUENCE_MAX else -1
         why = f"{error.reason}: {error.detail}"[:REASON_CHARACTERS_MAX]
+        is_delete = record.value is None or given.get(Name.COMMAND) == b"sow_delete"
         for ack_type in _known_types(given[Name.ACK_TYPE]):
             if ack_type == "received":
                 self._add(ack_type, client, command_id, sequence, record.key, "success", None)
             else:
-                reason = "not supported" if ack_type == "stats" else why
+                reason = "not supported" if ack_type == "stats" and not is_delete else why
                 self._add(ack_type, client, command_id, sequence, record.key, "failure", reason)
 
     def take(self) -> list[Outgoing]:
@@ -76,6 +97,7 @@ class Acks:
         sow_key: bytes | None,
         status: str,
         reason: str | None,
+        records_deleted: int | None = None,
     ) -> None:
         """One more; a field with nothing to say is left out."""
         ack: dict[str, Any] = {"ack_type": ack_type}
@@ -90,6 +112,8 @@ class Acks:
         ack["status"] = status
         if reason is not None:
             ack["reason"] = reason
+        if records_deleted is not None:
+            ack["records_deleted"] = records_deleted
         self._acks.append((client, json.dumps(ack, ensure_ascii=False).encode(errors="replace"), []))
 
 

@@ -19,6 +19,8 @@ class CompiledDeltas:
         empty: Header,
         version_name: str,
         stored: type[Stored],
+        partition: int,
+        partitions: int,
     ) -> None: ...
     def __call__(
         self,

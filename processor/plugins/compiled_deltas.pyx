@@ -10,9 +10,8 @@ That takes two things for granted. Both texts are as orjson writes them (compact
 value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
 what is not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way (1e16 for
 1e+16): one that comes again is told as if it had changed, once. And nothing unusual happens: whatever would take more
-than copying (a null to be taken out of what is stored, an array in place of an array, with objects in it whose members
-may stand in another order, a key that is written with escapes) is left to `take`, as are all errors. So this file
-decides nothing that is not decided elsewhere, and the same tests hold for both.
+than copying (a null to be taken out of what is stored, a key that is written with escapes) is left to `take`, as are
+all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
 
 Texts are scanned within their bounds, whatever is in them. Of a stored record that was damaged only the structure is
 looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.
@@ -21,8 +20,10 @@ looked at: bytes that are no UTF-8, or a number that is none, are copied. The st
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+from processor.plugins.murmur2 cimport murmur2
 from processor.plugins.json_text cimport Member, Seen, is_key, is_named, is_same, is_shallow, read_member, text
 
 cdef enum:
@@ -59,6 +60,7 @@ cdef class CompiledDeltas:
     cdef list version_headers
     cdef Py_ssize_t bytes_max, key_bytes_max, depth_max
     cdef bint keeps_nulls, ignores_nulls
+    cdef uint32_t partition, partitions
     # Of the record at hand.
     cdef Member *members
     cdef Py_ssize_t members_used, members_room
@@ -77,6 +79,7 @@ cdef class CompiledDeltas:
     def __init__(
         self, *, read, write, survives, bytes name, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
         Py_ssize_t depth_max, list version_headers, insert_headers, empty, version_name, stored,
+        uint32_t partition, uint32_t partitions,
     ):
         """Take what `plain_deltas` found the settings to be.
 
@@ -92,6 +95,8 @@ cdef class CompiledDeltas:
             empty: the header of a delta that changed nothing.
             version_name: the name of the header that tells the version.
             stored: the type of a state.
+            partition: the number of the partition.
+            partitions: the number of partitions that a new key is hashed over; 1: every key may stay.
         """
         self.read, self.write, self.survives = read, write, survives
         self.name = name
@@ -100,6 +105,7 @@ cdef class CompiledDeltas:
         self.version_headers, self.version_name = version_headers, version_name
         self.insert_headers, self.empty = insert_headers, empty
         self.stored, self.new = stored, tuple.__new__
+        self.partition, self.partitions = partition, partitions
 
     def __dealloc__(self):
         PyMem_Free(self.members)
@@ -128,7 +134,10 @@ cdef class CompiledDeltas:
         if PyBytes_GET_SIZE(value) > self.bytes_max or PyBytes_GET_SIZE(key) > self.key_bytes_max:
             return False
         old = states[key]
-        if old is not None and not self.is_plain_state(old):
+        if old is None:
+            if not self.is_own(key):
+                return False
+        elif not self.is_plain_state(old):
             return False
         try:
             written = self.write(self.read(value))
@@ -150,6 +159,8 @@ cdef class CompiledDeltas:
             if not self.merge(data, written):
                 return False
             data = self.edited(data)
+            if data is None:
+                return False
             version = <object>PyTuple_GET_ITEM(old, 0) + 1
             if version < len(self.version_headers):
                 headers = self.version_headers[version]
@@ -164,8 +175,14 @@ cdef class CompiledDeltas:
         states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b""))
         return True
 
+    cdef bint is_own(self, bytes key) noexcept:
+        """Whether a new key belongs to this partition."""
+        if self.partitions == 1:
+            return True
+        return (murmur2(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFF) % self.partitions == self.partition
+
     cdef bint is_plain_state(self, object old) except -1:
-        """Whether nothing but its record is to be kept: it does not expire, and has no correlation id."""
+        """Whether nothing but its record is to be kept: it does not expire, and has no time to live of its own."""
         if not PyTuple_Check(old) or PyTuple_GET_SIZE(old) != 5:
             return False
         if not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(old, 1)):
@@ -267,8 +284,6 @@ cdef class CompiledDeltas:
                     continue
                 if is_same(&was, &member):
                     continue
-                if was.value[0] == b'[' and member.value[0] == b'[' and seen.object:
-                    return False  # Their objects may have the same members in another order.
             if member.value[0] == b'{' and seen.null and not self.keeps_nulls:
                 return False
             if self.edits_used == EDITS_MAX:
@@ -329,7 +344,7 @@ cdef class CompiledDeltas:
         return is_named(member, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name))
 
     cdef bytes edited(self, bytes record):
-        """The record with its edits."""
+        """The record with its edits; None if two of them overlap, as where a delta names a member twice."""
         cdef Py_ssize_t number, place, size = PyBytes_GET_SIZE(record)
         cdef text at = PyBytes_AS_STRING(record)
         cdef text end = at + size
@@ -347,6 +362,12 @@ cdef class CompiledDeltas:
                 self.edits[place] = self.edits[place - 1]
                 place -= 1
             self.edits[place] = edit
+        # Before anything is copied: the size between two edits that overlap is negative.
+        for number in range(self.edits_used):
+            if self.edits[number].at < at:
+                return None
+            at = self.edits[number].at + self.edits[number].removed
+        at = PyBytes_AS_STRING(record)
         merged = PyBytes_FromStringAndSize(NULL, size)
         put = PyBytes_AS_STRING(merged)
         for number in range(self.edits_used):

@@ -10,7 +10,6 @@ import functools
 from typing import TYPE_CHECKING, ClassVar
 
 from processor.api import (
-    Change,
     Context,
     Headers,
     Input,
@@ -18,6 +17,7 @@ from processor.api import (
     Name,
     Outgoing,
     Output,
+    Preprocessed,
     Processor,
     Record,
     RecordRejected,
@@ -25,12 +25,14 @@ from processor.api import (
     Value,
 )
 from processor.config import TopicConfig
-from processor.merge import diff, insert, remove_paths
 from processor.plugins.acks import Acks
-from processor.plugins.expiry import EXPIRED_MAX, ttl_ms
+from processor.plugins.expiry import EXPIRED_MAX, Lifetime
+from processor.plugins.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
 from processor.plugins.key_alone import key_alone
+from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
 from processor.plugins.plan import plan
+from processor.plugins.record_change import RecordChange
 from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Codec
+    from processor.api import Codec, Command
     from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
@@ -74,68 +76,82 @@ class DeltaMerge(Processor):
         plan(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Compile what the settings say once.
+        """Compile the settings once.
 
         At most 30 attributes: Python looks up those of an object with more of them a good deal slower.
         """
         assert isinstance(settings, TopicConfig)
-        codec = context.codec
-        self._context = context
-        self._decode, self._decode_own, self._encode = codec.decode, codec.decode_own, codec.encode
-        self._max_bytes = settings.max_record_bytes
-        made = plan(context.name, settings, codec)
-        self._key, self._policy, self._merge, self._rules, self._preprocess, self._enrich = made
+        codec = self._codec = context.codec
+        self._context, self._settings = context, settings
+        self._decode, self._decode_own = codec.decode, codec.decode_own
+        compiled = self._plan = plan(context.name, settings, codec)
+        self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
+        # Values that came out of messages need no checks; those that plug-ins and rules made do.
+        is_decoded = compiled.rules is None and compiled.preprocess is None and compiled.enrich is None
+        self._encode = codec.encode_decoded if is_decoded else codec.encode
         self._nulls_missing = settings.null_policy == "ignore"
-        name = context.name
-        self._requests = RequestReader(settings.default_command, ttl_ms(settings.expiration), codec.header_names)
-        self._can_delta, self._uses_headers = codec.can_delta, codec.uses_headers
-        self._completes = codec.completes
-        self._is_plain = not codec.uses_headers and self._preprocess is None
-        own_topic = topic_name(name, "publish")
+        self._lifetime = Lifetime(settings.expiration)
+        self._requests = RequestReader(settings.default_command, codec.header_names)
+        self._is_plain = not codec.uses_headers and compiled.preprocess is None
+        own_topic = topic_name(context.name, "publish")
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._says_source = settings.source_header
         self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
-        self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._own_key)
+        self._placement = Placement(context, settings, self._key, own_topic, self._body)
+        self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
+        self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
         self._version_headers = _version_headers()
-        # Whoever takes records in another way takes all of them so.
+        # A subclass that takes records in another way takes all of them so.
         is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
         self._merge_plain = (
-            plain_deltas(settings, codec, made, self._requests.plain, self._version_headers) if is_ours else None
+            plain_deltas(settings, codec, compiled, self._requests.plain, self._version_headers, self._placement)
+            if is_ours
+            else None
         )
         self._begin_batch({})
 
     def process(self, records: Sequence[Record]) -> None:
-        """Merge the records in order: one read of all their keys, then one write of all that changed."""
-        context = self._context
-        self._begin_batch(context.state.get_many([record[0] for record in records if record[0] is not None]))
-        if records[0].offset <= self._redelivery.until:
-            for record in records:
-                self._take_or_reject(record, self._take_again)
-        elif self._merge_plain is not None:
-            self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
-        else:
-            for record in records:
-                self._take_or_reject(record)
-        self._end_batch()
+        """Merge the records in order; a delete by filter is carried out between two batches of them."""
+        if self._placement.reads_keys:
+            records = self._placement.with_text_keys(records, self._reject)
+        while records:
+            records = self._merge_batch(records)
         self._sequences.flush()
         if acks := self._acks.take():
-            context.forward_many("ack", acks)
+            self._context.forward_many("ack", acks)
+
+    def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Merge records up to a delete by filter, with one read and one write of states; returns those behind it."""
+        self._begin_batch(self._context.state.get_many([record[0] for record in records if record[0] is not None]))
+        is_again = records[0].offset <= self._redelivery.until
+        try:
+            if self._merge_plain is not None and not is_again:
+                self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
+            else:
+                for record in records:
+                    self._take_or_reject(record, self._take_again if is_again else None)
+        except ByFilter as command:
+            self._end_batch()
+            return self._by_filter.take(command, records)
+        self._end_batch()
+        return ()
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Tell the publisher."""
         self._acks.failed(record, error)
         self._context.forward_many("ack", self._acks.take())
 
-    def punctuate(self, now_ms: int) -> None:  # noqa: ARG002
+    def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
         """Expire what is due, in order of due time; not before every record published in time has been seen."""
+        if self._by_filter.is_running:
+            return self._by_filter.go_on()
         due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)
-        if not due:
-            return
-        self._begin_batch(dict(due))
-        for key, stored in due:
-            self._expire(key, stored)
-        self._end_batch()
+        if due:
+            self._begin_batch(dict(due))
+            for key, stored in due:
+                self._expire(key, stored)
+            self._end_batch()
+        return None
 
     def _begin_batch(self, stored: dict[bytes, Stored | None]) -> None:
         self._stored = stored
@@ -155,70 +171,110 @@ class DeltaMerge(Processor):
         try:
             (take or self._take)(record)
         except RecordRejected as error:
-            self._context.reject(record, error.reason, error.detail)
-            if record.headers:
-                self._acks.failed(record, error)
+            self._reject(record, error)
+
+    def _reject(self, record: Record, error: RecordRejected) -> None:
+        if self._placement.reads_keys:
+            record = self._placement.original(record)
+        self._context.reject(record, error.reason, error.detail)
+        if record.headers:
+            self._acks.failed(record, error)
 
     def _take(self, record: Record) -> None:
         """Do what one record asks for."""
         key, value, headers, _, timestamp_ms = record
-        if value is not None and len(value) > self._max_bytes:
-            raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {self._max_bytes}")
+        bytes_max = self._settings.max_record_bytes
+        if value is not None and len(value) > bytes_max:
+            raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {bytes_max}")
         request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
-            self._rekey(record, request)
+            if is_by_filter(record):
+                raise ByFilter(record, request)
+            self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
+            self._context.count("rekeyed")
             return
         if headers:
             if request.sow_key is not None and request.sow_key != key:
-                raise _other_sow_key(request.sow_key, key)
+                raise other_sow_key(request.sow_key, key)
             if request.sequence >= 0 and self._sequences.is_duplicate(request):
                 self._context.count("duplicate")
-                self._acks.succeeded(request, key, "duplicate")
+                is_delete = value is None or request.command == "sow_delete"
+                self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
                 return
         old = self._stored[key]
+        if old is None:
+            # A command that expects a record here is not for the one of the key's own partition: it is refused below.
+            if request.expect_version < 1 and (own_key := self._placement.elsewhere(key)) is not None:
+                self._placement.forward(record, own_key, request)
+                self._context.count("moved")
+                return
         # What was over when this was published is expired first. A publisher's clock may be ahead, ours counts too.
-        if old is not None and 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.
+        elif 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.
             self._expire(key, old)
             old = None
-        command = request[0]
-        if value is None or command == "sow_delete":
-            self._delete(record, key, old, request)
-        else:
-            body = self._decode(value) if self._is_plain else self._message(record, request)
-            if type(body) is dict:
-                self._key.check(key, body, self._nulls_missing and command == "delta_publish")
-            elif self._can_delta or self._key.pointers or self._enrich:
-                raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
-            self._update(record, key, old, request, body)
+        if headers and 0 <= request.expect_version != (0 if old is None else old[0]):
+            self._context.count("conflict")
+            self._acks.refused(request, key, "conflict")
+            return
+        deleted = self._apply(record, key, old, request)
         if headers:
             if request.sequence >= 0:
                 self._sequences.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
-                self._acks.succeeded(request, key, "rekeyed" if self._sequences.came_in(request) else None)
+                reason = "rekeyed" if self._sequences.came_in(request) else None
+                self._acks.succeeded(request, key, reason, records_deleted=deleted)
+
+    def _apply(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int | None:
+        """Carry out a command on the record of its key; of a delete, how many records it removed."""
+        command = request[0]
+        if record[1] is None or command == "sow_delete":
+            return self._delete(record, key, old, request)
+        if self._is_plain:
+            body = self._decode(record[1])
+        else:
+            body, command = self._message(record, request)
+        if type(body) is dict:
+            self._key.check(key, body, self._nulls_missing and command == "delta_publish")
+        elif self._codec.can_delta or self._key.pointers or self._plan.enrich:
+            raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
+        if command == "sow_delete":
+            return self._delete(record, key, old, request)
+        self._update(record, key, old, request, command, body)
+        return None
 
     def _take_again(self, record: Record) -> None:
         """The same for a record that may be in SOW already."""
         if not self._redelivery.is_done(record):
             self._take(record)
 
-    def _message(self, record: Record, request: Request) -> Value:
-        """A record's body where the message type or a plug-in wants more than its bytes."""
-        value = record.value
+    def _message(self, record: Record, request: Request) -> Preprocessed:
+        """A record's body and command where the message type or a plug-in wants more than its bytes."""
+        value, command = record.value, request.command
         assert value is not None
-        if self._uses_headers:
-            is_delta = request.command == "delta_publish"
-            body = self._context.codec.decode_command(value, record.headers or [], is_delta=is_delta)
+        if self._codec.uses_headers:
+            is_delta = command == "delta_publish"
+            body = self._codec.decode_command(value, record.headers or [], is_delta=is_delta)
         else:
             body = self._decode(value)
-        return body if self._preprocess is None or type(body) is not dict else self._preprocess(body)
+        preprocess = self._plan.preprocess
+        if preprocess is None or type(body) is not dict:
+            return Preprocessed(body, command)
+        return preprocess(body, command)
 
-    def _update(self, record: Record, key: bytes, old: Stored | None, request: Request, body: Value) -> None:
-        """Replace or merge a record, and tell both outputs."""
-        command, passed, ttl_ms, correlation_id, remove, _, _, _, _, _, _, _ = request  # Faster than five by name.
-        if self._enrich is not None:
-            body = self._enrich(body, None if old is None else self._decode_own(old.value))
-            self._key.check(key, body, self._nulls_missing and command == "delta_publish")
+    def _body(self, record: Record, request: Request) -> Value:
+        """A record's body, preprocessed."""
+        return self._message(record, request).body
+
+    def _update(
+        self, record: Record, key: bytes, old: Stored | None, request: Request, command: Command, body: Value
+    ) -> None:
+        """Replace or merge a record, and write it and what changed to both outputs."""
+        codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
+        if enrich is not None:
+            body = enrich(body, None if old is None else self._decode_own(old.value))
+            self._key.check(key, body, self._nulls_missing and is_delta)
+        is_completed = not is_delta and codec.can_delta and self._changes.add_key_field(key, old, body)
         headers: Headers
         if old is None:
             if len(key) > KEY_BYTES_MAX:
@@ -226,25 +282,23 @@ class DeltaMerge(Processor):
             version, headers = 1, INSERT_HEADERS
         else:
             version = old[0] + 1
-            correlation_id = correlation_id or old[4]
             headers = self._version_headers[version] if version < _VERSIONS_MAX else [(Name.VERSION, b"%d" % version)]
-        if correlation_id or passed or self._says_source:
-            headers = headers + self._more(record, request, correlation_id)
+        if request.correlation_id or request.passed or self._settings.source_header:
+            headers = headers + self._more(record, request)
         sow_headers = delta_headers = headers
-        expires_at_ms = 0
-        if ttl_ms:
-            expires_at_ms = self._now_ms + ttl_ms
-            sow_headers = [(Name.EXPIRES_AT, b"%d" % expires_at_ms), *headers]
+        # A delta leaves the record its own time to live; a full record has the topic's (merge.md, Expiration).
+        kept = old[4] if is_delta and old is not None else b""
+        expires_at_ms, expiration = self._lifetime.begin(self._now_ms, request.expiration, kept)
+        if expires_at_ms:
+            sow_headers = [(Name.EXPIRES_AT, b"%d" % expires_at_ms), *sow_headers]
+        if expiration:
+            sow_headers = [(Name.EXPIRATION, expiration), *sow_headers]
         try:
-            if self._can_delta:
-                change = self._change(old, command, body, remove)
-                if self._completes:
-                    change = self._completed(old, change)
-                merged, changed, removed = change
-                data = self._encode(merged)
+            if codec.can_delta:
+                merged, changed, removed = self._changes.of(old, command, body, request.remove)
                 delta = self._key.with_delta(merged, changed)
-                if self._uses_headers:
-                    told, more = self._context.codec.encode_delta(delta)
+                if codec.uses_headers:
+                    told, more = codec.encode_delta(delta)
                     delta_headers = headers + more
                 else:
                     told = self._encode(delta)
@@ -252,119 +306,70 @@ class DeltaMerge(Processor):
                     delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
+                data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
+                # All that is new in it was checked with the delta.
+                data = self._context.codec.encode_decoded(merged)
             else:
                 data = told = self._whole(record, request, body)
         except TypeError as error:
+            if is_completed:
+                raise RecordRejected("missing_key", f"no {self._key.pointers[0]} in the message: {error}") from None
             raise RecordRejected("schema_mismatch", str(error)) from None
-        if len(data) > self._max_bytes:
-            raise RecordRejected("too_large", f"merged: {len(data)} bytes; max_record_bytes is {self._max_bytes}")
+        if len(data) > self._settings.max_record_bytes:
+            raise RecordRejected(
+                "too_large", f"merged: {len(data)} bytes; max_record_bytes is {self._settings.max_record_bytes}"
+            )
         self._sow.append((key, data, sow_headers))
         self._delta.append((key, told, delta_headers))
-        source_offset = record.offset if self._says_source else -1
-        new = _new(Stored, (version, data, expires_at_ms, source_offset, correlation_id))
+        source_offset = record.offset if self._settings.source_header else -1
+        new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
         self._stored[key] = self._changed[key] = new
-
-    def _change(self, old: Stored | None, command: str, body: Value, remove: Value) -> Change:
-        """What a command does to the record."""
-        if command == "publish":
-            change = diff(None if old is None else self._decode_own(old.value), body)
-        elif old is None:
-            if self._rules is not None:
-                self._apply_rules(None, body)
-            change = insert(body, self._policy)
-        else:
-            record = self._decode_own(old.value)
-            self._key.protect(record, body, self._nulls_missing)
-            if self._rules is not None:
-                self._apply_rules(record, body)
-            change = self._merge(record, body)
-        if remove is None:
-            return change
-        # The removal comes after the merge and may undo parts of it: what changed in all is the difference.
-        remove_paths(change.record, remove, self._key.pointers)
-        return diff(None if old is None else self._decode_own(old.value), change.record)
-
-    def _completed(self, old: Stored | None, change: Change) -> Change:
-        """The same where the message type fills in what a record lacks; what is new in it is new in the delta too."""
-        self._context.codec.complete(change.record)
-        if not change.removed:
-            return change
-        # What was removed may be back, as a default.
-        return diff(None if old is None else self._decode_own(old.value), change.record)
-
-    def _apply_rules(self, record: Value | None, delta: Value) -> None:
-        """Change a delta as the topic's sequence groups and merge rules say."""
-        assert self._rules is not None
-        if stale := self._rules(record, delta):
-            self._context.count("stale_group", stale)
 
     def _whole(self, record: Record, request: Request, body: Value) -> bytes:
         """The message of a type without deltas: the bytes as they came, unless a plug-in changed them."""
         if request.remove is not None:
             raise RecordRejected("bad_header", f"header {Name.REMOVE}: messages of this type are published whole")
         assert record.value is not None
-        return record.value if self._preprocess is None and self._enrich is None else self._encode(body)
+        return record.value if self._plan.preprocess is None and self._plan.enrich is None else self._encode(body)
 
-    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> None:
-        """Remove a record, if there is one."""
+    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int:
+        """Remove a record, if there is one; how many that is."""
+        refuse_key(record)
         if old is None:
             self._context.count("delete_of_nothing")
-            return
-        self._remove(key, old, "delete", self._more(record, request, request.correlation_id or old.correlation_id))
+            return 0
+        self._remove(key, old, "delete", self._more(record, request))
+        return 1
+
+    def _delete_many(self, record: Record, request: Request, matching: Sequence[tuple[bytes, Stored]]) -> None:
+        """Remove the records that a delete by filter finds."""
+        more = self._more(record, request)
+        self._begin_batch(dict(matching))
+        for key, old in matching:
+            self._remove(key, old, "delete", more)
+        self._end_batch()
 
     def _expire(self, key: bytes, old: Stored) -> None:
         """Remove a record whose time is over; it comes from no input record."""
-        self._remove(key, old, "expire", [(Name.CORRELATION_ID, old.correlation_id)] if old.correlation_id else [])
+        self._remove(key, old, "expire", [])
         self._context.count("expired")
 
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
         """A tombstone, and the key fields on the delta topic."""
         headers: Headers = [(Name.VERSION, b"%d" % (old.version + 1)), (Name.KIND, kind.encode()), *more]
-        told, delta_headers = key_alone(self._context.codec, self._key, old)
+        told, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, told, headers + delta_headers))
         self._stored[key] = self._changed[key] = None
 
-    def _more(self, record: Record, request: Request, correlation_id: bytes) -> Headers:
-        """What both outputs say besides the version."""
+    def _more(self, record: Record, request: Request) -> Headers:
+        """The headers of both outputs besides the version."""
         headers = []
-        if correlation_id:
-            headers.append((Name.CORRELATION_ID, correlation_id))
-        if self._says_source:
+        if request.correlation_id:
+            headers.append((Name.CORRELATION_ID, request.correlation_id))
+        if self._settings.source_header:
             headers.append((Name.SOURCE, self._source + b"%d" % record.offset))
         return headers + request.passed
-
-    def _rekey(self, record: Record, request: Request) -> None:
-        """Send a record without a Kafka key to the input again, keyed: here would be the wrong partition.
-
-        It goes as it came: what plug-ins make of it they make of it there.
-        """
-        key = self._own_key(record, request)
-        headers = record.headers or []
-        if request.sequence >= 0:
-            headers = [*headers, (Name.SOURCE, self._source + b"%d" % record.offset)]
-        self._context.forward("publish", key, record.value, headers)
-        self._context.count("rekeyed")
-
-    def _own_key(self, record: Record, request: Request) -> bytes:
-        """The key of a record that came without one, by header or by its body."""
-        if not self._key.pointers:
-            if request.sow_key is None:
-                raise RecordRejected("missing_key", f"no Kafka key, and no header {Name.SOW_KEY}")
-            return request.sow_key
-        body = None if record.value is None else self._message(record, request)
-        text = self._key.text(body) if type(body) is dict else None
-        if text is None:
-            fields = ", ".join(self._key.pointers)
-            raise RecordRejected("missing_key", f"no Kafka key, and no {fields} in the message")
-        key = text.encode()
-        if request.sow_key not in (None, key):
-            raise _other_sow_key(request.sow_key, key)
-        return key
-
-
-def _other_sow_key(sow_key: bytes | None, key: bytes) -> RecordRejected:
-    return RecordRejected("key_mismatch", f"header {Name.SOW_KEY} is {sow_key!r:.100}, but the key is {key!r:.100}")
 
 
 @functools.cache

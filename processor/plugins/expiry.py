@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 from processor.api import Name, RecordRejected
@@ -23,6 +24,7 @@ def ttl_ms(expiration_s: float | None) -> int:
     return 0 if expiration_s is None else max(1, round(min(expiration_s * 1000, TTL_MS_MAX)))
 
 
+@lru_cache(maxsize=256)
 def ttl_ms_of(header: bytes) -> int:
     """A header `expiration` in milliseconds, never rounded down: nothing expires early.
 
@@ -41,3 +43,23 @@ def ttl_ms_of(header: bytes) -> int:
             f"header {Name.EXPIRATION} is {header.decode()}; at most {TTL_MS_MAX // 1000} seconds, or 0 for ever",
         )
     return milliseconds
+
+
+class Lifetime:
+    """The time to live of a topic's records."""
+
+    def __init__(self, expiration_s: float | None) -> None:
+        """Create it from the topic's setting `expiration`; None is for ever."""
+        self._topic_ms = ttl_ms(expiration_s)
+
+    def begin(self, now_ms: int, asked: bytes | None, kept: bytes) -> tuple[int, bytes]:
+        """The time when a record expires, 0 for never, and its own time to live if that is not the topic's.
+
+        Args:
+            now_ms: the time of the update, which it counts from.
+            asked: header `expiration` of the update; None where there is none.
+            kept: the record's own time to live, for an update that leaves it; empty for the topic's.
+        """
+        own = kept if asked is None else asked
+        own_ms = ttl_ms_of(own) if own else self._topic_ms
+        return (now_ms + own_ms if own_ms else 0), (b"" if own_ms == self._topic_ms else own)

@@ -15,7 +15,6 @@ cdef struct Member:
 
 cdef struct Seen:   # within a value that was skipped
     bint null
-    bint object
 
 
 cdef inline text skip_string(text at, text end) noexcept nogil:
@@ -50,7 +49,6 @@ cdef inline text skip_value(text at, text end, Seen *seen) noexcept nogil:
             at = skip_string(at, end)
             continue
         if at[0] == b'{' or at[0] == b'[':
-            seen.object |= at[0] == b'{'
             depth += 1
         elif at[0] == b'}' or at[0] == b']':
             depth -= 1
@@ -72,7 +70,7 @@ cdef inline text read_member(text at, text end, Member *member, Seen *seen) noex
         return NULL
     member.name_size = at - member.name
     member.value = at + 1
-    seen.null = seen.object = False
+    seen.null = False
     member.end = skip_value(member.value, end, seen)
     if member.end == NULL or member.end >= end or (member.end[0] != b',' and member.end[0] != b'}'):
         return NULL

@@ -29,6 +29,7 @@ except ImportError:  # There was no compiler where this was installed.
 if TYPE_CHECKING:
     from processor.api import Codec
     from processor.config import TopicConfig
+    from processor.plugins.placement import Placement
     from processor.plugins.plan import Plan
     from processor.plugins.request import Request
 
@@ -54,7 +55,12 @@ _new = tuple.__new__
 
 
 def plain_deltas(
-    settings: TopicConfig, codec: Codec, plan: Plan, plain_request: Request, version_headers: list[Headers]
+    settings: TopicConfig,
+    codec: Codec,
+    plan: Plan,
+    plain_request: Request,
+    version_headers: list[Headers],
+    placement: Placement,
 ) -> MergeBatch | None:
     """The merge of a topic's plain deltas; None where its settings leave nothing plain.
 
@@ -64,11 +70,12 @@ def plain_deltas(
         plan: its settings, compiled.
         plain_request: what a record without headers asks for.
         version_headers: the headers of each version that has some made, by its number.
+        placement: the keys that belong to the partition.
     """
     name = plan.key.only_name
     does_more = plan.rules or plan.preprocess or plan.enrich or settings.source_header
     says_more = codec.uses_headers or codec.completes or not codec.can_delta
-    asks_more = plain_request.command != "delta_publish" or plain_request.ttl_ms
+    asks_more = plain_request.command != "delta_publish" or settings.expiration is not None
     if name is None or does_more or says_more or asks_more:
         return None
     text = codec.json_text
@@ -87,8 +94,11 @@ def plain_deltas(
             empty=EMPTY,
             version_name=Name.VERSION,
             stored=Stored,
+            partition=placement.partition,
+            partitions=placement.partitions,
         )
-    decode, decode_own, encode, merge, policy = codec.decode, codec.decode_own, codec.encode, plan.merge, plan.policy
+    decode, decode_own, encode = codec.decode, codec.decode_own, codec.encode_decoded
+    merge, policy = plan.merge, plan.policy
     bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
 
     def merge_batch(
@@ -106,7 +116,7 @@ def plain_deltas(
                 take(record)
                 continue
             old = states[key]
-            # By number: twice as fast. One that expires or has a correlation id is not plain.
+            # By number: twice as fast. A record that expires, or has a time to live of its own, is not plain.
             if old is not None and (old[2] or old[4]):
                 take(record)
                 continue
@@ -119,6 +129,9 @@ def plain_deltas(
                     take(record)
                     continue
                 if old is None:
+                    if placement.elsewhere(key) is not None:
+                        take(record)
+                        continue
                     merged, told, removed = insert(body, policy)
                     own, version, headers = said, 1, INSERT_HEADERS
                 else:

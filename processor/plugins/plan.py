@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules
-from processor.plugins.steps import enriching, preprocessing
+from processor.plugins.steps import PreprocessAll, enriching, preprocessing
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Enrich, Preprocess
+    from processor.api import Codec, Enrich
     from processor.config import TopicConfig
     from processor.merge import Merge, Rules
 
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     """The same, compiled."""
     rules: Rules | None
     """Sequence groups and merge rules; None without any."""
-    preprocess: Preprocess | None
+    preprocess: PreprocessAll | None
     """The preprocessors as one; None without any."""
     enrich: Enrich | None
     """The enrichers as one; None without any."""
@@ -55,6 +55,7 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
             settings.merge_rules,
             key_fields=settings.key_fields,
             policy=policy,
+            type_of=None if codec is None else codec.field_type,
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
@@ -68,7 +69,7 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
         policy,
         compile_merge(policy),
         rules,
-        preprocessing(settings.preprocess, name) if settings.preprocess else None,
+        preprocessing(settings, name) if settings.preprocess else None,
         enriching(settings.enrich, name) if settings.enrich else None,
     )
 

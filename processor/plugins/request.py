@@ -6,11 +6,11 @@ import json
 import re
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from processor.api import Headers, Name, RecordRejected, Value
 from processor.plugins.expiry import ttl_ms_of
-from processor.record import COMMANDS, OUR_HEADERS, TRAVELLING_HEADERS
+from processor.record import OUR_HEADERS, TRAVELLING_HEADERS, Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,11 +31,14 @@ ACK_TYPES: Final = ("received", "processed", "completed", "persisted", "stats")
 
 _READ: Final = frozenset((
     Name.COMMAND, Name.ALLOW_MERGE, Name.REMOVE, Name.EXPIRATION, Name.CLIENT, Name.SEQUENCE, Name.CORRELATION_ID,
-    Name.SOW_KEY, Name.ACK_TYPE, Name.COMMAND_ID, Name.REPLAY_OF, Name.SOURCE,
+    Name.SOW_KEY, Name.ACK_TYPE, Name.COMMAND_ID, Name.REPLAY_OF, Name.SOURCE, Name.EXPECT_VERSION,
 ))  # fmt: skip
+_ALLOW_MERGE: Final = "allow_merge"
+"""Universal Messaging's flag is read with `-` and with `_`."""
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=]{1,1024}")
-_MERGE_COMMANDS: Final = {b"true": "delta_publish", b"false": "publish"}
+_COMMANDS: Final[Mapping[str, Command]] = {command: command for command in get_args(Command)}
+_MERGE_COMMANDS: Final[Mapping[bytes, Command]] = {b"true": "delta_publish", b"false": "publish"}
 
 # Request(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -44,12 +47,12 @@ _new = tuple.__new__
 class Request(NamedTuple):
     """What is asked of one record."""
 
-    command: str
+    command: Command
     """The command, by header or by the topic's default."""
     passed: Headers
     """What travels on as it was sent."""
-    ttl_ms: int
-    """How long the record lives from now, by header or by the topic's default; 0 is for ever."""
+    expiration: bytes | None = None
+    """Header `expiration`, seconds; None where there is none."""
     correlation_id: bytes = b""
     """Empty where there is none."""
     remove: Value = None
@@ -67,22 +70,23 @@ class Request(NamedTuple):
     is_replay: bool = False
     """True for a dead letter that was sent again."""
     source: bytes = b""
-    """Of a record that was sent again with its key: where it came in."""
+    """Of a record that a worker forwarded to its own partition: where it came in."""
+    expect_version: int = -1
+    """The version that the record must have, 0 for no record; -1 where any will do."""
 
 
 class RequestReader:
     """Reads requests as a topic's settings say."""
 
-    def __init__(self, default_command: str, ttl_ms: int, codec_headers: frozenset[str] = frozenset()) -> None:
-        """Make one.
+    def __init__(self, default_command: Command, codec_headers: frozenset[str] = frozenset()) -> None:
+        """Create a reader.
 
         Args:
-            default_command: what a record without header `command` is.
-            ttl_ms: how long a record without header `expiration` lives; 0 is for ever.
+            default_command: the command of a record without header `command`.
             codec_headers: headers that are part of the message, for its message type alone to read.
         """
-        self.plain: Final = Request(default_command, [], ttl_ms)
-        """What a record without headers asks for."""
+        self.plain: Final = Request(default_command, [])
+        """The request of a record without headers."""
         self._dropped = OUR_HEADERS | codec_headers
 
     def read(self, headers: Headers) -> Request:
@@ -100,19 +104,24 @@ class RequestReader:
                 if name in TRAVELLING_HEADERS:
                     passed.append(header)
             elif name not in self._dropped:
-                passed.append(header)
+                if name == _ALLOW_MERGE:
+                    given[Name.ALLOW_MERGE] = value or b""
+                elif (meant := _misspelling_of(name)) is not None:
+                    raise RecordRejected("bad_header", f"header {name!r:.100} is spelled {meant!r}")
+                else:
+                    passed.append(header)
         if passed and sum(len(name) + len(value or b"") for name, value in passed) > PASSED_BYTES_MAX:
             raise RecordRejected("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
-        command, _, ttl_ms, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay, source = (
-            self.plain
-        )
+        (command, _, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay,
+         source, expect_version) = self.plain  # fmt: skip
         if Name.COMMAND in given or Name.ALLOW_MERGE in given:
             command = _command(given, command)
         for name, value in given.items():
             if name == Name.REMOVE:
                 remove = _array(name, value)
             elif name == Name.EXPIRATION:
-                ttl_ms = ttl_ms_of(value)
+                ttl_ms_of(value)
+                expiration = value
             elif name == Name.CORRELATION_ID:
                 correlation_id = _base64(name, value)
             elif name == Name.SOW_KEY:
@@ -129,10 +138,12 @@ class RequestReader:
                 is_replay = True
             elif name == Name.SOURCE:
                 source = value
+            elif name == Name.EXPECT_VERSION:
+                expect_version = _whole_number(name, value)
         return _new(
             Request,
-            (command, passed, ttl_ms, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay,
-             source),
+            (command, passed, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id,
+             is_replay, source, expect_version),
         )  # fmt: skip
 
 
@@ -170,13 +181,14 @@ def kind_of(body: Value) -> str:
     return (words | numbers).get(type(body)) or type(body).__name__
 
 
-def _command(given: Mapping[str, bytes], default: str) -> str:
+def _command(given: Mapping[str, bytes], default: Command) -> Command:
     """The command; Universal Messaging's flag is another way to say it."""
-    command = None
+    command: Command | None = None
     if Name.COMMAND in given:
-        command = text_of(Name.COMMAND, given[Name.COMMAND])
-        if command not in COMMANDS:
-            raise RecordRejected("unknown_command", f"{command!r:.100}; known: {', '.join(sorted(COMMANDS))}")
+        text = text_of(Name.COMMAND, given[Name.COMMAND])
+        command = _COMMANDS.get(text)
+        if command is None:
+            raise RecordRejected("unknown_command", f"{text!r:.100}; known: {', '.join(sorted(_COMMANDS))}")
     if Name.ALLOW_MERGE not in given:
         return command or default
     by_flag = _MERGE_COMMANDS.get(given[Name.ALLOW_MERGE])
@@ -189,9 +201,30 @@ def _command(given: Mapping[str, bytes], default: str) -> str:
     return command
 
 
-def _sequence(value: bytes, *, has_client: bool) -> int:
+def _letters(name: str) -> str:
+    """A header name without case, `-` and `_`; leading underscores stay, as they mark names of another system."""
+    bare = name.lstrip("_")
+    return "_" * (len(name) - len(bare)) + bare.lower().replace("-", "").replace("_", "")
+
+
+_SPELLINGS: Final[Mapping[str, str]] = {_letters(name): name for name in OUR_HEADERS | TRAVELLING_HEADERS}
+
+
+@lru_cache(maxsize=1024)
+def _misspelling_of(name: str) -> str | None:
+    """The header of ours that a name differs from in case, `-` or `_` alone: passing it on would ignore a command."""
+    ours = _SPELLINGS.get(_letters(name))
+    return None if ours == name else ours
+
+
+def _whole_number(name: str, value: bytes) -> int:
     if _NUMBER.fullmatch(value) is None or (number := int(value)) > SEQUENCE_MAX:
-        raise _bad(Name.SEQUENCE, f"is {value!r:.100}; it is an integer from 0 to {SEQUENCE_MAX}")
+        raise _bad(name, f"is {value!r:.100}; it is an integer from 0 to {SEQUENCE_MAX}")
+    return number
+
+
+def _sequence(value: bytes, *, has_client: bool) -> int:
+    number = _whole_number(Name.SEQUENCE, value)
     if not has_client:
         raise _bad(Name.SEQUENCE, f"counts a publisher's records, and no header {Name.CLIENT} says whose")
     return number

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from processor.api import Enrich, Preprocess, RecordRejected, Value
+from processor.api import Command, Enrich, Preprocessed, RecordRejected, Value
 from processor.errors import ConfigurationError, Stop
 from processor.explanation import unknown_name
 from processor.installed import find_installed, installed_names, load_installed
 from processor.plugins.request import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from processor.config import StepConfig
+    from processor.config import StepConfig, TopicConfig
 
 PREPROCESSORS: Final = "sowstream.preprocessors"
 """The entry-point group: the object is a function that takes the settings by keyword and returns a `Preprocess`."""
 
 ENRICHERS: Final = "sowstream.enrichers"
 """The same for an `Enrich`."""
+
+
+PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
+"""The preprocessors of a topic as one function of the message and its command."""
 
 
 class Step(NamedTuple):
@@ -33,18 +37,22 @@ class Step(NamedTuple):
     """What it made of its settings: a `Preprocess` or an `Enrich`."""
 
 
-def preprocessing(configs: Sequence[StepConfig], topic: str) -> Preprocess:
+def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     """The preprocessors of a topic as one function, which rejects the message that one of them fails on.
 
     Raises:
-        ConfigurationError: one is not installed, or does not take its settings.
+        ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
     """
-    steps = _load(PREPROCESSORS, "preprocessor", configs, topic)
+    steps = _load(PREPROCESSORS, "preprocessor", settings.preprocess, topic)
+    _check_needs(steps, settings, topic)
 
-    def preprocess(message: Value) -> Value:
+    def preprocess(message: Value, command: Command) -> Preprocessed:
         for step in steps:
-            message = _run(step, message)
-        return message
+            result = _run(step, message)
+            if type(result) is Preprocessed:
+                result, command = result
+            message = _object(step, result)
+        return Preprocessed(message, command)
 
     return preprocess
 
@@ -60,7 +68,8 @@ def enriching(configs: Sequence[StepConfig], topic: str) -> Enrich:
     def enrich(message: Value, previous: Value | None) -> Value:
         for step in steps:
             # Each its own: what one does to it is not the record for the next.
-            message = _run(step, message, previous if step is steps[-1] else copy.deepcopy(previous))
+            previous_copy = previous if step is steps[-1] else copy.deepcopy(previous)
+            message = _object(step, _run(step, message, previous_copy))
         return message
 
     return enrich
@@ -68,14 +77,30 @@ def enriching(configs: Sequence[StepConfig], topic: str) -> Enrich:
 
 def _run(step: Step, *arguments: Value) -> Value:
     try:
-        message = step.function(*arguments)
+        return step.function(*arguments)
     except (RecordRejected, Stop):
         raise
     except Exception as error:
         raise RecordRejected("plugin_failed", f"{step.name} raised {type(error).__name__}: {error}") from error
+
+
+def _object(step: Step, message: Value) -> Value:
+    """A plug-in's result, which must be an object."""
     if type(message) is not dict:
         raise RecordRejected("plugin_failed", f"{step.name} returned {kind_of(message)}; a message is an object")
     return message
+
+
+def _check_needs(steps: Sequence[Step], settings: TopicConfig, topic: str) -> None:
+    """Refuse settings of a topic under which one of its preprocessors would give wrong records."""
+    for step in steps:
+        needs: Mapping[str, object] = getattr(step.function, "needs", {})
+        for name, value in needs.items():
+            if (configured := getattr(settings, name)) != value:
+                raise ConfigurationError(
+                    f"{topic}: preprocessor {step.name!r} needs {name}: {value}, and the topic has {name}: "
+                    f"{configured}; change that, or the preprocessor's own settings"
+                )
 
 
 def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Step]:

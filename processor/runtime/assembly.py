@@ -20,7 +20,9 @@ from processor.runtime.restore_progress import RestoreBar, RestoreProgress
 from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
+from processor.state.memory import MemoryStore
 from processor.state.rocks_memory import RocksMemory
+from processor.state.transactional import TransactionalState
 from processor.topic_problems import make_anew
 
 if TYPE_CHECKING:
@@ -60,15 +62,12 @@ class Assembly:
         group = f"{config.application_id}.{pipeline.name}"
         producer = self._producer(pipeline, group)
         admin = Admin(config.kafka)
-        states = StateDirectory(
-            config.state_dir / config.application_id / pipeline.name, pipeline, runtime, self._memory, admin
-        )
-        standbys = self._standbys(pipeline, group, admin, states)
+        standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
             reader=LogReader(config.kafka, group=group),
             admin=admin,
             source=pipeline.source,
-            sow=pipeline.output("sow"),
+            sow=pipeline.output("sow") if pipeline.has_state else None,
             mark=pipeline.output("mark") if pipeline.has_marks else None,
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
@@ -101,8 +100,18 @@ class Assembly:
             blocked=partial(self._blocked, pipeline.name),
         )
 
-    def _standbys(self, pipeline: Pipeline, group: str, admin: Admin, states: StateDirectory) -> Standbys:
-        replicas = self._config.runtime.standby_replicas
+    def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], TransactionalState]:
+        """What opens the state of a partition; one that is always empty where the plug-in keeps no records."""
+        config = self._config
+        if not pipeline.has_state:
+            return lambda _partition: TransactionalState(MemoryStore(), cache_bytes=0)
+        directory = config.state_dir / config.application_id / pipeline.name
+        return StateDirectory(directory, pipeline, config.runtime, self._memory, admin).open
+
+    def _standbys(
+        self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], TransactionalState]
+    ) -> Standbys:
+        replicas = self._config.runtime.standby_replicas if pipeline.has_state else 0
         lookout = Lookout(admin, group=group, topic=pipeline.source, replicas=replicas)
         return Standbys(
             processor=pipeline.name,
@@ -111,7 +120,7 @@ class Assembly:
             admin=admin,
             # Its queue is small: what waits there is not wanted now, and there is one for each pipeline.
             open_reader=partial(LogReader, self._config.kafka | {"queued.max.messages.kbytes": "8192"}, group=group),
-            open_state=states.open,
+            open_state=open_state,
         )
 
     def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:

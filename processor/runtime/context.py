@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from processor.errors import UndeclaredOutput
+from processor.kafka.partitioner import partition_for
 from processor.record import Name
 from processor.runtime.note import checked
 from processor.runtime.timings import Timing
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Marks, State
     from processor.config import TopicConfig
-    from processor.record import Headers, Outgoing, Record, RejectReason
+    from processor.record import Headers, Outgoing, Record, RejectReason, Stored
     from processor.runtime.pipeline import Pipeline
     from processor.topics import Role
 
@@ -34,20 +35,23 @@ class TaskContext:
         state: State,
         marks: Marks | None = None,
         on_reject: Callable[[Record, RejectReason, str], None] | None = None,
-        applied: Mapping[int, bytes] | None = None,
+        applied: Mapping[int, Sequence[bytes]] | None = None,
         noted: str = "",
+        partitions: int = 1,
     ) -> None:
         self.name = pipeline.name
         self.partition = partition
+        self.partitions = partitions
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
-        self.state = state
-        self.applied: Mapping[int, bytes] = applied or {}
+        self.state: State = state if pipeline.has_state else _NoState(pipeline.name)
+        self.applied: Mapping[int, Sequence[bytes]] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         self.now_ms = 0
         self.stream_time_ms = 0
         self.noted = noted
         self.held_offset: int | None = None
+        self.paused_offset: int | None = None
         self.note = noted  # It stands until another one is given.
         self.gauges: dict[str, float] = {}
         self.observed: defaultdict[str, Timing] = defaultdict(Timing)
@@ -84,10 +88,22 @@ class TaskContext:
         if self._on_reject is not None:
             self._on_reject(record, reason, detail)
 
+    def partition_for(self, key: bytes) -> int:
+        """The partition that a key's hash chooses."""
+        return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
+
     def hold(self, offset: int | None, note: str = "") -> None:
         """Do not commit input positions above this offset, and commit a note beside the one that is."""
         self.note = checked(note)
         self.held_offset = offset
+
+    def pause(self, offset: int) -> None:
+        """Take no record from this offset on until `resume`."""
+        self.paused_offset = offset
+
+    def resume(self) -> None:
+        """Take records again."""
+        self.paused_offset = None
 
     def count(self, event: str, amount: int = 1) -> None:
         """Count an event."""
@@ -107,6 +123,32 @@ class TaskContext:
         for role in taken:
             self._outputs[role] = []
         return taken
+
+
+class _NoState:
+    """The state of a processor that declares no output for it."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:  # noqa: ARG002
+        """There is none, and there cannot be one."""
+        raise self._error()
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:  # noqa: ARG002
+        """It would be lost."""
+        raise self._error()
+
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def _error(self) -> UndeclaredOutput:
+        return UndeclaredOutput(f"{self._processor} uses its state, and its `outputs` declare no output of role 'sow'")
 
 
 class _NoMarks:

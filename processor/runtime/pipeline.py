@@ -78,6 +78,11 @@ class Pipeline(NamedTuple):
         return self.source if self.processor_type.input.from_underlying else ""
 
     @property
+    def has_state(self) -> bool:
+        """Whether the plug-in keeps records: those of its output of role `sow`."""
+        return any(output.role == "sow" for output in self.processor_type.outputs)
+
+    @property
     def has_marks(self) -> bool:
         """Whether the plug-in keeps marks."""
         return "mark" in self.roles
@@ -183,8 +188,8 @@ def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) ->
     section: BaseModel
     underlying: str | None
     if name in config.topics:
-        plugin, underlying = "delta_merge", None
-        section, topic = config.topics[name], config.topics[name]
+        section = topic = config.topics[name]
+        plugin, underlying = "delta_merge" if topic.sow else "pass_through", None
     elif name in config.conflated:
         plugin, underlying = "conflate", config.conflated[name].underlying
         section, topic = config.conflated[name], config.topic(name)
@@ -208,6 +213,8 @@ def _third_party(
         if processor_type.input.from_underlying is (section.underlying is None):
             needs = "needs" if processor_type.input.from_underlying else "has no use for"
             raise ConfigurationError(f"processors.{name}: {section.use} {needs} an `underlying`")
+        if section.underlying is not None and processor_type.input.role == "sow" and not config.topic(name).sow:
+            raise ConfigurationError(f"processors.{name}: {section.underlying!r} keeps no records to read (sow: false)")
         try:
             settings = processor_type.settings_type.model_validate(section.settings)
         except ValidationError as error:

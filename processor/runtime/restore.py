@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,7 +58,8 @@ class _Job:
     tail: Tail | None = None  # Found with it, as the next.
     noted: str = ""
     is_new: bool = False  # The group has no offset.
-    logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; empty until their targets are known.
+    logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; of none if there is nothing to restore.
+    is_aimed: bool = False  # Whether the logs and their targets are known.
     read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
     moved_s: float = field(default=0.0)
@@ -78,7 +80,7 @@ class Restorer:
         reader: LogReader,
         admin: Admin,
         source: str,
-        sow: str,
+        sow: str | None,
         mark: str | None,
         open_state: Open,
         stall_timeout_s: float,
@@ -91,7 +93,7 @@ class Restorer:
             reader: a reader that knows the input's consumer group; owned by the restorer.
             admin: tells where the topics end.
             source: the input topic.
-            sow: the topic to restore states from.
+            sow: the topic to restore states from; None if the processor has none.
             mark: the topic to restore marks from; None if the processor has none.
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
@@ -103,6 +105,7 @@ class Restorer:
         self._admin = admin
         self._source = source
         self._sow = sow
+        self._shown = sow or source  # Named in messages about a partition.
         self._mark = mark
         self._open_state = open_state
         self._stall_timeout_s = stall_timeout_s
@@ -144,14 +147,15 @@ class Restorer:
             RestoreStalled: nothing came for too long.
             Stop: a partition cannot be restored.
         """
-        waiting = [job for job in self._jobs.values() if not job.logs]
+        waiting = [job for job in self._jobs.values() if not job.is_aimed]
+        ready: list[tuple[Task, int]] = []
         if waiting:
-            self._aim(waiting)
+            self._aim(waiting, ready)
         if not any(job.logs for job in self._jobs.values()):
             self._watch(time.monotonic())
-            time.sleep(timeout_s)  # There is nothing to read: the directories are locked, or Kafka did not answer.
-            return []
-        ready: list[tuple[Task, int]] = []
+            if not ready:
+                time.sleep(timeout_s)  # There is nothing to read: the directories are locked, or Kafka is silent.
+            return ready
         until_s = time.monotonic() + _TURN_S
         while True:
             read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
@@ -182,7 +186,7 @@ class Restorer:
         self._show()
         self._reader.close()
 
-    def _aim(self, waiting: Iterable[_Job]) -> None:
+    def _aim(self, waiting: Iterable[_Job], ready: list[tuple[Task, int]]) -> None:
         """Find out from where and to where each partition is to be restored, and start reading."""
         aimed: list[_Job] = []
         until_s = time.monotonic() + _OPEN_S
@@ -211,8 +215,11 @@ class Restorer:
         for job, parts in logs_of:
             positions = [Position(part.topic, part.partition, oldest[part]) for part in parts]
             self._healing(job, partial(self._follow, job, parts, positions, horizon_ms))
+        now_s = time.monotonic()
+        for job, parts in logs_of:
+            if not parts:
+                self._complete(job, now_s, ready)
         if aimed:
-            now_s = time.monotonic()
             for job in waiting:
                 job.moved_s = now_s  # Whoever waits for its turn has not stalled.
 
@@ -223,7 +230,7 @@ class Restorer:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
                 _tell("restoring", part)
-        job.logs = {part.topic: part for part in logs}
+        job.logs, job.is_aimed = {part.topic: part for part in logs}, True
         # The reader tells the end of a partition also where there is nothing to read.
         self._reader.add(
             [first._replace(offset=max(part.position, first.offset)) for part, first in zip(logs, oldest, strict=True)]
@@ -234,7 +241,9 @@ class Restorer:
         task, tail = job.task, job.tail
         # Where a topic ends does not say whether it has records: all of them may have been rolled back.
         is_whole = self._is_copy and job.is_new
-        logs: list[RestoredLog] = [SowLog(self._sow, task.partition, task.state, tail, is_whole=is_whole)]
+        logs: list[RestoredLog] = []
+        if self._sow is not None:
+            logs.append(SowLog(self._sow, task.partition, task.state, tail, is_whole=is_whole))
         if self._mark is not None and task.marks is not None:
             logs.append(MarkLog(self._mark, task.partition, task.marks, tail))
         return logs
@@ -267,10 +276,10 @@ class Restorer:
             partition = job.task.partition
             if job.damages == _DAMAGES_MAX:
                 raise Stop(
-                    f"restoring {self._sow} partition {partition}: the store was damaged again and again, at last by: "
-                    f"{error}. Is the disk of state_dir, or the memory, failing?"
+                    f"restoring {self._shown} partition {partition}: the store was damaged again and again, at last "
+                    f"by: {error}. Is the disk of state_dir, or the memory, failing?"
                 ) from error
-            log.error("local state damaged; restoring it anew", topic=self._sow, partition=partition, why=str(error))
+            log.error("local state damaged; restoring it anew", topic=self._shown, partition=partition, why=str(error))
             self.remove(partition)
             job.task.state.wipe()
             self.add(job.task)
@@ -293,6 +302,8 @@ class Restorer:
         job.start_offset, job.tail, job.noted = committed, Tail.noted(committed, text), Note.read(text).noted
 
     def _delete_retention_ms(self) -> float:
+        if self._sow is None:
+            return math.inf
         if self._horizon_ms is None:
             self._horizon_ms = self._admin.delete_retention_ms(self._sow)
         return self._horizon_ms
@@ -300,9 +311,9 @@ class Restorer:
     def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:
         """Apply a batch of one log."""
         if job.is_new and self._is_copy:
-            family = self._sow.removesuffix(".sow")
+            family = part.topic.rpartition(".")[0]
             raise Stop(
-                f"{self._sow} partition {part.partition} has records, but its workers' group has no offset of "
+                f"{part.topic} partition {part.partition} has records, but its workers' group has no offset of "
                 f"{self._source}, which they are made of. If that topic was deleted and made anew, "
                 f"{make_anew(family, self._source)}. If it is the same one, as under a new application_id or when "
                 "offsets have expired, do steps (1), (4) and (5): what it has already is recognised"
@@ -321,14 +332,17 @@ class Restorer:
         part.finish(end)
         self._reader.remove(part.topic, part.partition)
         job.moved_s = now_s
-        if not all(other.is_complete for other in job.logs.values()):
-            return
+        if all(other.is_complete for other in job.logs.values()):
+            self._complete(job, now_s, ready)
+
+    def _complete(self, job: _Job, now_s: float, ready: list[tuple[Task, int]]) -> None:
+        """Everything is restored: the task is ready."""
         task = job.task
         self.remove(task.partition)
         seconds = round(now_s - job.began_s, 3)
         rate = round(job.read / max(seconds, 0.001))
         log.info(
-            "restored", topic=self._sow, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
+            "restored", topic=self._shown, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
         )
         assert job.start_offset is not None
         task.tail, task.noted = job.tail, job.noted
@@ -345,7 +359,7 @@ class Restorer:
             if now_s - job.moved_s <= self._stall_timeout_s:
                 continue
             part = next((part for part in job.logs.values() if not part.is_complete), None)
-            topic = self._sow if part is None else part.topic
+            topic = self._shown if part is None else part.topic
             reached = "its beginning" if part is None else f"offset {part.position} of {part.target}"
             raise RestoreStalled(
                 f"restoring {topic} partition {partition}: nothing for {self._stall_timeout_s:g} s at {reached}. "

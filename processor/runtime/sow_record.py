@@ -52,7 +52,7 @@ class Heads(dict[tuple["Header", ...], bytes]):
 
 def _stored(headers: Iterable[Header], value: bytes) -> Stored:
     """A value with what its headers say."""
-    version, expires_at_ms, source_offset, correlation_id = 0, 0, -1, b""
+    version, expires_at_ms, source_offset, expiration = 0, 0, -1, b""
     for name, text in headers:
         if name == Name.VERSION:
             version = int(text or b"")
@@ -60,9 +60,9 @@ def _stored(headers: Iterable[Header], value: bytes) -> Stored:
             expires_at_ms = int(text or b"")
         elif name == Name.SOURCE:
             source_offset = int((text or b"").rpartition(b"/")[2])
-        elif name == Name.CORRELATION_ID:
-            correlation_id = text or b""
+        elif name == Name.EXPIRATION:
+            expiration = text or b""
     numbers = version, expires_at_ms, source_offset
-    if max(numbers) >= _NUMBER_END or min(numbers) < -_NUMBER_END or len(correlation_id) > _TEXT_BYTES_MAX:
+    if max(numbers) >= _NUMBER_END or min(numbers) < -_NUMBER_END or len(expiration) > _TEXT_BYTES_MAX:
         raise ValueError("a header of it is larger than a worker writes")
-    return Stored(version, value, expires_at_ms, source_offset, correlation_id)
+    return Stored(version, value, expires_at_ms, source_offset, expiration)

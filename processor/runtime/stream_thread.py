@@ -27,6 +27,7 @@ from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.metrics import ThreadMetrics
+from processor.runtime.rejection_log import RejectionLog
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
 from processor.runtime.task import Task, TaskState
@@ -88,6 +89,7 @@ class StreamThread:
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
+        self._rejections = RejectionLog(pipeline.source)
         self._transactions = Transactions(pipeline, clients.producer, self._metrics)
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
@@ -131,7 +133,7 @@ class StreamThread:
         log.info("assigned", topic=self._pipeline.source, partitions=partitions)
         refuse_grown(self._pipeline, partitions)
         for partition in partitions:
-            task = self._tasks[partition] = Task(self._pipeline, partition, self._codec)
+            task = self._tasks[partition] = Task(self._pipeline, partition, self._codec, rejections=self._rejections)
             self._restorer.add(task)
         self._metrics.rebalanced("assigned", self._states())
 
@@ -183,17 +185,20 @@ class StreamThread:
         """Process what came, do what is due, commit if it is time."""
         for partition, parted in by_partition(messages).items():
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused:
                 self._process(task, parted)
         for partition in self._consumer.ended:
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused:
                 task.reached_end()
         began_s += self._send()
         emitted, self._has_more = 0, False
         for task in self._running():
+            was_paused = task.is_paused
             self._has_more |= self._healing(task, task.punctuate)
             emitted += self._transactions.send(task)
+            if was_paused and not task.is_paused:
+                self._consumer.begin(task.partition, task.next_offset)
         self._read_max = self._runtime.batch_records_max
         if self._has_more:  # Between two pieces no more is read than a piece makes: neither keeps the other waiting.
             self._read_max = min(self._read_max, max(emitted, _READ_MIN))
@@ -208,6 +213,7 @@ class StreamThread:
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
             self._show_gauges()
+            self._rejections.flush()
         self._metrics.loop(waited_s, now_s - began_s)
 
     def _begin(self, task: Task, offset: int) -> None:
@@ -219,13 +225,15 @@ class StreamThread:
 
     def _process(self, task: Task, messages: list[Message]) -> None:
         came = records(messages)
-        while came and task.is_careful(came[0].offset):
+        while came and task.is_careful(came[0].offset) and not task.is_paused:
             # Some of these may fail, and what is done with them by then is done again: so it is never much.
             self._give(task, came[:_CAREFUL_RECORDS])
             self._commit()
             came = came[_CAREFUL_RECORDS:]
-        if came:
+        if came and not task.is_paused:
             self._give(task, came)
+        if task.is_paused:
+            self._consumer.pause(task.partition)
 
     def _give(self, task: Task, came: list[Record]) -> None:
         self._healing(task, partial(task.process, came))

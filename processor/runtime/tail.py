@@ -35,8 +35,8 @@ class Tail:
         self.start_offset: Final = start_offset
         self.position: Final = position
         self.mark_position: Final = mark_position
-        self.applied: Final[dict[int, bytes]] = {}
-        """Offset and key of each input record that will come again and is in SOW."""
+        self.applied: Final[dict[int, list[bytes]]] = {}
+        """Offset of each input record that will come again and is in SOW, with the keys of the records it changed."""
 
     @classmethod
     def noted(cls, start_offset: int, text: str | None) -> Tail | None:
@@ -57,4 +57,4 @@ class Tail:
             for name, value in record.headers or ():
                 place = (value or b"").rpartition(b"/")[2] if name == Name.SOURCE else b""
                 if place.isdigit() and len(place) <= _DIGITS_MAX and (offset := int(place)) >= self.start_offset:
-                    self.applied[offset] = record.key or b""
+                    self.applied.setdefault(offset, []).append(record.key or b"")

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Processor
-    from processor.record import Outgoing, Record
+    from processor.record import Outgoing, Record, RejectReason
     from processor.runtime.pipeline import Pipeline
+    from processor.runtime.rejection_log import RejectionLog
     from processor.runtime.tail import Tail
     from processor.runtime.timings import Timing
     from processor.state.transactional import TransactionalState
@@ -84,8 +85,25 @@ class Task:
     """One partition. One thread only."""
 
     def __init__(
-        self, pipeline: Pipeline, partition: int, codec: Codec, clock_ms: Callable[[], int] | None = None
+        self,
+        pipeline: Pipeline,
+        partition: int,
+        codec: Codec,
+        clock_ms: Callable[[], int] | None = None,
+        *,
+        partitions: int | None = None,
+        rejections: RejectionLog | None = None,
     ) -> None:
+        """Create a task that has no state yet.
+
+        Args:
+            pipeline: the pipeline it belongs to.
+            partition: its partition number.
+            codec: the message type of the records.
+            clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
+            partitions: the number of partitions that keys are hashed over; None: the topic's.
+            rejections: logs rejected records; None: they are not logged.
+        """
         self.pipeline = pipeline
         self.partition = partition
         self.task_state = TaskState.CREATED
@@ -113,6 +131,8 @@ class Task:
         self._careful_until = -1
         self._failures: dict[int, str] = {}
         self._limit = RejectLimit(pipeline, partition)
+        self._partitions = pipeline.topic.partitions if partitions is None else partitions
+        self._rejections = rejections
 
     def open(self, state: TransactionalState) -> None:
         """Take the partition's state, as it was left; it may lack the newest records."""
@@ -132,9 +152,10 @@ class Task:
             self._codec,
             self.state,
             self.marks,
-            self._limit.rejected,
+            self._rejected,
             None if self.tail is None else self.tail.applied,
             self.noted,
+            self._partitions,
         )
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
@@ -155,11 +176,20 @@ class Task:
                     self._call([record])
                 else:
                     self._put_aside(record, detail)
+                if self.is_paused:
+                    break
                 self._limit.took([record])
         else:
             self._call(records)
-            self._limit.took(records)
-        self.next_offset = records[-1].offset + 1
+            if taken := self._taken(records):
+                self._limit.took(taken)
+        paused_offset = self._context.paused_offset
+        self.next_offset = records[-1].offset + 1 if paused_offset is None else paused_offset
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the processor takes no records until it has done something else; the next one comes again then."""
+        return self._context.paused_offset is not None
 
     def is_careful(self, offset: int) -> bool:
         """Whether a record is in a batch that made the processor raise, and given alone now."""
@@ -307,6 +337,12 @@ class Task:
         context.observed.clear()
         return counts
 
+    def _rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
+        """Count and log a record that the processor rejected."""
+        self._limit.rejected(record, reason, detail)
+        if self._rejections is not None:
+            self._rejections.add(self.partition, record.offset, reason, detail)
+
     def _put_aside(self, record: Record, detail: str) -> None:
         """Reject the record that the processor raises on."""
         error = RecordRejected("plugin_failed", detail)
@@ -320,8 +356,9 @@ class Task:
             log.warning("processor failed to hear of a rejection", partition=self.partition, exc_info=True)
 
     def _call(self, records: Sequence[Record]) -> None:
+        context, before_ms = self._context, self._context.stream_time_ms
         # No future time either: the input between now and then is not known.
-        self._context.stream_time_ms = max(0, min(records[-1].timestamp_ms, self._context.now_ms))
+        context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
         try:
             self._processor.process(records)
         except (Stop, StateDamaged):
@@ -335,6 +372,14 @@ class Task:
             log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
+        if self.is_paused:
+            taken = self._taken(records)
+            context.stream_time_ms = max(0, min(taken[-1].timestamp_ms, context.now_ms)) if taken else before_ms
+
+    def _taken(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Those before the one at which the processor paused; all of them if it did not."""
+        paused_offset = self._context.paused_offset
+        return records if paused_offset is None else [record for record in records if record.offset < paused_offset]
 
     def _close_processor(self) -> None:
         try:

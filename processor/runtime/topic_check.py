@@ -9,6 +9,7 @@ import structlog
 from processor.errors import ConfigurationError
 from processor.kafka.admin import Admin
 from processor.runtime.pipeline import needed
+from processor.topic_directory import check_at_start
 from processor.topic_problems import Problem, problems
 
 if TYPE_CHECKING:
@@ -34,12 +35,18 @@ def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | No
 
 
 def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
-    """Refuse topics that would break a promise, and warn of those that might.
+    """Refuse topics that would break a promise, or that the topic directory describes otherwise.
+
+    Lesser problems are logged as warnings.
 
     Raises:
         ConfigurationError: with what is wrong and what to do.
     """
-    if refused := tell(problems_of(Admin(config.kafka), needed(chosen)), "topic at risk"):
+    admin = Admin(config.kafka)
+    cluster = admin.cluster()
+    problems_found = problems_of(admin, needed(chosen), cluster)
+    problems_found += check_at_start(config, admin, cluster, [pipeline.name for pipeline in chosen])
+    if refused := tell(problems_found, "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")
 
 

@@ -9,7 +9,7 @@ A partition's directory holds `lock` (held by the process that uses it) and `roc
     m closed           nothing: it was closed in good order and not written since; gone with the next batch
     e <time> <key>     nothing: the record of the key expires then              big-endian uint64, milliseconds; the key
     r <record key>     version, expires_at_ms, source_offset            three little-endian int64
-                       length of correlation_id, correlation_id, value  little-endian uint16, then the bytes of both
+                       length of expiration, expiration, value        little-endian uint16, then the bytes of both
 
 DO NOT RENUMBER, and raise FORMAT with any change: state in another format is wiped and restored from the SOW topic.
 """
@@ -23,7 +23,7 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.state.store import Expiring, Progress
 
-FORMAT: Final = b"3"
+FORMAT: Final = b"4"
 FORMAT_KEY: Final = b"mformat"
 IDENTITY_KEY: Final = b"midentity"
 PROGRESS_KEY: Final = b"mprogress"
@@ -45,8 +45,8 @@ _PROGRESS = struct.Struct("<qq")
 
 def encode_record(stored: Stored) -> bytes:
     """A record as it stands on disk."""
-    version, value, expires_at_ms, source_offset, correlation_id = stored
-    return _RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(correlation_id)) + correlation_id + value
+    version, value, expires_at_ms, source_offset, expiration = stored
+    return _RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(expiration)) + expiration + value
 
 
 def decode_record(data: bytes) -> Stored:
@@ -61,9 +61,9 @@ def decode_record(data: bytes) -> Stored:
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
     begin = _RECORD_HEAD.size + size
     if begin > len(data):
-        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its correlation id")
-    correlation_id = data[_RECORD_HEAD.size : begin] if size else b""
-    return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, correlation_id))
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its time to live")
+    expiration = data[_RECORD_HEAD.size : begin] if size else b""
+    return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, expiration))
 
 
 def expires_at_ms(data: bytes) -> int:

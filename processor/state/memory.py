@@ -55,9 +55,9 @@ class MemoryStore:
         """Write encoded records, of which none expires."""
         self.apply({key: None if row is None else decode_record(row) for key, row in rows.items()}, progress)
 
-    def scan(self) -> Iterator[tuple[bytes, Stored]]:
-        """Every key and record, in key order."""
-        return iter(sorted(self._records.items()))
+    def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
+        """Every key and record, in key order; `after`: only the keys behind this one."""
+        return iter(sorted(item for item in self._records.items() if after is None or item[0] > after))
 
     def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
         """The records that expire, in order of time and key."""

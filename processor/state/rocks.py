@@ -125,14 +125,15 @@ class RocksStore:
         for batch in bulk.batches(rows, progress, self._memory.part_bytes):
             self._write(batch)
 
-    def scan(self) -> Iterator[tuple[bytes, Stored]]:
-        """Every key and record, in key order."""
+    def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
+        """Every key and record, in key order; `after`: only the keys behind this one."""
         self._end_load()
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
         with self._telling("reading"):
             rows = self._db.iter(options)
-            rows.seek(layout.RECORD_PREFIX)
+            # No key lies between one and the same with a zero byte at its end.
+            rows.seek(layout.RECORD_PREFIX if after is None else layout.RECORD_PREFIX + after + b"\0")
             while rows.valid():
                 yield rows.key()[len(layout.RECORD_PREFIX) :], layout.decode_record(rows.value())
                 rows.next()

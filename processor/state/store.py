@@ -82,8 +82,8 @@ class Store(Protocol):
             StateDamaged: it cannot be written.
         """
 
-    def scan(self) -> Iterator[tuple[bytes, Stored]]:
-        """Every key and record, in key order."""
+    def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
+        """Every key and record, in key order; `after`: only the keys behind this one."""
 
     def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
         """The records that expire, in order of time and key: the first, or those after one already seen.

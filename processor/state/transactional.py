@@ -127,6 +127,32 @@ class TransactionalState:
             due.append((key, stored))
         return due
 
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states of the next keys in key order, changes that are not committed or not written included.
+
+        Args:
+            after: the key before them; None begins with the first.
+            keys_max: how many at most; fewer come only at the end.
+        """
+        found: list[tuple[bytes, Stored]] = []
+        while True:
+            rows = list(islice(self.store.scan(after), keys_max))
+            # Changed keys behind the last row belong to a later piece, unless the store has no more rows.
+            until = rows[-1][0] if len(rows) == keys_max else None
+            states: dict[bytes, Stored | None] = dict(rows)
+            for layer in (self._writing, self._unwritten, self._prepared, self._staged):  # The newest comes last.
+                states.update(
+                    {
+                        key: stored
+                        for key, stored in layer.items()
+                        if (until is None or key <= until) and (after is None or key > after)
+                    }
+                )
+            found += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
+            if until is None or len(found) >= keys_max:
+                return found[:keys_max]
+            after = until  # Some of them are deleted, and the store does not know it yet.
+
     def prepare(self) -> None:
         """What is staged is to be committed next; what is put from here on is not part of it."""
         assert not self._prepared

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.conflation import touched_paths
 from processor.errors import RecordRejected
+from processor.subscribe.metadata import version
 
 if TYPE_CHECKING:
     from processor.filter import Filter
@@ -46,6 +47,11 @@ class Change:
         if self._old_value is _UNREAD:
             self._old_value = None if self.old is None else self._topic.value(self.old, self.partition)
         return self._old_value
+
+    @property
+    def old_version(self) -> int | None:
+        """The version of the record before; None if there was none."""
+        return None if self.old is None else version(self.old.headers)
 
     @property
     def new_value(self) -> Value | None:
@@ -102,5 +108,5 @@ class Change:
         """What changed; made once likewise."""
         memo = (teller.style, teller.no_empties)
         if memo not in self._told:
-            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value, self.touched)
+            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value, self.old_version, self.touched)
         return self._told[memo]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from processor.errors import ConfigurationError, SowstreamError
 from processor.subscribe.message import Message
+from processor.subscribe.share import Addressed
 from processor.subscribe.subscription import Subscription, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from processor.subscribe.change import Change
     from processor.subscribe.engine import Engine
     from processor.subscribe.subscription import Request
 
@@ -49,7 +51,7 @@ class Connection:
         self._says_ids = False
         self._unnamed: Subscription | None = None  # The one that messages without `sub_ids` are for.
         self._queue: deque[_Queued] = deque()
-        self._round: list[tuple[Subscription, bytes, Message]] = []  # What the update in hand tells, by subscription.
+        self._update: list[Addressed] = []  # The messages of the update in hand, by subscription.
         self._folding: dict[Subscription, None] = {}  # Those that hold updates back until there is room.
         self._late: dict[Subscription, None] = {}  # Those that do so until a time, for which there is no room.
 
@@ -63,13 +65,15 @@ class Connection:
         """Whether there is anything to take."""
         return bool(self._queue) or any(subscription.waits_for_room for subscription in self._folding)
 
-    def subscribe(self, request: Request, sub_id: str | None = None) -> Subscription:
+    def subscribe(self, request: Request, sub_id: str | None = None, *, resumes: bool = False) -> Subscription:
         """Begin a subscription with the state of now.
 
         Args:
             request: what is wanted.
             sub_id: its name on this connection; None: a number. With a name, or a second subscription, messages say
                 which they are for.
+            resumes: whether it goes on from a state that was kept, where records are left until they are deleted; else
+                its snapshot leaves out those whose time is over.
 
         Returns:
             What can be closed.
@@ -84,14 +88,17 @@ class Connection:
         while sub_id is None or sub_id in self._subscriptions:
             self._numbered += 1
             sub_id = str(self._numbered)
-        focus = self._engine.focus(request)
-        found = focus.load(self._engine.found(request), told=request.snapshot)
-        made = Subscription(self._engine.topic, self, sub_id, request, focus)
+        engine = self._engine
+        over_ms = None if resumes else engine.wall_ms()
+        focus = engine.focus(request, over_ms)
+        found = focus.load(engine.found(request, over_ms), told=request.is_known)
+        made = Subscription(engine.topic, self, sub_id, request, focus, engine.find)
+        found = made.load(found)
         self._subscriptions[sub_id] = made
         if not self._says_ids:
             self._unnamed = made
         if request.live:
-            self._engine.add(made)
+            engine.add(made)
         if request.snapshot:
             ids = (sub_id,) if self._says_ids else ()
             self._queue.append(_Snapshot(made, snapshot(request.teller, found, ids)))
@@ -130,19 +137,19 @@ class Connection:
             self.remove(subscription)
         self._queue.clear()
 
-    def tell(self, subscription: Subscription, key: bytes, message: Message) -> None:
-        """Take what the update in hand tells a subscription of a key."""
+    def tell(self, subscription: Subscription, change: Change, message: Message) -> None:
+        """Take a message of the update in hand for a subscription."""
         if not self._says_ids:
             self._queue.append(message)
             return
-        if not self._round:
+        if not self._update:
             self._engine.telling(self)
-        self._round.append((subscription, key, message))
+        self._update.append(Addressed(subscription, change, message))
 
     def told(self) -> None:
-        """The update in hand has told all: send what says the same once."""
-        told, self._round = self._round, []
-        self._queue.extend(_shared(told))
+        """Queue the messages of the update in hand, which all subscriptions have seen."""
+        update, self._update = self._update, []
+        self._queue.extend(self._engine.sharing.messages(update))
 
     def folds(self, subscription: Subscription) -> None:
         """Hear that a subscription holds updates back: until a time, or until there is room."""
@@ -230,22 +237,6 @@ class Connection:
         if message is not None:
             self._queue.append(message.addressed((subscription.sub_id,)) if self._says_ids else message)
         return True
-
-
-def _shared(told: Sequence[tuple[Subscription, bytes, Message]]) -> Iterator[Message]:
-    """What an update tells the subscriptions of a connection, where it is the same in one message."""
-    if len(told) == 1:
-        [(subscription, _, message)] = told
-        yield message.addressed((subscription.sub_id,))
-        return
-    groups: dict[object, list[tuple[Subscription, Message]]] = {}
-    for subscription, key, message in told:
-        same = (key, message.command, subscription.style)
-        groups.setdefault(same, []).append((subscription, message))
-    for group in groups.values():
-        # A whole record serves those too that asked for deltas.
-        message = next((message for _, message in group if not message.delta), group[0][1])
-        yield message.addressed(tuple([subscription.sub_id for subscription, _ in group]))
 
 
 def _without(waiting: _Queued, subscription: Subscription, unnamed: Subscription | None) -> _Queued | None:

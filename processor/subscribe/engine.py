@@ -5,6 +5,7 @@ An update is parsed once, its delta computed once, and a filter evaluated once, 
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -17,10 +18,12 @@ from processor.subscribe.due import Due
 from processor.subscribe.focus import Matching, Remembered, Windowed
 from processor.subscribe.index import FilterIndex
 from processor.subscribe.lookup import Lookup
+from processor.subscribe.metadata import is_over
+from processor.subscribe.share import Sharing
 from processor.subscribe.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from processor.filter import Facts, Filter
     from processor.record import Record
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
 _ABSENT: Final = object()
 
 
+def wall_ms() -> int:
+    """The wall clock, milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 class _Group:
     """The subscriptions with one filter."""
 
@@ -43,17 +51,22 @@ class _Group:
 
 
 class Engine:
-    """The subscriptions to one topic. One thread; it reads no clock."""
+    """The subscriptions to one topic. One thread; of clocks it reads the wall clock alone, once for a subscription."""
 
-    def __init__(self, topic: Topic, view: View) -> None:
+    def __init__(self, topic: Topic, view: View, wall_ms: Callable[[], int] = wall_ms) -> None:
         """Make one without subscribers.
 
         Args:
             topic: what its records are.
             view: what is known of them; `NoView` is enough where no request `needs_view`.
+            wall_ms: the wall clock, milliseconds since the epoch, which says whether a record's time is over.
         """
         self.topic: Final = topic
         """What its records are."""
+        self.wall_ms: Final = wall_ms
+        """The wall clock."""
+        self.sharing: Final = Sharing()
+        """Makes the messages that are for several subscriptions."""
         self._view = view
         self._positions: dict[int, int] = {}
         self._groups: dict[str | None, _Group] = {}
@@ -119,24 +132,36 @@ class Engine:
         """When `punctuate` has something to do next; None: not before an update comes."""
         return self._due.first_ms
 
-    def focus(self, request: Request) -> Focus:
-        """How to know what the subscriber has of a request."""
+    def focus(self, request: Request, over_ms: int | None) -> Focus:
+        """How to know what the subscriber has of a request.
+
+        Args:
+            request: what is wanted.
+            over_ms: the time that records have at least, if those whose time is over are left out of its snapshot.
+        """
         if request.options.is_window:
             assert request.order is not None
             window = Window(request.options.top_n, request.options.skip_n)
-            return Windowed(self.topic, request.order, window, self._find)
+            return Windowed(self.topic, request.order, window, self.find)
         if request.filter is not None and request.filter.moves_by_itself:
             return Remembered(self.topic)
-        if request.snapshot:
-            return Matching(None)
-        return Matching(self._positions)
+        return Matching(self._positions, has_snapshot=request.snapshot, over_ms=over_ms)
 
-    def found(self, request: Request) -> Iterable[Found]:
-        """The records of now that match a request, in its order where it has one."""
-        if not request.snapshot and not request.options.is_window:
+    def found(self, request: Request, over_ms: int | None) -> Iterable[Found]:
+        """The records of now that match a request, in its order where it has one.
+
+        Args:
+            request: what is wanted.
+            over_ms: records whose time was over then are left out; None: none is.
+        """
+        if not request.looks_at_all:
             return ()
         records = self._lookup.records(request.filter)
-        found = self._matching(request.filter, self._view.scan() if records is None else records)
+        if records is None:
+            records = self._view.scan()
+        if over_ms is not None:
+            records = (record for record in records if not is_over(record, over_ms))
+        found = self._matching(request.filter, records)
         order = request.order
         if order is None or request.options.is_window:  # A window orders them itself.
             return found
@@ -232,7 +257,7 @@ class Engine:
             if selection is None or selection.matches(value, topic.facts(record) if selection.uses_facts else NO_FACTS):
                 yield record, value
 
-    def _find(self, key: bytes) -> Record | None:
+    def find(self, key: bytes) -> Record | None:
         """The record of a key as it is at this moment of the batch in hand."""
         if key in self._latest:
             return self._latest[key]

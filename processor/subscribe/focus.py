@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from processor.filter.facts import NO_FACTS
 from processor.subscribe.change import Change
+from processor.subscribe.metadata import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,15 +59,20 @@ class Matching:
     """What matched before is what the subscriber has: nothing needs to be kept.
 
     Without a snapshot it is supposed to have what it was never told of; what was told is what came after the beginning.
+    With one it has what was there before, but for records whose time was over.
     """
 
-    def __init__(self, began: Mapping[int, int] | None) -> None:
+    def __init__(self, began: Mapping[int, int], *, has_snapshot: bool, over_ms: int | None) -> None:
         """Begin.
 
         Args:
-            began: the offsets from which on updates are told; None: the subscriber gets a snapshot.
+            began: the offsets from which on updates are told.
+            has_snapshot: whether the subscriber gets what was there before.
+            over_ms: records whose time was over then are not in its snapshot; None: all are.
         """
-        self._began = None if began is None else dict(began)
+        self._began = dict(began)
+        self._has_snapshot = has_snapshot
+        self._over_ms = over_ms if has_snapshot else None
         self._silent: set[bytes] = set()  # Updated since it began, and not told even so.
 
     def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:  # noqa: ARG002
@@ -75,8 +81,7 @@ class Matching:
 
     def opened(self, partition: int, offset: int) -> None:
         """What comes is told."""
-        if self._began is not None:
-            self._began[partition] = offset
+        self._began[partition] = offset
 
     def silent(self, key: bytes) -> None:
         """Its offset will say that it was told."""
@@ -85,10 +90,14 @@ class Matching:
     def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
         """The update itself."""
         received = was
-        if was and self._began is not None:
+        if was:
             assert change.old is not None
-            received = change.old.offset >= self._began[change.partition] and change.key not in self._silent
-            self._silent.discard(change.key)
+            if self._over_ms is not None and is_over(change.old, self._over_ms):
+                # A worker's clock may be behind: an update may come with a time that is over, and is told even so.
+                received = was = change.old.offset >= self._began[change.partition]
+            elif not self._has_snapshot:
+                received = change.old.offset >= self._began[change.partition] and change.key not in self._silent
+                self._silent.discard(change.key)
         return (Step(change, was, now, received),)
 
 

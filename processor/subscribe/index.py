@@ -14,9 +14,10 @@ from processor.filter import Filter
 from processor.filter.facts import NO_FACTS
 from processor.filter.node import Scalar
 from processor.filter.path import compile_path
-from processor.filter.value import Number, elements, number
+from processor.filter.value import elements
+from processor.instant import Instant
 from processor.record import Value
-from processor.subscribe.equality import Parts, number_keys, required_values
+from processor.subscribe.equality import NumberKey, Parts, constant_keys, element_keys, required_values
 
 Item = TypeVar("Item", bound=Hashable)
 """What is indexed: whoever has the filter."""
@@ -24,7 +25,9 @@ Item = TypeVar("Item", bound=Hashable)
 _Bucket: TypeAlias = dict[int, Item]
 """Items with one value at a path, by their turn: the how many-th they were added."""
 
-_Slot: TypeAlias = tuple[int, str | Number]
+_Key: TypeAlias = str | NumberKey | Instant
+
+_Slot: TypeAlias = tuple[int, _Key]
 """Where a value is kept: in which table of its path, and by what."""
 
 _TEXTS: Final = 0
@@ -32,7 +35,7 @@ _TEXTS: Final = 0
 _NUMBERS: Final = 1
 """Numbers in filters: what is equal to them may be a number, or a text that is one."""
 _TEXT_NUMBERS: Final = 2
-"""Texts in filters that are numbers, by their value: for the numbers in records."""
+"""Texts in filters that are numbers or times, by their value: for the numbers and times in records."""
 
 
 class _Entry(NamedTuple):
@@ -151,7 +154,7 @@ class _Place(Generic[Item]):
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
-        self._tables: tuple[dict[str | Number, _Bucket[Item]], ...] = ({}, {}, {})
+        self._tables: tuple[dict[_Key, _Bucket[Item]], ...] = ({}, {}, {})
 
     def add(self, entry: _Entry, item: Item) -> None:
         """Add an item under each of its values."""
@@ -181,10 +184,7 @@ class _Place(Generic[Item]):
                     found.append(texts[element])
                 if not numbers:
                     continue
-            read = number(element)
-            if read is None:
-                continue
-            for key in number_keys(read):
+            for key in element_keys(element):
                 if key in numbers:
                     found.append(numbers[key])
                 if key in text_numbers and type(element) is not str:
@@ -195,10 +195,8 @@ def _slots(constant: Scalar) -> Iterator[_Slot]:
     """Where a value in a filter is kept."""
     if constant is None or constant == "":
         return
-    is_text = type(constant) is str
-    if is_text:
+    is_text = isinstance(constant, str)
+    if isinstance(constant, str):
         yield _TEXTS, constant
-    read = number(constant)
-    if read is not None:
-        for key in number_keys(read):
-            yield (_TEXT_NUMBERS if is_text else _NUMBERS), key
+    for key in constant_keys(constant):
+        yield (_TEXT_NUMBERS if is_text else _NUMBERS), key

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from processor.errors import SowstreamError
 from processor.filter.facts import NO_FACTS
 from processor.filter.path import compile_path
-from processor.filter.value import elements, is_nan, number
-from processor.merge import apply_delta
+from processor.filter.value import elements, number
 from processor.merge.pointer import names
-from processor.subscribe.equality import number_keys, required_values
+from processor.subscribe.equality import constant_keys, element_keys, required_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from processor.filter import Filter
     from processor.filter.node import Scalar
-    from processor.filter.value import Number
+    from processor.instant import Instant
     from processor.record import Record, Value
     from processor.subscribe.change import Change
-    from processor.subscribe.equality import Parts
+    from processor.subscribe.equality import NumberKey, Parts
     from processor.subscribe.teller import Topic
     from processor.subscribe.view import View
 
@@ -95,19 +94,20 @@ class Lookup:
     def _by_key(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> list[bytes] | None:
         """The keys of all records that can match, where the key fields are asked for; None where they are not.
 
-        By texts alone: what equals the number 7 may have the key `7`, `07` or `7.0`.
+        By texts alone: what equals the number 7 may have the key `7`, `07` or `7.0`. And by members of the record
+        alone: at `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
         """
         fields = [names(pointer) for pointer in self._topic.key.pointers]
         choices = [required.get(path, ()) for path in fields]
         if not fields or not all(choices) or math.prod(map(len, choices)) > _KEYS_MAX:
             return None
+        if any(len(path) > 1 for path in fields):
+            return None
         keys = []
         for texts in itertools.product(*choices):
             if any(type(text) is not str or not text or number(text) is not None for text in texts):
                 return None
-            record: Value = {}
-            for path, text in zip(fields, texts, strict=True):
-                apply_delta(record, _nested(path, text))
+            record: Value = {name: text for (name,), text in zip(fields, texts, strict=True)}
             if (key := self._topic.key.text(record)) is not None:
                 keys.append(key.encode(errors="surrogatepass"))
         return keys
@@ -147,25 +147,28 @@ _Bucket: TypeAlias = "bytes | dict[bytes, None]"
 """The keys of the records with one value: one alone takes a third of the memory without a table of its own."""
 
 
+_Key: TypeAlias = "str | NumberKey | Instant"
+"""A value by which records are found: a text, or a number or time."""
+
+
 class _Path:
     """The keys of the records by what they say at one path."""
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
-        self._tables: tuple[dict[str | Number, _Bucket], ...] = ({}, {}, {})
+        self._tables: tuple[dict[_Key, _Bucket], ...] = ({}, {}, {})
         self.entries = 0
         """How many values of records there are."""
 
     def keys(self, constants: Iterable[Scalar]) -> dict[bytes, None]:
-        """The keys of all records that are equal to one of these, and of few others."""
+        """The keys of all records that are equal to one of these."""
         texts, numbers, text_numbers = self._tables
         found: dict[bytes, None] = {}
         for constant in constants:
             is_text = type(constant) is str
             if is_text:
                 _take(found, texts.get(constant))  # type: ignore[arg-type]
-            read = number(constant)
-            for key in () if read is None else number_keys(read):
+            for key in constant_keys(constant):
                 _take(found, numbers.get(key))
                 if not is_text:
                     _take(found, text_numbers.get(key))
@@ -209,18 +212,17 @@ class _Path:
     def _value_of(self, record: Value) -> Value:
         return self._value(record, NO_FACTS) if type(record) is dict else None
 
-    def _slots(self, record: Value) -> Iterable[tuple[int, str | Number]]:
+    def _slots(self, record: Value) -> Iterable[tuple[int, _Key]]:
         """Where a record is kept, each once: an array has a place for each element."""
         value = self._value_of(record)
         if type(value) is str and value and value[0] not in _NUMBERS_BEGIN:  # The usual case.
             return ((_TEXTS, value),)
-        slots: dict[tuple[int, str | Number], None] = {}
+        slots: dict[tuple[int, _Key], None] = {}
         for element in elements(value):
             is_text = type(element) is str
             if is_text:
                 slots[_TEXTS, element] = None  # type: ignore[index]
-            read = number(element)
-            for key in () if read is None or is_nan(read) else number_keys(read):
+            for key in element_keys(element):
                 slots[_TEXT_NUMBERS if is_text else _NUMBERS, key] = None
         return slots
 
@@ -238,10 +240,3 @@ def _take(found: dict[bytes, None], bucket: _Bucket | None) -> None:
         found |= bucket
     elif bucket is not None:
         found[bucket] = None  # type: ignore[index]
-
-
-def _nested(path: tuple[str, ...], value: Value) -> Value:
-    """A record with one value, at a path."""
-    for name in reversed(path):
-        value = {name: value}
-    return value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from processor.codec.shown import shown
 from processor.record import Value
@@ -12,6 +13,34 @@ MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish"
 
 OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
 """Why a record went out of focus."""
+
+
+class PublisherHeaders(Mapping[str, str]):
+    """The headers of a publisher by name, to be read only. Unlike a mapping proxy it can be copied and pickled."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, name: str) -> str:
+        """The text of a header."""
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in the order of the record."""
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        """The number of headers."""
+        return len(self._texts)
+
+    def __repr__(self) -> str:
+        return repr(self._texts)
+
+
+NO_HEADERS: Final = PublisherHeaders({})
+"""The headers of a record whose publisher gave none."""
 
 
 class Message(NamedTuple):
@@ -41,8 +70,18 @@ class Message(NamedTuple):
     """The subscriptions it is for, where a connection has several."""
     bookmark: str | None = None
     """Of a replay: where to go on after this message."""
+    headers: Mapping[str, str] = NO_HEADERS
+    """The publisher's own headers by name, read only: `client`, `sequence`, `no_conflate` and all that are not
+    Sowstream's. The last of several of one name counts, one without a value is an empty text, and a byte that is not
+    UTF-8 is shown as `\\xff`."""
+    conflated: int | None = None
+    """Of a conflated topic: how many updates were folded into this one, if more than one."""
+    first_timestamp: str | None = None
+    """Of a conflated topic: the time of the first of those updates, ISO 8601 in UTC."""
     delta_base: int | None = None
     """Of a delta: the version of the record that it is to be applied to."""
+    expires_at: str | None = None
+    """When the record expires, ISO 8601 in UTC; None: never."""
 
     def addressed(self, sub_ids: tuple[str, ...]) -> Message:
         """The same, for these subscriptions."""
@@ -57,8 +96,10 @@ class Message(NamedTuple):
         said = {
             name: value
             for name, value in zip(self._fields, self, strict=True)
-            if value is not None and value is not False and value != ()
+            if value is not None and value is not False and value != () and value is not self.headers
         }
+        if self.headers:
+            said["headers"] = dict(self.headers)
         return shown(said)
 
     def data_json(self) -> str:

@@ -1,7 +1,8 @@
 """The order of records that a subscriber asked for: `/price DESC, /id`.
 
 Numbers, and texts that are numbers, go by their value, other texts stand above every number (filter/README.md, rule
-5), NULL below everything and NaN right above it. Beyond 2^53 a float goes by its exact value, not by what is written.
+5), NULL below everything and NaN right above it. Times go by their instant, between the numbers and the texts. A float
+goes by what is written, as in comparisons: 1e23 and the integer that is written so are one number.
 What is equal goes by the SOW key, so no two records are.
 """
 
@@ -18,6 +19,7 @@ from processor.filter.complaint import complaint
 from processor.filter.limits import CHARACTERS_MAX
 from processor.filter.node import Scalar
 from processor.filter.path import Evaluate
+from processor.filter.time_value import Time
 from processor.filter.value import first, read_number
 from processor.record import Value
 from processor.subscribe.commas import Item, split
@@ -41,7 +43,8 @@ _TURNED: Final = bytes(max(0, 254 - byte) for byte in range(256))
 _NULL: Final = (0, 0)
 _NAN: Final = (1, 0)
 _NUMBER: Final = 2
-_TEXT: Final = 3
+_TIME: Final = 3
+_TEXT: Final = 4
 """Kinds from the lowest up."""
 
 
@@ -127,19 +130,25 @@ def _rising(value: Value) -> _Ranked:
     plain = value if kind is float or kind is Decimal else first(value)
     if plain is None:
         return _NULL
+    if type(plain) is Time:
+        return _TIME, plain.instant
     return _rising(plain) if type(plain) is str else _of_number(plain)
 
 
 def _falling(value: Value) -> _Ranked:
     """The same, the highest first."""
     rank, place = _rising(value)
+    if rank == _TIME:
+        return -rank, (not place.is_dated, -place.seconds, _fallen(place.fraction))
     return -rank, (_fallen(place) if rank == _TEXT else _minus(place))
 
 
 def _of_number(value: Scalar) -> _Ranked:
-    """The place of a number. Python orders integers and floats rightly among themselves, by their exact values."""
+    """The place of a number. Up to 2^53 what a float is written as lies on the same side of integers as its value."""
     if isinstance(value, Decimal):
         return _NAN if value.is_nan() else (_NUMBER, _written(value))
+    if type(value) is float and not -_WHOLE_BEGIN < value < _WHOLE_BEGIN and value - value == 0.0:
+        return _NUMBER, Decimal(repr(value))
     return (_NUMBER, value) if value == value else _NAN  # noqa: PLR0124 - it is how NaN is told
 
 

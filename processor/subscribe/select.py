@@ -8,7 +8,9 @@ through here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import reduce
 from typing import Final, TypeAlias
 
 from processor.errors import FilterError
@@ -31,10 +33,12 @@ _SIGN: Final = re.compile(r"[+-]\s*")
 class Select:
     """A select list that was compiled."""
 
-    __slots__ = ("project", "text")
+    __slots__ = ("project", "root", "text")
 
     text: str
     """What was compiled."""
+    root: _Node
+    """The same as a tree."""
     project: Projection
     """What a record's subscriber is sent of it: a new object, which shares its values with the record.
 
@@ -59,7 +63,17 @@ class Select:
             node = root.below(names(pointer))
             node.included, node.members = True, {}
         root.settle(above=True)
+        self.root = root
         self.project = _of_record(root)
+
+    @classmethod
+    def union(cls, selects: Sequence[Select]) -> Select:
+        """The list that includes each place that at least one of these lists includes."""
+        union = copy(selects[0])
+        union.text = " or ".join(select.text for select in selects)
+        union.root = reduce(_union, [select.root for select in selects])
+        union.project = _of_record(union.root)
+        return union
 
     def __repr__(self) -> str:
         return f"Select({self.text!r})"
@@ -83,6 +97,14 @@ class _Node:
             node = node.members.setdefault(name, _Node())
         return node
 
+    def member(self, name: str) -> _Node:
+        """A place in it, settled as it is; one that no rule speaks of is as what is above it."""
+        if (member := self.members.get(name)) is not None:
+            return member
+        plain = _Node()
+        plain.included = self.included
+        return plain
+
     def settle(self, *, above: bool) -> None:
         """Give each place its say, and drop those that say nothing else than what is above them."""
         if self.included is None:
@@ -94,6 +116,17 @@ class _Node:
             for name, member in self.members.items()
             if member.members or member.included is not self.included
         }
+
+
+def _union(one: _Node, other: _Node) -> _Node:
+    """The tree of what either of two settled trees includes."""
+    union = _Node()
+    union.included = one.included or other.included
+    for name in dict.fromkeys((*one.members, *other.members)):
+        member = _union(one.member(name), other.member(name))
+        if member.members or member.included is not union.included:
+            union.members[name] = member
+    return union
 
 
 def _parse(text: str) -> _Node:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, SowstreamError, SubscriberTooSlow
-from processor.filter import compile_expression, compile_filter
-from processor.subscribe.hold import Hold
+from processor.filter import compile_filter
+from processor.subscribe.group_hold import GroupHold
+from processor.subscribe.hold import Bases, Hold
 from processor.subscribe.order import Order
 from processor.subscribe.teller import Teller, gone_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from processor.record import Value
+    from processor.record import Record
     from processor.subscribe.change import Change
     from processor.subscribe.connection import Connection
     from processor.subscribe.focus import Focus, Found, Step
@@ -66,13 +67,33 @@ class Request:
     def needs_view(self) -> bool:
         """Whether what was before matters."""
         options = self.options
-        return self.snapshot or self.teller.tells_deltas or options.oof or options.is_window
+        if options.oof or options.is_window or options.conflation_key:
+            return True
+        return self.snapshot or self.teller.tells_deltas
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the records in focus count as the subscriber's from the beginning: sent, or members of a group."""
+        return self.snapshot or bool(self.options.conflation_key)
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Whether all records in focus must be looked at when it begins."""
+        return self.is_known or self.options.is_window
 
 
 class Subscription:
     """A running one; made by `Connection.subscribe`."""
 
-    def __init__(self, topic: Topic, connection: Connection, sub_id: str, request: Request, focus: Focus) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        connection: Connection,
+        sub_id: str,
+        request: Request,
+        focus: Focus,
+        find: Callable[[bytes], Record | None],
+    ) -> None:
         self.sub_id: Final = sub_id
         """Its name on the connection."""
         self.filter: Final = request.filter
@@ -82,25 +103,24 @@ class Subscription:
         self._topic = topic
         self._connection = connection
         self._focus = focus
-        self._teller = request.teller
+        self.teller: Final = request.teller
+        """Makes its messages."""
         self._options = request.options
         conflation = request.options.conflation
         self.interval_ms: Final = None if conflation in (None, "auto", "none") else round(float(conflation) * 1000)
         """How long updates of a key are folded; None: as the subscriber's pace has it."""
         self._always_folds = conflation == "auto" or self.interval_ms is not None
         self._ever_folds = conflation != "none"
-        paths = request.options.conflation_key
-        key = _values_at(paths) if paths else None
-        self._hold = Hold(topic, self._teller, tells_oof=request.options.oof, key=key, silent=focus.silent)
-
-    @property
-    def style(self) -> object:
-        """How its messages look: those of one style may stand for each other."""
-        return self._teller.style
+        self._bases = Bases()
+        self._hold: Hold | GroupHold = (
+            GroupHold(topic, self.teller, request.options.conflation_key, find)
+            if request.options.conflation_key
+            else Hold(topic, self.teller, self._bases, tells_oof=request.options.oof, silent=focus.silent)
+        )
 
     @property
     def waiting(self) -> int:
-        """How many keys are held back."""
+        """How many keys, or groups of them, are held back."""
         return len(self._hold)
 
     @property
@@ -115,6 +135,10 @@ class Subscription:
     def waits_for_room(self) -> bool:
         """Whether what is held back is to be told as soon as the subscriber takes it."""
         return self.interval_ms is None and len(self._hold) > 0
+
+    def load(self, found: Iterable[Found]) -> Iterable[Found]:
+        """Take the records in focus at the beginning; the same records, for its snapshot."""
+        return self._hold.load(found)
 
     def close(self) -> None:
         """End it: it is told nothing more."""
@@ -147,13 +171,13 @@ class Subscription:
                 continue
             is_full = connection.is_full
             # What is folded is told first: while anything is, all of it is.
-            if self._always_folds or hold.held or (is_full and self._ever_folds):
+            if self._always_folds or len(hold) or (is_full and self._ever_folds):
                 hold.add(step, now_ms)
                 connection.folds(self)
             elif (message := self._message(step)) is not None:
                 if is_full:
                     raise self._too_slow()
-                connection.tell(self, step.change.key, message)
+                connection.tell(self, step.change, message)
             elif step.now and self._options.oof and not step.received:
                 self._focus.silent(step.change.key)
 
@@ -174,13 +198,25 @@ class Subscription:
     def _message(self, step: Step) -> Message | None:
         """What is told of an update; None if that is nothing."""
         change, was, now, received = step
+        if now and was and self.teller.tells_deltas:
+            return self._delta(change)
+        self._bases.take(change.key, None)  # It has the record as it is now, or not at all.
         if now:
-            return change.delta(self._teller) if was and self._teller.tells_deltas else change.whole(self._teller)
+            return change.whole(self.teller)
         if not was or not received or not self._options.oof:
             return None
         if change.new.value is None:
-            return self._teller.whole("oof", change.new, change.old_value, gone_reason(change.new))
-        return self._teller.whole("oof", change.new, change.new_value, "match")
+            return self.teller.whole("oof", change.new, change.old_value, gone_reason(change.new))
+        return self.teller.whole("oof", change.new, change.new_value, "match")
+
+    def _delta(self, change: Change) -> Message | None:
+        """What changed, with the version that the subscriber has as its base."""
+        message = change.delta(self.teller)
+        if message is None:
+            self._bases.left_out(change.key, change.old_version)
+            return None
+        base = self._bases.take(change.key, message.delta_base)
+        return message if base == message.delta_base else message._replace(delta_base=base)
 
 
 def snapshot(teller: Teller, found: Iterable[Found], sub_ids: tuple[str, ...]) -> Iterator[Message]:
@@ -190,14 +226,3 @@ def snapshot(teller: Teller, found: Iterable[Found], sub_ids: tuple[str, ...]) -
     for record, value in found:
         yield whole("sow", record, value, None, sub_ids)
     yield teller.mark("group_end", sub_ids)
-
-
-def _values_at(paths: tuple[str, ...]) -> Callable[[Value], Hashable]:
-    """What a record has at some paths, as one key; None where it has nothing there."""
-    expressions = [compile_expression(path) for path in paths]
-
-    def values(record: Value) -> Hashable:
-        found = [expression.value(record) for expression in expressions]
-        return repr(found) if any(value is not None for value in found) else None
-
-    return values

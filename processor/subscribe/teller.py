@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import RecordRejected, Stop
 from processor.filter import Facts
+from processor.key_text import text_of_key
 from processor.merge import conflated_delta, diff
-from processor.record import Name
+from processor.subscribe import metadata
 from processor.subscribe.message import Message
 from processor.subscribe.select import Select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from processor.codec import Codec
     from processor.merge import KeyFields, Touched
-    from processor.record import Headers, Record, Value
+    from processor.record import Record, Value
     from processor.subscribe.message import MessageCommand, OofReason
     from processor.subscribe.options import Options
 
 
-_DIGITS_MAX: Final = 18
-"""Longest version that a worker writes."""
+# Message(...) goes through a function written in Python; this makes the same tuple in less time.
+_new: Final = tuple.__new__
 
 
 class Topic(NamedTuple):
@@ -72,20 +73,20 @@ class Topic(NamedTuple):
             message_bytes=len(record.value or b""),
             sow_key=key_text(record),
             topic=self.name,
-            correlation_id=_told(record.headers)[1] or "",
+            correlation_id=metadata.correlation_id(record.headers) or "",
             last_updated_ms=record.timestamp_ms,
         )
 
 
 class Style(NamedTuple):
-    """How messages look; subscriptions of one style are told by one and the same message."""
+    """What messages have; subscriptions of one style share their messages."""
 
-    select: str | None
-    """The select list."""
+    select: frozenset[str] | None
+    """The select lists, of which each place is sent that one of them includes; None: everything is sent."""
     no_sowkey: bool
     """Whether the key is left out."""
     timestamp: bool
-    """Whether the time is said."""
+    """Whether the time is in it."""
 
 
 class Teller:
@@ -102,12 +103,29 @@ class Teller:
         Raises:
             ConfigurationError: the select list cannot be read.
         """
-        self.style = Style(options.select, options.no_sowkey, options.timestamp)
+        select = None if options.select is None else frozenset((options.select,))
+        self.style = Style(select, options.no_sowkey, options.timestamp)
         self.tells_deltas = delta and topic.codec.can_delta
         self.no_empties = options.no_empties
         self._topic = topic
         self._name = topic.name
-        self._select = None if options.select is None else Select(options.select, topic.key)
+        self.select: Select | None = None if options.select is None else Select(options.select, topic.key)
+
+    @classmethod
+    def union(cls, tellers: Sequence[Teller]) -> Teller:
+        """The messages that have all that the messages of these have; no update is left out as empty."""
+        union = copy(tellers[0])
+        styles = [teller.style for teller in tellers]
+        selects = [teller.select for teller in tellers if teller.select is not None]
+        has_all = len(selects) < len(tellers)
+        union.select = None if has_all else Select.union(selects)
+        union.style = Style(
+            None if has_all else frozenset(select for style in styles for select in style.select or ()),
+            no_sowkey=all(style.no_sowkey for style in styles),
+            timestamp=any(style.timestamp for style in styles),
+        )
+        union.no_empties = False
+        return union
 
     def mark(self, command: MessageCommand, sub_ids: tuple[str, ...]) -> Message:
         """The beginning or the end of a group."""
@@ -115,7 +133,7 @@ class Teller:
 
     def selected(self, value: Value) -> Value:
         """What the subscriber is sent of a record."""
-        return value if self._select is None else self._select.project(value)
+        return value if self.select is None else self.select.project(value)
 
     def whole(
         self,
@@ -136,13 +154,16 @@ class Teller:
         """
         return self._message(command, record, self.selected(value), reason, sub_ids=sub_ids)
 
-    def delta(self, record: Record, value: Value, before: Value, touched: Touched | None = None) -> Message | None:
+    def delta(
+        self, record: Record, value: Value, before: Value, base: int | None, touched: Touched | None = None
+    ) -> Message | None:
         """What changed in what is selected; None if that is nothing, and nothing is to be told of it.
 
         Args:
             record: the update.
             value: the record now.
             before: the record that the subscriber has.
+            base: the version of that.
             touched: what was touched in between, of what is selected, where updates were folded.
         """
         new, old = self.selected(value), self.selected(before)
@@ -155,11 +176,15 @@ class Teller:
         # Of what went and came back key fields were touched, too.
         if self.no_empties and not removed and (not delta or (touched and data == self._topic.key.only(value))):
             return None
-        return self._message("publish", record, data, None, delta=True, removed=tuple(removed))
+        return self._message("publish", record, data, None, delta=True, base=base, removed=tuple(removed))
 
     def written_delta(self, record: Record, data: Value, *, delta: bool, removed: tuple[str, ...]) -> Message:
-        """A delta just as its worker wrote it."""
-        return self._message("publish", record, data, None, delta=delta, removed=removed)
+        """A delta just as its worker wrote it: without a base of its own it is for the version before."""
+        message = self._message("publish", record, data, None, delta=delta, removed=removed)
+        said = metadata.metadata(record.headers)
+        if not delta or said.version is None:
+            return message
+        return message._replace(delta_base=said.version - 1 if said.delta_base is None else said.delta_base)
 
     def _message(
         self,
@@ -169,47 +194,39 @@ class Teller:
         reason: OofReason | None,
         *,
         delta: bool = False,
+        base: int | None = None,
         removed: tuple[str, ...] = (),
         sub_ids: tuple[str, ...] = (),
     ) -> Message:
         _, no_sowkey, timestamp = self.style
-        version, correlation_id = _told(record.headers)
-        return Message(
+        version, correlation_id, headers, conflated, first_timestamp, _, expires_at = metadata.metadata(record.headers)
+        fields = (
             command,
             self._name,
             None if no_sowkey else key_text(record),
             data,
             delta,
             version,
-            _iso(record.timestamp_ms) if timestamp else None,
+            metadata.iso(record.timestamp_ms) if timestamp else None,
             correlation_id,
             reason,
             removed,
             sub_ids,
+            None,
+            headers,
+            conflated,
+            first_timestamp,
+            base,
+            expires_at,
         )
+        return _new(Message, fields)
 
 
 def key_text(record: Record) -> str:
     """The SOW key; a byte that is not UTF-8 is shown, not hidden."""
-    return (record.key or b"").decode(errors="backslashreplace")
+    return text_of_key(record.key)
 
 
 def gone_reason(record: Record) -> OofReason:
     """Why a tombstone took a record away."""
-    kind = next((value for name, value in reversed(record.headers or ()) if name == Name.KIND), None)
-    return "expired" if kind == b"expire" else "deleted"
-
-
-def _told(headers: Headers | None) -> tuple[int | None, str | None]:
-    """The version and the correlation id; a byte of the latter that is not UTF-8 is shown."""
-    version = correlation_id = None
-    for name, value in headers or ():
-        if name == Name.VERSION:
-            version = int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None
-        elif name == Name.CORRELATION_ID:
-            correlation_id = None if value is None else value.decode(errors="backslashreplace")
-    return version, correlation_id
-
-
-def _iso(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "expired" if metadata.kind(record.headers) == b"expire" else "deleted"

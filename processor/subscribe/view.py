@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class View(Protocol):
     """Keeps SOW records for one engine, on its thread.
 
-    Of the headers it keeps those that a message tells: the version and the correlation id.
+    Of the headers it keeps those that a message is made of, see `metadata.is_kept`; of a record that is there the kind
+    may be left out.
     """
 
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:

@@ -5,6 +5,7 @@ from processor.topic_problems.cleanup import COMPACTION_LAG_MS
 from processor.topic_problems.compare import problems
 from processor.topic_problems.copies import internal_problems
 from processor.topic_problems.derived import make_anew
+from processor.topic_problems.directory import directory_problems
 from processor.topic_problems.partitions import grown
 from processor.topic_problems.problem import FoundTopic, Problem
 from processor.topic_problems.retention import kept_ms
@@ -14,6 +15,7 @@ __all__ = [
     "FoundTopic",
     "Problem",
     "changes",
+    "directory_problems",
     "grown",
     "internal_problems",
     "kept_ms",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from processor.errors import RecordRejected, SowstreamError
 from processor.plugins.delta_merge import DeltaMerge
 from processor.plugins.sequences import Sequences
+from processor.record import Name
 from processor.runtime.context import TaskContext
 from processor.runtime.pipeline import Pipeline
 
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from processor.record import Outgoing, Record, Stored
     from processor.topics import Role
     from spark_integration.settings import TopicSettings
+
+
+def refuse_scan() -> NoReturn:
+    """Reject a delete by filter: it looks at every record of its partition, and here each key is merged by itself.
+
+    Raises:
+        RecordRejected: `bad_header`.
+    """
+    raise RecordRejected(
+        "bad_header",
+        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "or send it to workers",
+    )
 
 
 class KeyedState:
@@ -44,6 +58,10 @@ class KeyedState:
         found = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
         return sorted(found, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
 
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """Not here; see `refuse_scan`."""
+        refuse_scan()
+
     def pop(self, key: bytes) -> Stored | None:
         """The state of a key that is done."""
         return self._stored.pop(key, None)
@@ -64,6 +82,7 @@ class Host:
         *,
         codec: Codec | None = None,
         processor_type: type[DeltaMerge] | None = None,
+        partitions: int = 1,
     ) -> None:
         """Begin with a partition.
 
@@ -75,12 +94,14 @@ class Host:
                 they must be where it does not come in the order of its offsets.
             codec: the topic's message type, made before; None: it is made here.
             processor_type: a merge that does something more; None: the workers' own.
+            partitions: the number of partitions that new keys are hashed over; 1: every key belongs to this one.
 
         Raises:
             ConfigurationError: the settings cannot be used.
         """
         self._settings, self._partition, self._state, self._marks = settings.topic, partition, state, marks
         self._codec = codec or settings.codec()
+        self._partitions = partitions
         self._processor_type = processor_type or (RepeatsTakenOut if marks is None else DeltaMerge)
         self._pipeline = Pipeline.of(self._processor_type, settings.topic, name=settings.name, topic=settings.topic)
         self._outputs: dict[Role, list[Outgoing]] = {}
@@ -130,7 +151,9 @@ class Host:
 
     def _begin(self) -> None:
         """A new instance, and nothing of what the last one did since its last records."""
-        self._context = TaskContext(self._pipeline, self._partition, self._codec, self._state, self._marks)
+        self._context = TaskContext(
+            self._pipeline, self._partition, self._codec, self._state, self._marks, partitions=self._partitions
+        )
         self._processor = self._processor_type()
         self._processor.init(self._context, self._settings)
 

@@ -59,7 +59,7 @@ class Sending:
         Raises:
             ConfigurationError: a part of it cannot be used.
         """
-        known = None if config is None else topic_settings(topic, config)
+        known = None if config is None else topic_settings(topic, config, needs_sow=False)
         check_client(client, batch_id)
         if df.isStreaming and batch_id is not None:
             raise ConfigurationError("a stream numbers its batches itself; leave batch_id out")

@@ -119,9 +119,10 @@ def pinned(settings: TopicSettings) -> TopicSettings:
     from processor.codec.avro.schemas import Registry  # noqa: PLC0415 - as well
 
     given = settings.topic.message_schema
-    if given is not None and given.file is not None:
-        text, where = settings.schema_text, str(given.file)
+    if given is not None and (given.file is not None or given.text is not None):
+        text, where = settings.schema_text, given.place
         if text is None:
+            assert given.file is not None
             settings.codec(reads_only=True)  # Says what is wrong with the file.
             text = given.file.read_text(encoding="utf-8")
         schema = _avro(text, (), where)

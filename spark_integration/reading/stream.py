@@ -88,7 +88,7 @@ def _stream(
     config: Settings,
     metadata: dict[str, Column],
 ) -> DataFrame:
-    settings = topic_settings(topic, config)
+    settings = topic_settings(topic, config, needs_sow=role == "sow")
     given = with_servers(options, settings.kafka)
     chosen = source_options(topic, role, given)
     reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, topic, given))

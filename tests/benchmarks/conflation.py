@@ -33,9 +33,9 @@ STAMPED_PER_S = 150_000
 
 
 AHEAD_S = 1800
-"""By how much the timestamps are too late: a worker that sees old ones skips ahead, and that is not to be measured."""
+"""By how much the timestamps lie ahead of the clock."""
 BEHIND_S = 600
-"""By how much they are too early, where it is."""
+"""By how much they lie behind it with `--behind`."""
 
 
 class Figure(NamedTuple):
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--interval", type=float, default=1.0, help="seconds")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--behind", action="store_true", help="old updates: let the worker skip ahead")
+    parser.add_argument("--behind", action="store_true", help="updates that are ten minutes old")
     parser.add_argument("--alone", action="store_true", help="without Kafka Streams")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")

@@ -78,7 +78,7 @@ def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path
     file.write_text('{"id":1}\n{"id":2}\n')
     sent = cli("publish", unique, str(file), "--command", "publish", "--header", "trace=a=b")
     keyed = cli("publish", unique, "-", "--key", "k", given='{"n":1}')
-    deleted = cli("delete", unique, "--key", "1")
+    deleted = cli("delete", unique, "--key", "1", "--no-wait")
     assert [done.returncode for done in (sent, keyed, deleted)] == [0, 0, 0]
     config = load(cli.settings)
     from processor.client.cut import Cut

@@ -103,12 +103,18 @@ def test_a_replay_begins_where_it_is_told(shop: Cli, unique: str):
 
 
 def test_what_matches_a_filter_is_deleted(shop: Cli, unique: str):
-    """`delete --filter` sends a deletion for each; it takes --key or --filter, not both."""
-    done = shop("delete", unique, "--filter", "/qty > 10")
-    assert (done.returncode, done.stderr) == (0, f"Deletion of 2 records sent to {unique}.\n")
-    assert sorted(record.key or b"" for record in published(shop, unique)) == [b"2", b"3"]
-    assert {record.value for record in published(shop, unique)} == {None}
-    assert shop("delete", unique).returncode == shop("delete", unique, "--key", "1", "--filter", "/a=1").returncode == 2
+    """`delete --filter` sends one command to each partition; it takes one of --key, --data and --filter."""
+    done = shop("delete", unique, "--filter", "/qty > 10", "--no-wait")
+    assert (done.returncode, done.stderr) == (0, f"Deletion sent to {unique}.\n")
+    commands = [(record.key, record.value, record.headers) for record in published(shop, unique)]
+    assert commands == [(None, None, [("command", b"sow_delete"), ("filter", b"/qty > 10")])] * 2
+    late = shop("delete", unique, "--filter", "/qty > 10", "--timeout", "0.2")
+    assert late.returncode == 1
+    assert f"acks are missing, and the time is over: 2. Does a worker run? `sowstream worker {unique}`" in late.stderr
+    for wrong in ([], ["--key", "1", "--filter", "/a=1"], ["--data", "{"], ["--data", "{}", "--key", "1"]):
+        assert shop("delete", unique, *wrong).returncode == 2
+    bad = shop("delete", unique, "--filter", "/qty > > 10")
+    assert (bad.returncode, "\n         ^" in bad.stderr) == (2, True)
 
 
 @pytest.mark.long

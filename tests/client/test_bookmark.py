@@ -168,7 +168,7 @@ def test_a_bookmark_never_passes_what_is_not_told():
     assert marks(2, is_last=True, held_since_ms=None) == ["7.0", "7.1"]
 
 
-def test_a_reader_that_never_comes_to_the_end():
+def test_a_reader_that_never_comes_to_the_end(random_seed):
     """Few places are kept however long it reads, and the bookmark still never passes what is held back."""
     replay = Replay("I" * 22, {0: 0})
     for number in range(50_000):
@@ -176,9 +176,7 @@ def test_a_reader_that_never_comes_to_the_end():
         [marked] = replay.marked([message(number)], is_last=False, held_since_ms=None)
         assert marked.bookmark == f"{'I' * 22}:0"
     assert len(replay._before) <= 1_000
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    choice, reached = random.Random(seed), -1
+    choice, reached = random.Random(random_seed), -1
     for held_since_ms in sorted(choice.sample(range(50_000), 300)):
         [marked] = replay.marked([message(0)], is_last=True, held_since_ms=held_since_ms)
         reached = int((marked.bookmark or "").partition(":")[2])

@@ -266,15 +266,15 @@ def test_without_conflation_nothing_is_folded(client: Client, family: Family):
 
 
 def test_many_that_may_not_be_folded_share_a_stream(client: Client, family: Family):
-    """However many messages one batch makes, a reader that takes them one by one is not too slow for any of them."""
+    """However many updates one batch has, each is one message for all subscriptions, and a slow reader loses none."""
     first = client.subscribe(family.name, options="conflation=none", sub_id="0", timeout_s=PATIENCE_S)
     for number in range(1, 13):
         first.add(options=f"conflation=none,select=[-/x{number}]", sub_id=str(number))
     with family.transaction():
         for number in range(1000):
             family._producer.produce(f"{family.name}.sow", b'{"id":"a"}', b"k%d" % number, 0)
-    told = [next(first).sub_ids for _ in range(13 * 1000)]
-    assert {told.count((str(number),)) for number in range(13)} == {1000}
+    told = [next(first).sub_ids for _ in range(1000)]
+    assert set(told) == {tuple(str(number) for number in range(13))}
 
 
 def test_an_interval_folds_and_then_tells_by_the_clock(client: Client, family: Family):

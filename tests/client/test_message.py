@@ -1,7 +1,11 @@
 import json
+import re
 from decimal import Decimal
+from pathlib import Path
 
 from processor.client import Message
+
+README = Path(__file__).parents[2] / "processor" / "client" / "README.md"
 
 
 def test_what_says_nothing_is_left_out():
@@ -37,3 +41,15 @@ def test_numbers_keep_every_digit():
 def test_an_empty_record_is_still_data():
     """`{}` is a record, not a missing one."""
     assert '"data":{}' in Message("sow", "t", "k", {}).to_json()
+
+
+def test_the_readme_has_every_field():
+    """The table of messages names the fields of a message, in their order."""
+    section = README.read_text(encoding="utf-8").split("\n### Messages\n")[1].split("\n### ")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == Message._fields
+
+
+def test_a_message_for_other_subscriptions_is_the_same_message():
+    """Every field but `sub_ids` stays."""
+    message = Message(*(f"{name}" for name in Message._fields))  # type: ignore[arg-type]
+    assert message.addressed(("a",)) == message._replace(sub_ids=("a",))

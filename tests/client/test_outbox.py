@@ -1,3 +1,5 @@
+import math
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from processor.codec import codec_of, load_codec
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.plugins.delta_merge import DeltaMerge
-from processor.record import Value
+from processor.record import Command, Value
 from processor.testing import ProcessorTestDriver
 from tests.client.message_types import Framed
 
@@ -124,13 +126,28 @@ def test_arguments_become_headers():
     ]
 
 
+@pytest.mark.parametrize("key_format", ["json", "int"])
+def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
+    """The client's Kafka keys are texts also on a topic whose other publishers write keys in another format."""
+    from processor.plugins.delta_merge import DeltaMerge
+    from processor.testing import ProcessorTestDriver
+
+    topic = TopicConfig(key_format=key_format)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    for key in ("ab", "1234"):
+        driver.pipe_input(*Outbox("orders", topic, load_codec("json")).record("publish", {"id": key}, None, None))
+    assert [record.key for record in driver.pending_output("sow")] == [b"ab", b"1234"]
+    assert driver.pending_output("dlq") == []
+
+
 @given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
 def test_an_expiration_is_what_a_worker_reads(seconds: float):
     """Any number of seconds is read by the worker as the same time, to the next millisecond; only 0 is never."""
+    from processor.plugins.expiry import ttl_ms_of
     from processor.plugins.request import RequestReader
 
     ((_, text),) = outbox().record("delta_publish", {"id": 1}, None, None, expiration=seconds)[2]
-    ttl_ms = RequestReader("delta_publish", 7).read([("expiration", text)]).ttl_ms
+    ttl_ms = ttl_ms_of(RequestReader("delta_publish").read([("expiration", text)]).expiration)
     assert abs(ttl_ms - seconds * 1000) <= 1
     assert (ttl_ms == 0) == (seconds == 0)
 
@@ -223,6 +240,26 @@ def test_what_has_no_key_or_no_form_is_rejected_here(data: object, reason: str):
     with pytest.raises(RecordRejected) as caught:
         outbox().record("delta_publish", data, None, None)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, Decimal("NaN"), [{"deep": -math.inf}]], ids=repr)
+@pytest.mark.parametrize("command", ["publish", "delta_publish"])
+def test_a_value_that_json_lacks_is_rejected_before_anything_is_sent(command: Command, value: Value):
+    """A NaN is an error at the publisher, with its place, and never a null that a worker would ignore."""
+    with pytest.raises(RecordRejected, match=r"undecodable: /px\b.* is not a JSON value"):
+        outbox().record(command, {"id": 1, "px": value}, None, None)
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**200), Decimal("0.1234567890123456789")], ids=repr)
+def test_a_number_of_any_length_reaches_the_record(value: Value):
+    """An int beyond 64 bits and a Decimal are published and merged with every digit."""
+    topic = CONFIG.topic("orders")
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    for data in ({"id": 7, "n": 1}, {"id": 7, "x": value}, {"id": 7, "n": 2}):
+        key, message, _ = outbox().record("delta_publish", data, None, None)
+        driver.pipe_input(key, message)
+    [*_, record] = driver.pending_output("sow")
+    assert (record.value or b"").rstrip() == b'{"id":7,"n":2,"x":%b}' % str(value).encode()
 
 
 def test_only_a_sow_topic_is_published_to():

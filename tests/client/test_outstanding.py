@@ -227,6 +227,18 @@ def test_acks_that_keep_coming_are_waited_for():
     helper.join()
 
 
+def test_the_count_of_a_delete_is_told_with_its_last_ack_whichever_that_is():
+    """`stats` may come before or behind `persisted`: the future is done with both, and has the count."""
+    waiting = outstanding()
+    counted = ack(1, "stats")._replace(records_deleted=3)
+    for acks in ([counted, ack(1)], [ack(1), counted]):
+        pending = added(waiting, 1, "persisted", "stats")
+        for one in acks:
+            assert not pending.future.done()
+            waiting.hear(0, one)
+        assert pending.future.result(0).records_deleted == 3
+
+
 FATES = st.sampled_from(["merged", "rejected", "lost"])
 TYPES = st.sets(st.sampled_from(ACK_TYPES), min_size=1).map(lambda some: tuple(t for t in ACK_TYPES if t in some))
 COMMANDS = st.lists(st.tuples(st.integers(0, 2), FATES, TYPES), max_size=30)
@@ -264,7 +276,9 @@ def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str,
             assert type(error) is PublishRejected
         else:
             assert pending.future.result(0).sequence == pending.sequence
-            assert [one.ack_type for one in told if one.sequence == pending.sequence] == list(types)
+            # A worker sends the successes `persisted` of a batch behind everything else.
+            in_order = sorted(types, key=lambda one: one == "persisted")
+            assert [one.ack_type for one in told if one.sequence == pending.sequence] == in_order
     assert len(settled) == len(set(settled)) == len(pendings)
     assert waiting.count == 0
     assert not waiting._lanes

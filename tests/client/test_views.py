@@ -9,12 +9,16 @@ import pytest
 
 from processor.client.growing_view import GrowingView
 from processor.client.reading import Reading
+from processor.client.slim import Slim
+from processor.client.stored_partition import _record, _row
 from processor.client.stored_view import StoredView
 from processor.client.views import ReaderView
 from processor.config import Config
-from processor.errors import Stop
+from processor.errors import StateDamaged, Stop
+from processor.kafka.message import Message as Kafka
 from processor.kafka.partitioner import partition_for
 from processor.record import Headers, Record, header_text
+from processor.state.layout import decode_record
 
 PARTITIONS = 3
 DAY_MS = 86_400_000
@@ -69,11 +73,9 @@ def view(request: pytest.FixtureRequest, stored: MakeView) -> Iterator[GrowingVi
     view.close()
 
 
-def test_it_has_the_last_record_of_every_key(view: GrowingView | StoredView):
+def test_it_has_the_last_record_of_every_key(view: GrowingView | StoredView, random_seed: int):
     """Against a dict, whatever is put, deleted and asked for; wherever a key is."""
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    choice = random.Random(seed)
+    choice = random.Random(random_seed)
     expected: dict[bytes, Record] = {}
     keys = [f"k{number}" for number in range(60)]
     home = {key: choice.randrange(PARTITIONS) for key in keys}  # Third parties partition as they like.
@@ -127,12 +129,83 @@ def test_what_has_no_key_is_nobodys(view: GrowingView | StoredView):
 
 
 def test_odd_headers_harm_nothing(stored: MakeView):
-    """What does not fit its field on disk is left out, as if the stranger who wrote it had said nothing."""
+    """A version that does not fit its field on disk is left out, as if the stranger who wrote it had said nothing."""
     view = stored(write_back_bytes=0)
     view.put(0, [record("k", "{}", version="9" * 30, correlation_id="a" * 70_000)])
     view.put(0, [record("l", "{}", version="one")])
     view.settle()
     assert {header_text(found.headers, "version") for found in view.scan()} == {None}
+
+
+def test_headers_come_back_from_disk_as_they_were(stored: MakeView):
+    """Names and values of any bytes, repeated names, missing and empty values; the version comes first, once."""
+    theirs: Headers = [("trace", b"\xff\x00"), ("trace", None), ("", b""), ("gr\u00f6\u00dfe", b"x" * 70_000)]
+    ours: Headers = [("expires_at", b"5"), ("conflated", b"2"), ("correlation_id", b"c")]
+    view = stored(write_back_bytes=0)
+    value = b'{"id":1}'
+    view.put(0, [Record(b"k", value, [("kind", b"insert"), *theirs, ("version", b"7"), *ours], 3, 5)])
+    view.put(0, [Record(b"l", value, None, 4, 5), Record(b"m", b"", [("version", b"1")], 5, 5)])
+    view.settle()
+    view.put(1, [Record(b"other", value, None, 4, 5)])  # Writes what was settled.
+    view.settle()
+    found = {one.key: one for one in view.scan()}
+    assert found[b"k"] == Record(b"k", value, [("version", b"7"), *theirs, *ours], 3, 5)
+    assert found[b"l"] == Record(b"l", value, None, 4, 5)
+    assert found[b"m"] == Record(b"m", b"", [("version", b"1")], 5, 5)
+
+
+@pytest.mark.parametrize("version", [1, 0])
+def test_a_row_that_is_cut_off_is_damaged(version: int):
+    """Wherever a row ends too early, reading it says so instead of giving half a record."""
+    headers: Headers = [("version", b"%d" % version), ("trace", b"abc"), ("empty", None)]
+    stored_row = decode_record(_row(Record(b"k", b"", headers, 3, 5)))
+    assert _record(b"k", stored_row).headers == headers[0 if version else 1 :]
+    for length in range(len(stored_row.value)):
+        with pytest.raises(StateDamaged, match=f"a record of {length} bytes is none of a view"):
+            _record(b"k", stored_row._replace(value=stored_row.value[:length]))
+
+
+def test_a_view_with_rows_of_another_layout_is_wiped(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
+    """A version that writes other rows begins with an empty view, and reads the topic again."""
+    with monkeypatch.context() as patch:
+        patch.setattr("processor.client.stored_view.ROW_FORMAT", 1)
+        view = stored()
+        view.put(0, [record("k", "{}")])
+        view.settle()
+        view.close()
+    assert list(stored().scan()) == []
+
+
+def test_headers_count_towards_the_bound_of_memory():
+    """Records with headers of their own move to disk sooner than records with a version alone."""
+    moved = []
+    for headers in ({}, {"trace": "x" * 200}):
+        view = GrowingView(PARTITIONS, memory_bytes=200_000)
+        for number in range(1_000):
+            if view.is_on_disk:
+                break
+            view.put(0, [record(f"k{number}", "{}", **headers)])
+        moved.append(number)
+        view.close()
+    assert moved[1] < moved[0] * 0.7
+
+
+def test_a_readers_records_keep_the_headers_that_messages_are_made_of():
+    """Others of Sowstream's own are dropped; headers that are equal are one object, also within others."""
+    plain = [("version", b"7"), ("source", b"t/0/%d")]
+    own = [("version", b"7"), ("kind", b"update"), ("client", b"desk"), ("sequence", b"%d"), ("source", b"t/0/%d")]
+    rows = [
+        [(name, value.replace(b"%d", b"%d" % n)) for name, value in form] for n in range(50) for form in (plain, own)
+    ]
+    messages = [
+        Kafka(key=b"k", value=b"{}", headers=list(row), offset=offset, timestamp=(1, 5))
+        for offset, row in enumerate(rows)
+    ]
+    made = Slim().records(messages)
+    assert [len(one.headers or ()) for one in made] == [1, 4] * 50
+    assert len({id(one.headers) for one in made[::2]}) == 1
+    assert {(one.headers or ())[3] for one in made[1::2]} == {("sequence", b"%d" % n) for n in range(50)}
+    assert len({id((one.headers or ())[2]) for one in made[1::2]}) == 1
 
 
 def test_a_large_view_moves_to_disk_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -35,6 +35,32 @@ def test_whole_records_are_told_as_such():
     assert (message.data, message.delta, message.removed) == ({"id": 1, "n": 2}, False, ())
 
 
+@pytest.mark.parametrize(
+    ("headers", "base"),
+    [
+        ({"version": "5"}, 4),
+        ({"version": "5", "delta_base": "2"}, 2),
+        ({"version": "1", "kind": "insert"}, None),
+        ({}, None),
+    ],
+)
+def test_a_delta_says_the_version_that_it_applies_to(headers: dict[str, str], base: int | None):
+    """The base is the one that the worker wrote, or the version before; a whole record has none."""
+    message = deltas(JsonCodec()).message(record(b'{"id":1}', **headers), 0)
+    assert message is not None
+    assert message.delta_base == base
+
+
+def test_a_written_delta_has_the_metadata_of_its_record():
+    """Headers of the publisher, folded updates and expiry are those of the record on the delta topic."""
+    headers = {"version": "9", "conflated": "3", "first_timestamp": "1700000000000", "expires_at": "1700000000001"}
+    message = deltas(JsonCodec()).message(record(b'{"id":1}', **headers, traceparent="00-4b", source="t/0/1"), 0)
+    assert message is not None
+    assert (message.headers, message.conflated) == ({"traceparent": "00-4b"}, 3)
+    assert message.first_timestamp == "2023-11-14T22:13:20.000Z"
+    assert message.expires_at == "2023-11-14T22:13:20.001Z"
+
+
 @pytest.mark.parametrize("kind", ["expire", "delete"])
 def test_who_is_gone_is_no_delta(kind: str):
     """The delta topic's record of a delete or an expiry tells a plain delta subscriber nothing: only `oof` would."""

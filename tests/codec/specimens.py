@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, text_format
 from hypothesis import strategies as st
 
 from processor.codec import Codec, CodecOptions, codec_options, load_codec
+from processor.codec.protobuf_presence import WholeMessage
 from processor.config import TopicConfig
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -37,12 +38,13 @@ class Specimen(NamedTuple):
 
 def topic_of(name: str, **settings: Any) -> TopicConfig:
     """The topic of a specimen."""
-    return TopicConfig(message_type=name, **{"key": [SPECIMENS[name].key], **SPECIMENS[name].settings, **settings})
+    specimen = SPECIMENS[name]
+    return TopicConfig(**{"message_type": name, "key": [specimen.key], **specimen.settings, **settings})
 
 
 def codec_of(name: str, **settings: Any) -> Codec:
     """Its codec."""
-    return load_codec(name, options_of(name, **settings))
+    return load_codec(topic_of(name).message_type, options_of(name, **settings))
 
 
 def options_of(name: str, **settings: Any) -> CodecOptions:
@@ -156,12 +158,48 @@ message_type {
   }
 }
 """
+PRESENT_PROTO = """
+name: "row.proto" package: "test" syntax: "proto3"
+message_type {
+  name: "Row"
+  field { name: "id" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING oneof_index: 1 proto3_optional: true }
+  field { name: "a" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Row" }
+  field { name: "b" number: 3 label: LABEL_OPTIONAL type: TYPE_INT64 oneof_index: 2 proto3_optional: true }
+  field { name: "c" number: 4 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".test.Moment" }
+  field { name: "rows" number: 5 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".test.Row.RowsEntry" }
+  field { name: "cash" number: 6 label: LABEL_OPTIONAL type: TYPE_DOUBLE oneof_index: 0 }
+  field { name: "card" number: 7 label: LABEL_OPTIONAL type: TYPE_STRING oneof_index: 0 }
+  field { name: "at" number: 8 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Moment" }
+  field { name: "n" number: 9 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".test.Row.NEntry" }
+  oneof_decl { name: "pay" }
+  oneof_decl { name: "_id" }
+  oneof_decl { name: "_b" }
+  nested_type {
+    name: "RowsEntry"
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_INT32 }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Row" }
+    options { map_entry: true }
+  }
+  nested_type {
+    name: "NEntry"
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Moment" }
+    options { map_entry: true }
+  }
+}
+message_type {
+  name: "Moment"
+  field { name: "s" number: 1 label: LABEL_OPTIONAL type: TYPE_INT64 }
+  field { name: "ns" number: 2 label: LABEL_OPTIONAL type: TYPE_INT32 }
+  field { name: "zones" number: 3 label: LABEL_REPEATED type: TYPE_STRING }
+}
+"""
 _folder = tempfile.TemporaryDirectory(prefix="sowstream-specimens-")
 atexit.register(_folder.cleanup)
 PROTO_FILE = Path(_folder.name) / "order.pb"
 PROTO_FILE.write_bytes(
     descriptor_pb2.FileDescriptorSet(
-        file=[text_format.Parse(PROTO, descriptor_pb2.FileDescriptorProto())]
+        file=[text_format.Parse(text, descriptor_pb2.FileDescriptorProto()) for text in (PROTO, PRESENT_PROTO)]
     ).SerializeToString()
 )
 
@@ -198,6 +236,36 @@ def orders() -> st.SearchStrategy:
     )
 
 
+MOMENTS = st.tuples(
+    st.fixed_dictionaries({"s": st.sampled_from([0, 1, -(2**63)]), "ns": st.sampled_from([0, 5])}),
+    st.fixed_dictionaries({}, optional={"zones": st.lists(TEXTS, min_size=1, max_size=2)}),
+).map(lambda parts: WholeMessage(parts[0] | parts[1]))
+
+
+def rows() -> st.SearchStrategy:
+    """Values of test.Row, whose fields have presence: each is there or not, and an unknown one may be too."""
+    leaves = {
+        "b": st.sampled_from([0, 1, 2**63 - 1]),
+        "c": st.lists(MOMENTS, min_size=1, max_size=2),
+        "at": MOMENTS,
+        "n": st.dictionaries(st.sampled_from(["x", "y"]), MOMENTS, min_size=1),
+        "77": st.sampled_from([b"\xe8\x04\x01", b"\xea\x04\x01a", b"\xe8\x04\x01\xe8\x04\x02"]),
+    }
+    paid = st.sampled_from([{}, {}, {"cash": 0.0}, {"cash": 1.5}, {"card": ""}, {"card": "x"}])
+    leaf = st.tuples(st.fixed_dictionaries({}, optional=leaves), paid).map(lambda parts: parts[0] | parts[1])
+    return st.recursive(
+        leaf,
+        lambda inner: st.tuples(
+            leaf,
+            st.fixed_dictionaries(
+                {},
+                optional={"a": inner, "rows": st.dictionaries(st.sampled_from(["1", "-2"]), inner, min_size=1)},
+            ),
+        ).map(lambda parts: parts[0] | parts[1]),
+        max_leaves=4,
+    )
+
+
 PARTS = st.fixed_dictionaries(
     {}, optional={"0": objects(JSON), "1": fields(FIELD_NAMES).filter(bool), "2": st.binary(min_size=1, max_size=6)}
 )
@@ -219,5 +287,8 @@ SPECIMENS = {
     "composite-local": Specimen({"parts": ["json", "nvfix", "binary"]}, PARTS, PARTS, "/0/id"),
     "composite-global": Specimen({"parts": ["json", "nvfix", "binary"]}, PARTS, key="/0/id"),
     "protobuf": Specimen({"schema": {"file": PROTO_FILE, "message": "test.Order"}}, orders()),
+    "protobuf-presence": Specimen(
+        {"message_type": "protobuf", "schema": {"file": PROTO_FILE, "message": "test.Row"}}, rows(), rows()
+    ),
     "binary": Specimen({"key": "explicit"}, st.binary(max_size=8)),
 }

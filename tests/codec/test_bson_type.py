@@ -1,6 +1,6 @@
 """The message type BSON: a document of pymongo's types."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import bson
 import pytest
@@ -27,9 +27,14 @@ def test_every_type_is_written_as_it_came():
 
 
 def test_dates_are_utc_and_of_milliseconds():
-    """A finer one loses what BSON does not hold."""
-    when = datetime(2026, 1, 2, 3, 4, 5, 678_999, UTC)
-    assert CODEC.decode(CODEC.encode({"t": when})) == {"t": when.replace(microsecond=678_000)}
+    """A date is read back as the same instant in UTC; one of microseconds, or without a time zone, is refused."""
+    when = datetime(2026, 1, 2, 3, 4, 5, 678_000, timezone(timedelta(hours=2)))
+    back = CODEC.decode(CODEC.encode({"t": when}))["t"]
+    assert back == when
+    assert back.tzinfo is UTC
+    for other in (when.replace(microsecond=678_999), when.replace(tzinfo=None)):
+        with pytest.raises(TypeError, match=r"^/a/1: .* would be read back as datetime"):
+            CODEC.encode({"a": [when, other]})
 
 
 @pytest.mark.parametrize("key", [7, bson.Int64(7)])

@@ -55,7 +55,7 @@ def test_bad_bytes_are_refused_with_the_part(make, data, why):
     ("value", "why"),
     [
         ({"3": {}}, "/3 is no part; there are 3, from 0"),
-        ({"0": 1j}, "part 0: "),
+        ({"0": 1j}, "/0: "),
         ({"1": b""}, "/1 would be written with no bytes"),
         ({"2": {}}, "/2 would be written with no bytes"),
         ([], "an object of parts; this is list"),

@@ -201,11 +201,11 @@ def test_a_depth_that_could_not_be_written_is_a_configuration_error(max_depth):
     """What is read must be writable: orjson writes 254 levels."""
     with pytest.raises(ConfigurationError, match="1 to 254"):
         JsonCodec(CodecOptions(max_depth))
-    deepest = CODEC.encode(json.loads("[" * DEPTH_MAX + "]" * DEPTH_MAX))
+    deepest = JsonCodec(CodecOptions(DEPTH_MAX)).encode(json.loads("[" * DEPTH_MAX + "]" * DEPTH_MAX))
     assert len(deepest) == 2 * DEPTH_MAX
 
 
-@pytest.mark.parametrize("value", [{1: 2}, {"a": 1j}, {"a": 2**64}, {"a": Decimal("NaN")}, {"a": {1, 2}}], ids=repr)
+@pytest.mark.parametrize("value", [{1: 2}, {"a": 1j}, {"a": Decimal("NaN")}, {"a": {1, 2}}], ids=repr)
 def test_what_json_cannot_say_is_a_type_error(value):
     """A plug-in that puts such a value into a record is at fault, not the record."""
     with pytest.raises(TypeError):

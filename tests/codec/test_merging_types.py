@@ -45,6 +45,13 @@ STORIES = {
         b'<order id="7"><leg>a</leg><leg>b</leg><px ccy="EUR">2</px></order>',
         b'<order id="7"><px><?sowstream object?>2</px></order>',
     ),
+    "protobuf-presence": (
+        # id, a { b, cash }, c, rows { 1: {} }, card, and field 77 that the schema does not know.
+        b"\x3a\x01x\x0a\x017\x12\x0b\x18\x05\x31\0\0\0\0\0\0\xf8\x3f\x22\x02\x08\x05\x2a\x04\x08\x01\x12\0\xe8\x04\x01",
+        b"\x12\x02\x18\0\x22\x02\x08\0",
+        b"\x0a\x017\x12\x0b\x18\0\x31\0\0\0\0\0\0\xf8\x3f\x22\0\x2a\x04\x08\x01\x12\0\x3a\x01x\xe8\x04\x01",
+        b"\x0a\x017\x12\x02\x18\0\x22\0",
+    ),
     "composite-local": (
         b'\0\0\0\x10{"id":"7","a":1}\0\0\0\x04b=1\x01\0\0\0\x02\xff\0',
         b"\0\0\0\0\0\0\0\x04b=2\x01",
@@ -92,6 +99,7 @@ def test_bad_bytes_go_to_the_dead_letters(name):
 POLICIES = [{}, {"null_policy": "set", "merge_depth": 1}, {"null_policy": "remove"}]
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("name", [name for name in DELTAS if name != "json"])
 def test_replayed_deltas_are_the_record(name):
     """The law: after any commands, the deltas of a key in order give its SOW record, strictly."""
@@ -101,7 +109,12 @@ def test_replayed_deltas_are_the_record(name):
         st.sampled_from(["publish", "delta_publish", "delta_publish", "sow_delete"]),
         bodies,
         st.booleans(),
-        st.lists(st.sampled_from(["/a", "/b", "/a/b", "/1", "/order/a", "/order/@a", "/0/a", "/1/b"]), max_size=2),
+        st.lists(
+            st.sampled_from(
+                ["/a", "/b", "/a/b", "/1", "/order/a", "/order/@a", "/0/a", "/1/b", "/c", "/rows/1", "/n/x", "/77"]
+            ),
+            max_size=2,
+        ),
     )
 
     @settings(max_examples=40, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

@@ -1,15 +1,28 @@
-"""The pace: how long an interval is, by how far the reader is behind."""
+"""The pace: the length of an interval, by how far the reader is behind its input."""
+
+import pytest
 
 from processor.conflation import Pace
-from processor.conflation.pace import FAR_BEHIND_MS, NEAR_MS
+from processor.conflation.pace import NEAR_MS
+
+HOUR_MS = 3_600_000
 
 
-def test_a_fixed_interval_stays_whatever_the_backlog():
-    """Up to where nobody could use what is told."""
+@pytest.mark.parametrize("lag_ms", [0, 10_001, 60_000, HOUR_MS, 365 * 24 * HOUR_MS, -HOUR_MS])
+def test_a_fixed_interval_stays_whatever_the_backlog(lag_ms):
+    """A fixed interval has the configured length, whether the input is an hour old, a year, or ahead of the clock."""
     pace = Pace(500, 500)
     for now_ms in range(0, 100_000, 100):
-        pace.feel(now_ms, FAR_BEHIND_MS)
-    assert (pace.interval_ms, pace.wait_ms) == (500, 500)
+        pace.feel(now_ms, lag_ms)
+        assert pace.interval_ms == 500
+
+
+def test_auto_never_leaves_its_range():
+    """Under `auto` the interval stays between floor and ceiling, also when the input is an hour behind or ahead."""
+    pace = Pace(100, 1500)
+    for now_ms in range(0, 60_000, 20):
+        pace.feel(now_ms, HOUR_MS if now_ms < 30_000 else -HOUR_MS)
+        assert 100 <= pace.interval_ms <= 1500
 
 
 def test_auto_begins_at_the_floor_and_stays_there_without_a_backlog():
@@ -51,27 +64,6 @@ def test_a_small_backlog_moves_nothing():
     for now_ms in range(200, 20_000, 20):
         pace.feel(now_ms, NEAR_MS + 150)
     assert pace.interval_ms == 200
-
-
-def test_far_behind_an_interval_is_ten_times_as_long():
-    """Until the backlog is less than an interval: what has been overtaken is not told."""
-    pace = Pace(500, 500)
-    pace.feel(0, FAR_BEHIND_MS + 1)
-    assert pace.is_far_behind
-    assert pace.wait_ms == 5000
-    pace.feel(100, NEAR_MS + 501)
-    assert pace.is_far_behind, "it catches up; turning back now would tell what is about to be overtaken"
-    pace.feel(200, NEAR_MS + 500)
-    assert (pace.is_far_behind, pace.wait_ms) == (False, 500)
-
-
-def test_a_long_interval_is_far_behind_later():
-    """Less than two intervals of a minute are nothing to skip."""
-    pace = Pace(60_000, 60_000)
-    pace.feel(0, 120_000)
-    assert not pace.is_far_behind
-    pace.feel(1, 120_001)
-    assert pace.is_far_behind
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_adaptation():

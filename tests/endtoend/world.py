@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 class World:
     """A configured family, `name`, with a conflated copy, `conflated`; `others` are more topics of the same workers.
 
-    `sections` are more conflated topics and processors, as the settings have them.
+    `sections` are more conflated topics and processors, as the settings have them; `more` are settings at the top.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class World:
         sections: Mapping[str, Mapping[str, Any]] | None = None,
         runtime: Mapping[str, Any] | None = None,
         kafka: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
         **topic: Any,
     ) -> None:
         self.bootstrap = bootstrap
@@ -65,7 +66,7 @@ class World:
         }
         for section, entries in (sections or {}).items():
             tree[section] = {**tree.get(section, {}), **entries}
-        self.file.write_text(yaml.safe_dump(tree))
+        self.file.write_text(yaml.safe_dump(tree | dict(more or {})))
         self.config: Config = load(self.file)
         Admin(self.config.kafka).create(specs(self.config))
 

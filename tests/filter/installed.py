@@ -19,6 +19,7 @@ ENTRY_POINTS = {
     "by_name": "by_name",
     "largest": "largest",
     "listed": "listed",
+    "argument_type": "argument_type",
 }
 
 NUMBER = 7
@@ -31,6 +32,11 @@ def install(site: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: functions\nVersion: 1.0\n")
     lines = "\n".join(f"{name} = {__name__}:{target}" for name, target in ENTRY_POINTS.items())
     (info / "entry_points.txt").write_text(f"[sowstream.functions]\n{lines}\n")
+
+
+def argument_type(value):
+    """The Python type that a value is given as."""
+    return type(value).__name__
 
 
 def basis_points(price, reference):

@@ -27,7 +27,6 @@ OTHERS = [
     Decimal128("1.50"),
     msgpack.Timestamp(1_700_000_000, 5),
     msgpack.Timestamp(1_700_000_000),
-    msgpack.Timestamp(2**60),
     bson.Code("f()"),
     bson.MinKey(),
     timedelta(seconds=5),
@@ -39,7 +38,7 @@ def test_a_value_of_another_kind_is_the_text_that_is_shown(value):
     """What `sowstream sow` prints can be asked for, searched and taken apart; an empty one is NULL."""
     text = shown(value).removeprefix('"').removesuffix('"')
     assert compile_filter("/a = /text").matches({"a": value, "text": text}) is bool(text)
-    assert compile_expression("COALESCE(/a)").value({"a": value}) == (text or None)
+    assert compile_expression("CONCAT(/a)").value({"a": value}) == text
     assert compile_filter("/a IS NULL").matches({"a": value}) is not bool(text)
 
 
@@ -70,7 +69,7 @@ def test_a_value_of_another_kind_is_the_text_that_is_shown(value):
     ],
 )
 def test_a_value_of_another_kind_is_compared(value, text, expected):
-    """Times by their text, numbers by their value, whatever their type; nothing of it raises."""
+    """Times are compared as instants and numbers by their value, of any type, and no comparison raises."""
     assert compile_filter(text).matches({"a": value}) is expected
 
 

@@ -23,6 +23,7 @@ class _Command:
     client: str
     sequence: int | None
     has_key: bool
+    is_delete: bool
 
 
 @dataclass
@@ -45,7 +46,13 @@ class Asked:
             )
             sequence = int(headers["sequence"]) if "sequence" in headers else None
             command = _Command(
-                place, message.partition() or 0, types, headers.get("client", ""), sequence, message.key() is not None
+                place,
+                message.partition() or 0,
+                types,
+                headers.get("client", ""),
+                sequence,
+                has_key=message.key() is not None,
+                is_delete=message.value() is None or headers.get("command") == "sow_delete",
             )
             self._commands[name].append(command)
 
@@ -98,9 +105,9 @@ class Asked:
         if missing or more:
             return f"{dict(missing)} are missing, {dict(more)} too many"
         for ack in told:
-            status = (
-                "failure" if ack["ack_type"] == "stats" or (reason and ack["ack_type"] != "received") else "success"
-            )
+            is_unsupported = ack["ack_type"] == "stats" and not command.is_delete
+            has_failed = reason is not None and ack["ack_type"] != "received"
+            status = "failure" if is_unsupported or has_failed else "success"
             if ack["status"] != status:
                 return f"{ack['ack_type']} should be a {status}"
             if status == "failure" and ack["ack_type"] != "stats" and not ack["reason"].startswith(f"{reason}: "):

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from tests.fuzz.asked import Asked
-from tests.fuzz.merged import Input, expected, parse, same
+from tests.fuzz.merged import Input, command_of, expected, parse, same
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Ledger:
         texts = _texts(message)
         self._asked.take_input(place, message, texts)
         if message.key() is not None:
-            self._given[place] = Input(message.value(), texts, message.timestamp()[1])
+            self._given[place] = Input(message.key(), message.value(), texts, message.timestamp()[1])
 
     def take_delta(self, message: Message) -> None:
         """A merged record; replayed as a subscriber would."""
@@ -87,7 +87,12 @@ class Ledger:
             del holder[last]
         self._world[key] = record
         if given is not None:
-            self._lives_ms[key] = (given.timestamp_ms, int(float(given.headers.get("expiration", 0)) * 1000))
+            # A delta leaves a record its own time to live; a full publish has the topic's, which is none.
+            _, kept_ms = self._lives_ms.get(key, (0, 0))
+            lives_ms = kept_ms if before is not None and command_of(given) == "delta_publish" else 0
+            if "expiration" in given.headers:
+                lives_ms = int(float(given.headers["expiration"]) * 1000)
+            self._lives_ms[key] = (given.timestamp_ms, lives_ms)
             if not same(expected(before, given), record, as_written=False):
                 self.wrong.append(f"{headers['source']}: {before!r:.200} and {given!r:.300} gave {record!r:.200}")
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 class Input(NamedTuple):
     """What of an input record is needed until the outputs have told its fate."""
 
+    key: bytes
     value: bytes | None
     headers: dict[str, str]
     timestamp_ms: int
@@ -22,8 +23,7 @@ def parse(data: bytes | None) -> Any:
 
 def expected(old: Any, given: Input) -> Any:
     """The record after a command, by the default policies; None: there is none. The old one is not changed."""
-    flag = given.headers.get("allow-merge")
-    command = given.headers.get("command") or ("publish" if flag == "false" else "delta_publish")
+    command = command_of(given)
     if given.value is None or command == "sow_delete":
         return None
     new = parse(given.value)
@@ -31,6 +31,9 @@ def expected(old: Any, given: Input) -> Any:
         new = _merge(old, new)
         if old is not None and "id" in old:
             new["id"] = old["id"]
+    elif "id" not in new:
+        text = given.key.decode()
+        new["id"] = old["id"] if old is not None and str(old.get("id")) == text else text
     for pointer in json.loads(given.headers.get("remove", "[]")):
         *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
         holder = new
@@ -39,6 +42,12 @@ def expected(old: Any, given: Input) -> Any:
         if isinstance(holder, dict):
             holder.pop(last, None)
     return new
+
+
+def command_of(given: Input) -> str:
+    """The command of an input record with a value, on a topic that merges by default."""
+    flag = given.headers.get("allow-merge")
+    return given.headers.get("command") or ("publish" if flag == "false" else "delta_publish")
 
 
 def same(one: Any, other: Any, *, as_written: bool) -> bool:

@@ -1,7 +1,6 @@
 """A short run of `make fuzz`: the generator, the worker and the ledger, with a seed that is printed."""
 
 import json
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,11 +17,9 @@ from tests.fuzz.run import run
 
 
 @pytest.mark.broker
-def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path):
+def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, random_seed):
     """Merged, rejected with a reason, duplicate or nothing to do: nothing else, nothing twice, and no crash."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    outcome = run(bootstrap, tmp_path, records=20_000, seed=seed, say=print)
+    outcome = run(bootstrap, tmp_path, records=20_000, seed=random_seed, say=print)
     assert outcome.wrong == []
     assert outcome.exit_code == 0
     assert outcome.inputs >= 20_000

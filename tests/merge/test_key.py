@@ -95,8 +95,6 @@ def test_a_delta_record_has_its_key_fields_first():
         (NESTED, b"x", {"order": 5}),
         (SEVERAL, b'["7","1"]', {"id": 7, "order": {"line": 1}}),
         (SEVERAL, b'["7","1"]', {"order": {"line": 1}}),
-        (SEVERAL, b'[ "7", "1" ]', {"id": 7}),
-        (SEVERAL, b"not an array", {"a": 1}),
     ],
 )
 def test_a_body_that_agrees_with_its_key_passes(keys, key, body):
@@ -161,7 +159,7 @@ def test_a_key_field_at_the_top_never_changes_through_a_delta():
 def test_a_nested_key_field_stays_when_its_object_merges_or_is_replaced(policy, order):
     """Whatever the policy, with or without it in the delta: the record's own value, and no change of it."""
     record, delta = {"id": 7, "order": {"line": 1, "y": 2}}, {"order": dict(order)}
-    SEVERAL.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    SEVERAL.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     change = merge(record, delta, policy)
     assert (change.record["id"], change.record["order"]["line"]) == (7, 1)
     assert type(change.record["order"]["line"]) is int

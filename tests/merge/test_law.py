@@ -27,9 +27,12 @@ ALIKE = [[True, 1, 1.0, "1", Decimal(1), Decimal("1.0")], [False, 0, 0.0, -0.0, 
 
 
 def confused(value, random):
-    """A copy in which some scalars are others that Python, or a careless reader, takes for the same."""
+    """A copy with some scalars replaced by others that Python takes for the same, and some members in another order."""
     if type(value) is dict:
-        return {name: confused(member, random) for name, member in value.items()}
+        members = [(name, confused(member, random)) for name, member in value.items()]
+        if random.random() < 0.3:
+            random.shuffle(members)
+        return dict(members)
     if type(value) is list:
         return [confused(member, random) for member in value]
     for line in ALIKE:
@@ -39,8 +42,17 @@ def confused(value, random):
 
 
 def written(value):
-    """A value as text that tells 1 from 1.0 from true and 0.0 from -0.0; the order of members is no difference."""
-    return json.dumps(value, sort_keys=True, default=repr)
+    """A value as text that tells 1 from 1.0 from true and 0.0 from -0.0.
+
+    The order of members counts inside arrays, which a delta carries whole, and not outside of them.
+    """
+    return json.dumps(_sorted(value), default=repr)
+
+
+def _sorted(value):
+    if type(value) is not dict:
+        return value
+    return {name: _sorted(member) for name, member in sorted(value.items())}
 
 
 RANDOMS = st.randoms(use_true_random=False)

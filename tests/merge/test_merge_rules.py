@@ -10,6 +10,7 @@ import pytest
 from processor import installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import MergePolicy, compile_rules, insert, merge, rule_names
+from tests.merge.applying import change
 
 BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
 
@@ -17,9 +18,9 @@ BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
 def meet(name, old, new):
     """What a field with a rule holds after a delta; `...` where there is no record."""
     record, delta = (None if old is ... else {"o": {"v": old}}), {"o": {"v": deepcopy(new)}}
-    compile_rules([], {"/o/v": name})(record, delta)
-    change = insert(delta, MergePolicy()) if record is None else merge(deepcopy(record), delta, MergePolicy())
-    return change.record["o"]["v"]
+    change(compile_rules([], {"/o/v": name}), record, delta)
+    merged = insert(delta, MergePolicy()) if record is None else merge(deepcopy(record), delta, MergePolicy())
+    return merged.record["o"]["v"]
 
 
 def test_the_rules_of_the_specification_are_installed():
@@ -85,7 +86,7 @@ def test_a_null_is_left_to_the_null_policy(name):
     """Ignored, set or removed: no rule is asked."""
     for policy, after in ((MergePolicy(), {"v": [1]}), (MergePolicy("set"), {"v": None}), (MergePolicy("remove"), {})):
         delta = {"v": None}
-        compile_rules([], {"/v": name}, policy=policy)({"v": [1]}, delta)
+        change(compile_rules([], {"/v": name}, policy=policy), {"v": [1]}, delta)
         assert merge({"v": [1]}, delta, policy).record == after
 
 
@@ -94,7 +95,7 @@ def test_a_delta_that_does_not_name_the_field_is_left_alone(name):
     """Nothing to do for the field, missing or under something that takes its object's place."""
     for delta in ({"x": 1}, {"o": {"x": 1}}, {"o": 5}, {"o": None}, {}):
         before = deepcopy(delta)
-        assert compile_rules([], {"/o/v": name})({"o": {"v": 1}}, delta) == 0
+        assert change(compile_rules([], {"/o/v": name}), {"o": {"v": 1}}, delta) == 0
         assert delta == before
 
 
@@ -107,7 +108,7 @@ def test_a_rule_changes_the_delta_only(name):
         if name in ("min", "max") and type(old) is list:
             continue
         record = {"v": old}
-        compile_rules([], {"/v": name})(record, {"v": new})
+        change(compile_rules([], {"/v": name}), record, {"v": new})
         assert record == {"v": old}
 
 
@@ -167,8 +168,8 @@ def test_a_group_decides_before_a_rule():
     rules = compile_rules([("/ts", ["/n", "/q"])], {"/n": "sum", "/q/v": "max"})
     record = {"ts": 5, "n": 1, "q": {"v": 7}}
     late, timely = {"ts": 4, "n": 1, "q": {"v": 9}}, {"ts": 5, "n": 1, "q": {"v": 6}}
-    assert (rules(record, late), late) == (1, {})
-    assert (rules(record, timely), timely) == (0, {"ts": 5, "n": 2, "q": {}})
+    assert (change(rules, record, late), late) == (1, {})
+    assert (change(rules, record, timely), timely) == (0, {"ts": 5, "n": 2, "q": {}})
 
 
 def longest(old, new):
@@ -248,7 +249,7 @@ def test_a_plug_in_that_orders_to_stop_is_obeyed(plug_in):
 def test_a_plug_in_that_changes_the_old_value_changes_a_copy(plug_in):
     """What it did reaches the record by the delta, so that readers hear of it."""
     record, delta = {"v": {"a": "a"}}, {"v": "b"}
-    compile_rules([], {"/v": "grow"})(record, delta)
+    change(compile_rules([], {"/v": "grow"}), record, delta)
     assert record == {"v": {"a": "a"}}
     assert merge(record, delta, MergePolicy()).delta == {"v": {"b": "b"}}
 

@@ -1,12 +1,15 @@
 """Which of two values comes first."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from itertools import pairwise
 
+import msgpack
 import pytest
-from bson import Int64, ObjectId
+from bson import Decimal128, Int64, ObjectId
+from bson.datetime_ms import DatetimeMS
 
+from processor.codec.avro.branch import marked
 from processor.errors import RecordRejected
 from processor.merge.order import check_order, compare
 
@@ -16,6 +19,16 @@ ORDERED = [
     ["-2", "-1.5", "0", "9", "9.5", "10", "100"],
     ["2024-01-09", "2024-01-10", "2024-02-01"],
     ["", "Z", "a", "ä"],
+    ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.000000001Z", "2024-01-01T00:00:00.5Z", "2024-01-01T00:00:01Z"],
+    ["2024-01-01T10:00:00+02:00", "2024-01-01T09:00:00Z", "2024-01-01 05:00:00-04:30", "2024-01-01T10:00:00"],
+    ["10:00+02:00", "09:00Z"],
+    ["2024-01-01", "2024-01-01T00:00:01", "2024-01-01T00:00:02Z or so"],
+    ["09:00Z", "2024-01-01"],
+    [Decimal128("-1"), 0, Decimal128("0.10"), 0.2, Int64(1), Decimal128("1E+3"), Decimal("1000.5")],
+    [msgpack.Timestamp(-1, 9), msgpack.Timestamp(0, 0), msgpack.Timestamp(0, 1), msgpack.Timestamp(2**40, 0)],
+    [DatetimeMS(-(2**60)), datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T00:00:00.0001Z", DatetimeMS(2**60)],
+    [marked(str, 1)("a"), "b", marked(str, 2)("c")],
+    [time(9), time(9, 0, 0, 1)],
     [datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)],
     [ObjectId("0" * 24), ObjectId("1" * 24)],
     [b"\x00", b"\x00\x00", b"\x01"],
@@ -24,7 +37,7 @@ ORDERED = [
 
 @pytest.mark.parametrize("values", ORDERED, ids=str)
 def test_values_of_one_kind_have_an_order(values):
-    """Numbers by what they are written as, texts of numbers as numbers, other texts and kinds as Python has them."""
+    """Numbers compare by their written value, times as instants, other texts by characters, the rest as in Python."""
     for one, other in pairwise(values):
         assert compare(one, other) < 0
         assert compare(other, one) > 0
@@ -32,10 +45,23 @@ def test_values_of_one_kind_have_an_order(values):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(1, 1.0), (0.1, Decimal("0.1")), (0.0, -0.0), (1, Decimal("1.00")), ("1", "1.0"), ("+5", "05")]
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (0.1, Decimal("0.1")),
+        (0.0, -0.0),
+        (1, Decimal("1.00")),
+        ("1", "1.0"),
+        ("+5", "05"),
+        (Decimal128("1.0"), Decimal128("1.00")),
+        (Decimal128("1"), 1.0),
+        ("2024-01-01T00:00:00Z", "2024-01-01T02:00+02:00"),
+        (DatetimeMS(0), "1970-01-01"),
+        (msgpack.Timestamp(0, 0), datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
 )
-def test_the_same_number_written_otherwise_is_neither_before_nor_after(one, other):
-    """The float 0.1 is 0.1, as it was written, not the nearest binary fraction."""
+def test_one_number_or_instant_in_two_forms_is_neither_before_nor_after(one, other):
+    """A number compares as it was written, the float 0.1 as 0.1, and an instant whatever its type and zone."""
     assert compare(one, other) == compare(other, one) == 0
 
 
@@ -53,6 +79,12 @@ def test_the_same_number_written_otherwise_is_neither_before_nor_after(one, othe
         (Decimal("sNaN"), 1),
         (datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC)),  # noqa: DTZ001
         (1j, 2j),
+        (Decimal128("NaN"), Decimal128("1")),
+        (Decimal128("NaN"), Decimal128("NaN")),
+        (Decimal128("Infinity"), 1),
+        (msgpack.Timestamp(0, 0), 0),
+        (datetime(2024, 1, 1, tzinfo=UTC), "10:00Z"),
+        (marked(dict, 1)(), marked(dict, 1)()),
     ],
     ids=repr,
 )

@@ -1,5 +1,6 @@
 """The rules of merging a delta, one test a rule, in the spec's order and words."""
 
+import json
 from copy import deepcopy
 from decimal import Decimal
 
@@ -180,7 +181,7 @@ def test_rule_7_key_fields_never_change_through_a_delta(policy, pointers, delta)
     """They keep value and type, at the top and nested, also where the delta replaces the object they are in."""
     record, keys = {"id": 7, "o": {"id": 7, "y": 1}}, KeyFields(pointers)
     delta = deepcopy(delta)
-    keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+    keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     change = merge(record, delta, policy)
     assert repr(keys.only(change.record)) == repr(keys.only({"id": 7, "o": {"id": 7}}))
     assert not any(pointer in change.removed for pointer in pointers)
@@ -198,8 +199,16 @@ def test_rule_7_a_delta_cannot_take_the_object_of_a_key_field_away(policy):
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rule_8_a_repeated_value_is_no_change(policy):
     """Values that are there already give an empty change: the update itself is the caller's to count."""
-    record = {"a": 1, "o": {"x": [1, {"p": 1, "q": 2}]}}
-    assert merge(record, {"a": 1, "o": {"x": [1, {"q": 2, "p": 1}]}}, policy).delta == {}
+    record = {"a": 1, "o": {"y": 2, "x": [1, {"p": 1, "q": 2}]}}
+    assert merge(record, {"a": 1, "o": {"x": [1, {"p": 1, "q": 2}], "y": 2}}, policy).delta == {}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_an_array_whose_objects_have_another_order_of_members_is_a_change(policy):
+    """An array is sent whole, so the record and its readers get the array in the order in which it was published."""
+    record, delta = {"o": {"x": [[{"p": 1, "q": 2}]]}}, {"o": {"x": [[{"q": 2, "p": 1}]]}}
+    for change in (diff(deepcopy(record), deepcopy(delta)), merge(deepcopy(record), deepcopy(delta), policy)):
+        assert json.dumps(change.delta) == json.dumps(change.record) == json.dumps(delta)
 
 
 FOUR_VALUES = [1, 1.0, True, "1"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from processor.errors import RecordRejected
 from processor.merge import KeyFields, MergePolicy, apply_delta, compile_rules, diff, insert, merge
 from processor.merge.order import compare
+from tests.merge.applying import change as change_delta
 from tests.merge.test_law import NAMES, POLICIES, PROVED, RECORDS, SCALARS, find, written
 
 NUMBERS = st.sampled_from([0, 1, -1, 0.1, 0.2, -0.0, 2**63, "1", "0.10"])
@@ -55,7 +56,7 @@ def execute(record, delta, rules, policy):
     """A delta publish; None if it is rejected."""
     old, delta = deepcopy(record), deepcopy(delta)
     try:
-        stale = rules(old, delta)
+        stale = change_delta(rules, old, delta)
     except RecordRejected:
         stale = None
     assert written(old) == written(record), "rules change the delta only"
@@ -136,7 +137,7 @@ def test_key_fields_that_are_there_stay_whatever_the_delta_says(record, delta, p
     keys = KeyFields(tuple(pointers))
     before = keys.only(record)
     try:
-        keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore")
+        keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     except RecordRejected as error:
         assert error.reason == "key_mismatch"  # noqa: PT017
         return

@@ -7,6 +7,7 @@ import pytest
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge import MergePolicy, compile_rules, insert, merge
+from tests.merge.applying import change
 
 PRICE = [("/ts", ["/price", "/book/bid"])]
 QUOTE = [("/quote/ts", ["/quote"])]
@@ -17,9 +18,9 @@ def publish(record, delta, groups=PRICE, policy=None):
     """A delta publish: the record after it, and how many groups were stale."""
     policy = policy or MergePolicy()
     delta = deepcopy(delta)
-    stale = compile_rules(groups, {}, policy=policy)(record, delta)
-    change = insert(delta, policy) if record is None else merge(deepcopy(record), delta, policy)
-    return change.record, stale
+    stale = change(compile_rules(groups, {}, policy=policy), record, delta)
+    merged = insert(delta, policy) if record is None else merge(deepcopy(record), delta, policy)
+    return merged.record, stale
 
 
 def test_nothing_configured_is_no_function():

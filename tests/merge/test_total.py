@@ -5,12 +5,13 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from bson import Int64
-from hypothesis import given
+from bson import Decimal128, Int64
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from processor.codec.avro.branch import marked
 from processor.errors import RecordRejected
-from processor.merge.total import total
+from processor.merge.total import total, total_in_kind
 
 INTS = st.integers(-(2**63), 2**64 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -50,6 +51,64 @@ def test_no_digit_is_lost(one, other):
     with localcontext(prec=3):
         found = total(one, other)
     assert Fraction(str(found)) == Fraction(str(one)) + Fraction(str(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "result"),
+    [
+        (1, 2, 3),
+        (2**63, 2**63 - 1, 2**64 - 1),
+        (0.1, 0.2, 0.3),
+        (1, 0.5, 1.5),
+        (0.1, Decimal("0.1000000000000000055"), Decimal("0.2000000000000000055")),
+        (Decimal("1.10"), 1, Decimal("2.10")),
+        (Int64(1), 2, Int64(3)),
+        (Int64(1), 0.5, 1.5),
+        (Decimal128("1.10"), Decimal128("2.20"), Decimal128("3.30")),
+        (Decimal128("1.10"), Int64(1), Decimal128("2.10")),
+        (marked(int, 1)(1), 2, marked(int, 1)(3)),
+        (marked(float, 1)(0.1), 0.2, marked(float, 1)(0.3)),
+        ("0.10", "0.2", "0.30"),
+    ],
+    ids=repr,
+)
+def test_a_sum_in_its_own_kind_keeps_type_and_class(one, other, result):
+    """Where a type cannot write any number, a sum has the wider of the two types, and the class that a value has."""
+    for found in (total_in_kind(one, other), total_in_kind(other, one)):
+        assert (type(found), repr(found)) == (type(result), repr(result))
+
+
+@settings(derandomize=True)
+@given(FLOATS, FLOATS)
+def test_a_sum_of_doubles_is_the_nearest_double(one, other):
+    """The exact sum of two doubles as they are written is rounded once, to the double nearest to it."""
+    try:
+        nearest = float(Fraction(repr(one)) + Fraction(repr(other)))
+    except OverflowError:
+        nearest = None
+    if nearest is None:
+        with pytest.raises(RecordRejected, match="does not fit in a double"):
+            total_in_kind(one, other)
+    else:
+        assert total_in_kind(one, other) == nearest
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "room"),
+    [
+        (2**63, 2**63, "64 bits"),
+        (-(2**63), -1, "64 bits"),
+        (Int64(2**62), Int64(2**62), "64 bits"),
+        (Decimal128("1E-30"), Decimal128("1E+30"), "the 34 digits of a Decimal128"),
+        (Decimal128("9E+6144"), Decimal128("9E+6144"), "the 34 digits of a Decimal128"),
+        (1.7e308, 1.7e308, "a double"),
+    ],
+    ids=repr,
+)
+def test_a_sum_that_its_kind_does_not_hold_is_rejected(one, other, room):
+    """`schema_mismatch` names both values and the room there is; nothing is rounded away or written as infinity."""
+    with pytest.raises(RecordRejected, match=f"schema_mismatch: .*their sum does not fit in {room}"):
+        total_in_kind(one, other)
 
 
 @given(st.lists(st.integers(-10_000, 10_000), max_size=30))
@@ -92,5 +151,5 @@ def test_what_is_no_number_is_rejected(one, other):
 @pytest.mark.parametrize("huge", [Decimal("1E+999999999999"), Decimal("1E-999999999999"), "0." + "0" * 1000 + "1"])
 def test_a_sum_too_long_to_write_is_rejected(huge):
     """Two short numbers cannot make a message of gigabytes."""
-    with pytest.raises(RecordRejected, match="more than 1000 digits"):
+    with pytest.raises(RecordRejected, match="does not fit in 1000 digits"):
         total(huge, "1" if type(huge) is str else 1)

@@ -11,8 +11,14 @@ from processor.api import Header, Name, Outgoing, Record, Stored
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.plugins import plain_deltas
+from processor.plugins.delta_merge import DeltaMerge
+from processor.plugins.placement import Placement
 from processor.plugins.plan import plan
 from processor.plugins.request import RequestReader
+from processor.runtime.context import TaskContext
+from processor.runtime.pipeline import Pipeline
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
 
 if TYPE_CHECKING:
     from processor.plugins.plain_deltas import MergeBatch
@@ -105,8 +111,10 @@ class BothWays:
         headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
         with monkeypatch.context() as patch:
             patch.setattr(plain_deltas, "has_compiled", has_compiled)
-            way = plain_deltas.plain_deltas(
-                settings, codec, plan("orders", settings, codec), RequestReader("delta_publish", 0).plain, headers
-            )
+            compiled, request = plan("orders", settings, codec), RequestReader("delta_publish").plain
+            pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
+            context = TaskContext(pipeline, 0, codec, TransactionalState(MemoryStore(), cache_bytes=1024))
+            placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)
+            way = plain_deltas.plain_deltas(settings, codec, compiled, request, headers, placement)
         assert way is not None
         return way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from processor.config import TopicConfig
@@ -23,10 +24,11 @@ _STAGES: dict[Stage, tuple[str, ...]] = {
 class StagedDriver(ProcessorTestDriver):
     """One partition without transactions."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, place: Mapping[str, int] | None = None, **settings: Any) -> None:
+        """Create the driver; `place` is the number of the partition, and how many there are."""
         self._noted = str(Note(Ends(0, 0), ""))
         topic = TopicConfig.model_validate({"source_header": True, **settings})
-        super().__init__(DeltaMerge, topic, name="orders", topic=topic)
+        super().__init__(DeltaMerge, topic, name="orders", topic=topic, **(place or {}))
 
     def commit(self) -> None:
         """Every stage, then the input position with the place in SOW that it stands for."""
@@ -50,6 +52,7 @@ class StagedDriver(ProcessorTestDriver):
 
     def _restore(self, offset: int) -> None:
         self._task.tail = tail = Tail.noted(offset, self._noted)
+        self._task.noted = Note.read(self._noted).noted
         assert tail is not None
         tail.take(self._logs["sow"].committed)
         assert self._task.marks is not None

@@ -95,11 +95,9 @@ def test_random_damage_does_no_harm(monkeypatch, policy):
 @needs_compiled
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
-def test_very_much_damage_does_no_harm(monkeypatch, policy):
+def test_very_much_damage_does_no_harm(monkeypatch, policy, random_seed):
     """Other damage every time."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    _damage(BothWays(monkeypatch, null_policy=policy), random.Random(seed), 75_000)
+    _damage(BothWays(monkeypatch, null_policy=policy), random.Random(random_seed), 75_000)
 
 
 @needs_compiled

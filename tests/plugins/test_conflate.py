@@ -263,7 +263,7 @@ class TestMetadata:
         assert told(sow) == told(delta) | {"expires_at": "1234"}
         orders.driver.commit()
         kept = orders.driver.state.get_many([b"7"])
-        assert kept[b"7"][2:] == (1234, 0, b"abc=")
+        assert kept[b"7"][2:] == (1234, 0, b"")
         orders.driver.crash()
         assert orders.driver.state.get_many([b"7"]) == kept
 

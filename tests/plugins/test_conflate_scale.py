@@ -132,24 +132,25 @@ class TestLimits:
 class TestBacklog:
     """A reader far behind its input."""
 
-    def test_far_behind_it_reads_through_to_the_last_states(self):
-        """An interval is ten times as long while its input is old, and as ever once it has caught up."""
+    @pytest.mark.parametrize("age_ms", [0, 11_000, 60_000, 3_600_000, -3_600_000])
+    def test_a_fixed_interval_stays_as_it_is_however_old_the_input_is(self, age_ms):
+        """A key that is updated every half interval is delivered once an interval, also while its input is old."""
         orders = Underlying()
         driver = orders.driver
         for n in range(40):
             driver.input.append(
-                Record(b"7", b'{"id":7,"n":%d}' % n, [("version", b"%d" % (n + 1))], n, driver.now_ms - 60_000 + n)
+                Record(b"7", b'{"id":7,"n":%d}' % n, [("version", b"%d" % (n + 1))], n, driver.now_ms - age_ms + n)
             )
-        deliveries = []
-        for _ in range(39):
+        due_ms, lateness = [], []
+        for n in range(40):
             driver.feed(1)
             driver.advance_time(INTERVAL_MS // 2)
-            deliveries += bodies(driver.pending_output("sow"))
+            for body in bodies(driver.pending_output("sow")):
+                due_ms.append((n + 1) * INTERVAL_MS // 2)
+                lateness.append(n - body["n"])
             driver.commit()
-        assert [body["n"] for body in deliveries] == [19]
-        driver.feed()
-        driver.advance_time(INTERVAL_MS)
-        assert [body["n"] for body in bodies(driver.pending_output("sow"))] == [39]
+        assert due_ms == list(range(INTERVAL_MS, 20 * INTERVAL_MS + 1, INTERVAL_MS))
+        assert set(lateness) == {0}, "the last update that was read is the one delivered"
 
     def test_auto_lengthens_the_interval_behind_and_shortens_it_at_the_end(self):
         """The metric says how long it is."""

@@ -128,12 +128,12 @@ class TestCommands:
         driver.pipe_batch(
             [("7", {"id": 7, "a": 1}, None), ("7", {"b": 1}, None), ("7", {"c": 1}, {"command": "delta_publish"})]
         )
-        assert bodies(driver.pending_output("sow"))[1:] == [{"b": 1}, {"b": 1, "c": 1}]
+        assert bodies(driver.pending_output("sow"))[1:] == [{"b": 1, "id": 7}, {"b": 1, "id": 7, "c": 1}]
 
     def test_of_two_commands_the_last_counts(self, driver):
         """As everywhere with headers of one name."""
         driver.pipe_input("7", {"b": 1}, [("command", b"sow_delete"), ("command", b"publish")])
-        assert bodies(driver.pending_output("sow")) == [{"b": 1}]
+        assert bodies(driver.pending_output("sow")) == [{"b": 1, "id": 7}]
 
     def test_the_records_of_a_batch_see_one_another(self):
         """Merged in order, within one batch as over many."""

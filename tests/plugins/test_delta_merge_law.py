@@ -95,7 +95,7 @@ class Life:
 
 def fold(events, topic_ms):
     """The state of the world after these: the rules of merge.md once more, slow, and nothing shared."""
-    world, ends, highest = {}, {}, {}
+    world, ends, highest, lives = {}, {}, {}, {}
     for record, now_ms in events:
         if record is None:
             for key in [key for key, end_ms in ends.items() if end_ms <= now_ms]:
@@ -119,11 +119,15 @@ def fold(events, topic_ms):
             body = json.loads(record.value)
             if body.get("id", key) != key:
                 continue
-            new = body if headers.get("command") == "publish" else merged(world.get(key, {}), body)
+            is_full = headers.get("command") == "publish"
+            if is_full or key not in world:
+                lives.pop(key, None)
+            new = {"id": key} | body if is_full else merged(world.get(key, {}), body)
             for pointer in json.loads(headers.get("remove", "[]")):
                 removed(new, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
             world[key] = new
-            ttl_ms = int(float(headers["expiration"]) * 1000) if "expiration" in headers else topic_ms
+            ttl_ms = int(float(headers["expiration"]) * 1000) if "expiration" in headers else lives.get(key, topic_ms)
+            lives[key] = ttl_ms
             ends.pop(key, None)
             if ttl_ms:
                 ends[key] = now_ms + ttl_ms

@@ -79,13 +79,40 @@ def test_a_life_shorter_than_a_clock_can_tell_is_not_for_ever():
     assert [told(record)["expires_at"] for record in driver.pending_output("sow")] == [str(driver.now_ms + 1)] * 2
 
 
-def test_an_update_without_header_goes_by_the_topic_again():
-    """A header counts for its own command; without a setting of the topic the record lives for ever from then on."""
+def test_a_full_publish_without_header_takes_the_topics_time_to_live():
+    """A full publish without header `expiration` ends the record's own time to live; the topic's holds again."""
     driver = merging()
-    driver.pipe_batch([("7", {"id": 7}, TEN_S), ("7", {"a": 1}, None)])
-    assert "expires_at" not in told(driver.pending_output("sow")[1])
+    driver.pipe_batch([("7", {"id": 7}, TEN_S), ("7", {"id": 7, "a": 1}, {"command": "publish"})])
+    assert told(driver.pending_output("sow")[1]) == {"version": "2"}
     driver.advance_time(20_000)
     assert len(driver.pending_output("sow")) == 2
+
+
+@pytest.mark.parametrize("keep_store", [None, True, False], ids=["same process", "kept disk", "lost disk"])
+@pytest.mark.parametrize(("topic_s", "own"), [(None, "10"), (60, "10"), (60, "0"), (60, "2.5")])
+def test_a_delta_without_header_restarts_the_records_own_time_to_live(keep_store, topic_s, own):
+    """A delta without header `expiration` keeps the record's own time to live and counts it from the delta on."""
+    driver = merging(expiration=topic_s)
+    driver.pipe_input("7", {"id": 7}, {"expiration": own})
+    driver.commit()
+    if keep_store is not None:
+        driver.write()
+        driver.crash(keep_store=keep_store)
+    driver.advance_time(1_000)
+    driver.pipe_input("7", {"a": 1})
+    headers = told(driver.pending_output("sow")[0])
+    own_ms = int(float(own) * 1000)
+    assert headers["expiration"] == own
+    assert headers.get("expires_at") == (str(driver.now_ms + own_ms) if own_ms else None)
+    driver.advance_time(own_ms or 120_000)
+    assert len(driver.pending_output("sow")) == (2 if own_ms else 1)
+
+
+def test_a_time_to_live_that_is_the_topics_is_not_repeated_on_the_record():
+    """A SOW record has header `expiration` only where its time to live differs from the topic's."""
+    driver = merging(expiration=10)
+    driver.pipe_input("7", {"id": 7}, TEN_S)
+    assert set(told(driver.pending_output("sow")[0])) == {"version", "kind", "expires_at"}
 
 
 @pytest.mark.parametrize(

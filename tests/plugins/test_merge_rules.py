@@ -17,7 +17,7 @@ def test_rules_meet_the_record_and_the_delta_topic_tells_the_outcome():
     driver.pipe_batch([("7", body, None) for body in deltas])
     driver.pipe_input("7", {"sum": 1, "max": 1}, {"command": "publish"})
     assert bodies(driver.pending_output("sow")) == [
-        {"sum": 1, "max": 5}, {"sum": 3, "max": 5}, {"sum": 6, "max": 9}, {"sum": 1, "max": 1},
+        {"sum": 1, "max": 5}, {"sum": 3, "max": 5}, {"sum": 6, "max": 9}, {"sum": 1, "max": 1, "id": "7"},
     ]  # fmt: skip
     assert bodies(driver.pending_output("delta"))[1] == {"sum": 3}
 

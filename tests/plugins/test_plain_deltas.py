@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 Command = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 _KEYS = 12
-_ODD = (b"", b"{", b"[1]", b'"text"', b"7", b"null", b'{"a":1e999}', b'{"a":%b1}' % (b" " * 400))
+_ODD = (
+    b"", b"{", b"[1]", b'"text"', b"7", b"null", b'{"a":1e999}', b'{"a":%b1}' % (b" " * 400), b'\0\0\0\0\7{"a":1}',
+)  # fmt: skip
 _HEADERS = (("remove", b'["/a"]'), ("expiration", b"9"), ("correlation_id", b"c"), ("own", b"h"))
 
 

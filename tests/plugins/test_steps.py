@@ -99,7 +99,7 @@ class TestEnrich:
         """It replaces it all the same."""
         driver = merging(enrich=["total"])
         driver.pipe_batch([("7", {"price": 3, "qty": 2, "a": 1}, None), ("7", {"qty": 5}, {"command": "publish"})])
-        assert bodies(driver.pending_output("sow"))[1] == {"qty": 5, "total": 15}
+        assert bodies(driver.pending_output("sow"))[1] == {"qty": 5, "total": 15, "id": "7"}
 
 
 class TestFailures:

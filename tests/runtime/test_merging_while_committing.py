@@ -167,6 +167,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("processor_type", GIVEN)
 def test_it_ends_as_if_every_commit_were_waited_for(processor_type):
     """State, marks, outputs, offset, note and counts; whatever is rolled back, lost or killed on the way."""

@@ -112,3 +112,14 @@ def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
     assert opened == [0]
     until_ready(restorer)
     assert opened == [0, 1, 2]
+
+
+def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
+    """Only the committed position is asked for; no directory is opened and no settings of topics are."""
+    restorer = begin(lambda _: TransactionalState(MemoryStore(), cache_bytes=0), 2)
+    restorer._sow, restorer._horizon_ms = None, None
+    deadline_s, ready = time.monotonic() + 20, []
+    while restorer.is_busy:
+        assert time.monotonic() < deadline_s, "not ready"
+        ready += restorer.advance(0.01)
+    assert [(task.partition, offset) for task, offset in ready] == [(0, 0), (1, 0)]

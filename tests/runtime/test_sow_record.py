@@ -12,7 +12,7 @@ LARGEST = [
     ("version", b"9223372036854775807"),
     ("expires_at", b"9223372036854775807"),
     ("source", b"orders.publish/0/9223372036854775807"),
-    ("correlation_id", b"x" * 65_535),
+    ("expiration", b"x" * 65_535),
 ]
 
 
@@ -31,7 +31,7 @@ def test_the_largest_headers_come_back_from_a_store():
         ("version", b"one"),
         ("expires_at", b"9223372036854775808"),
         ("source", b"orders.publish/0/9223372036854775808"),
-        ("correlation_id", b"x" * 65_536),
+        ("expiration", b"x" * 65_536),
     ],
     ids=lambda header: f"{header[0]}, {len(header[1])} bytes",
 )
@@ -41,7 +41,7 @@ def test_headers_that_no_worker_wrote_are_refused(header):
         stored_from(Record(b"7", b"{}", [*LARGEST, header], 0, 0))
 
 
-NAMES = st.sampled_from(["version", "expires_at", "source", "correlation_id", "kind", "anything"])
+NAMES = st.sampled_from(["version", "expires_at", "source", "expiration", "kind", "anything"])
 TEXTS = st.one_of(st.none(), st.integers(0, 2**64).map(b"%d".__mod__), st.binary(max_size=4), st.just(b"t/0/7"))
 
 

@@ -30,7 +30,7 @@ def test_what_lies_behind_the_note_and_comes_again_is_applied():
     assert (tail.position, tail.mark_position, tail.until) == (50, 7, -1)
     expired = Record(b"9", None, [("version", b"3"), ("kind", b"expire")], 52, 1)
     tail.take([sow(49, 101), sow(50, 99), sow(51, 100), expired, sow(53, 103, b"8", None)])
-    assert tail.applied == {100: b"7", 103: b"8"}
+    assert tail.applied == {100: [b"7"], 103: [b"8"]}
     assert tail.until == 103
 
 

@@ -123,7 +123,7 @@ class TestNote:
         """Without transactions: the processor is ahead of the offset that is committed, and so is what it would say."""
         task = a_task()
         task.tail, task.noted = Tail(4, 50, 7), "old"
-        task.tail.applied[5] = b"k"
+        task.tail.applied[5] = [b"k"]
         task.start(4)
         task.process([a_record(4), a_record(5)])
         task._context.hold(None, "new")

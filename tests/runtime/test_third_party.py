@@ -136,6 +136,7 @@ def test_an_author_needs_the_contract_only(file):
                 "config",
                 "errors",
                 "explanation",
+                "filter",
                 "installed",
                 "merge",
                 "record",

@@ -14,11 +14,9 @@ def shown(registry: CollectorRegistry) -> list[str]:
     return [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
 
 
-def test_many_at_once_are_shown_as_each_alone_is_by_the_library() -> None:
+def test_many_at_once_are_shown_as_each_alone_is_by_the_library(random_seed) -> None:
     """Every line, with bounds hit exactly, nothing at all, and what is longer than the last bound."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     timings = Timings("late_seconds", "How late.", ("processor", "timing"))
     ours.register(timings)

@@ -73,15 +73,15 @@ def agree(spark, seed: int, count: int) -> None:
     assert 0.1 < trues / len(records) / len(filters) < 0.9
 
 
-def test_a_column_says_what_the_processor_says(spark) -> None:
+def test_a_column_says_what_the_processor_says(spark, random_seed) -> None:
     """Random filters of numbers, texts, arrays and objects, in three-valued logic, for random records of a schema."""
-    agree(spark, random.randrange(2**32), 45)
+    agree(spark, random_seed, 45)
 
 
-def test_a_column_says_what_the_processor_says_of_many(spark) -> None:
+def test_a_column_says_what_the_processor_says_of_many(spark, random_seed) -> None:
     """The same of a thousand filters."""
-    for _ in range(5):
-        agree(spark, random.randrange(2**32), 200)
+    for turn in range(5):
+        agree(spark, random_seed + turn, 200)
 
 
 def test_without_schema_the_processor_evaluates_all(spark) -> None:
@@ -122,11 +122,9 @@ def test_what_the_schema_hides_fails_the_query(spark, text, value, said) -> None
         verdicts(spark, [text], [value], StructType.fromDDL(schema))
 
 
-def test_java_finds_what_re2_finds(spark) -> None:
+def test_java_finds_what_re2_finds(spark, random_seed) -> None:
     """Every pattern that goes to Java is found in the same texts, line ends and letters beyond ASCII among them."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     texts = ["".join(rng.choices(CHARACTERS, k=rng.randrange(7))) for _ in range(300)]
     known: dict[str, object] = {}
     while len(known) < 80:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from processor.config import TopicConfig
+from processor.errors import ConfigurationError
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.state.marks import TransactionalMarks
@@ -148,3 +149,23 @@ def test_outgoing_batch_is_what_spark_writes() -> None:
         | {"headers": [{"key": "version", "value": b"2"}]},
         {"topic": "orders.sow", "partition": 3, "key": b"2", "value": b"{}", "headers": []},
     ]
+
+
+def test_a_delete_by_filter_is_rejected() -> None:
+    """A host sees one key at a time: the records stay, the publisher learns why, and others are merged."""
+    host = Host(topic_settings("orders", None), 0, KeyedState(), TransactionalMarks())
+    asks = [("command", b"sow_delete"), ("filter", b"/a = 1"), ("ack_type", b"stats")]
+    values = ((b"1", b'{"id":1,"a":1}', None), (None, None, asks), (b"2", b'{"id":2,"a":1}', None))
+    host.process([Record(*value, offset, NOW_MS) for offset, value in enumerate(values)], NOW_MS)
+    sent = host.take()
+    assert [key for key, _, _ in sent["sow"]] == [b"1", b"2"]
+    assert host.rejected == {"bad_header": 1}
+    ((_, ack, _),) = sent["ack"]
+    assert b"a merge on Spark sees one key at a time" in ack
+
+
+def test_a_topic_without_records_has_nothing_to_merge() -> None:
+    """It is refused wherever records are wanted, and may be published to."""
+    with pytest.raises(ConfigurationError, match=r"ticks keeps no records \(sow: false\)"):
+        topic_settings("ticks", {"sow": False})
+    assert not topic_settings("ticks", {"sow": False}, needs_sow=False).topic.sow

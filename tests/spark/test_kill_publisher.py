@@ -99,14 +99,12 @@ def _duplicates(port: int) -> int:
     return int(sum(float(line.split()[-1]) for line in lines if "events_total" in line and '"duplicate"' in line))
 
 
-def test_job_killed_within_five_batches_loses_and_doubles_nothing(bootstrap, tmp_path, unique) -> None:
+def test_job_killed_within_five_batches_loses_and_doubles_nothing(bootstrap, tmp_path, unique, random_seed) -> None:
     """Killed in the middle of batches and started again, with other cores: each row is merged once, in its key's order.
 
     The repeats are on the input topic, whole and half batches of them, and the worker has dropped just these.
     """
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     source, port = f"{unique}_source", _free_port()
     world = World(bootstrap, tmp_path, unique, runtime={"metrics_port": port})
     job = None

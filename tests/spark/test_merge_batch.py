@@ -139,6 +139,62 @@ def test_records_without_a_key(spark) -> None:
     assert (partition, key, value, headers) == (1, b"1", b'{"id":1,"a":1,"b":4}', [("version", b"2")])
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("deltas", [False, True])
+def test_records_that_came_to_another_partition(spark, deltas) -> None:
+    """Records of foreign keys are an error, left out, merged behind all others in their own partition, or rejected."""
+    settings = {"partitions": 2}  # Key 1 belongs to partition 1.
+    history = [
+        (0, Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)),
+        (0, Record(b"1", b'{"id":1,"a":2}', None, 1, NOW_MS)),
+        (1, Record(b"1", b'{"id":1,"a":3,"b":4}', None, 7, NOW_MS)),
+    ]
+    given = _history(spark, history)
+    with pytest.raises(ConfigurationError, match=r"2 records came to another partition.*keyless='skip'.*'merge'"):
+        merge_batch(spark, NAME, config=settings, history=given, deltas=deltas)
+    with merge_batch(spark, NAME, config=settings, history=given, keyless="skip", deltas=deltas) as skipped:
+        assert [value for _, _, value, _ in _rows(skipped.records)] == [b'{"id":1,"a":3,"b":4}']
+    assert skipped.counts == {"records": 3, "foreign": 2, "merged": 1}
+    with merge_batch(spark, NAME, config=settings, history=given, keyless="merge", deltas=deltas) as merged:
+        assert _rows(merged.records) == [(1, b"1", b'{"id":1,"a":2,"b":4}', [("version", b"3")])]
+    rejecting = settings | {"foreign_partition": "reject"}
+    with merge_batch(spark, NAME, config=rejecting, history=given, deltas=deltas) as rejected:
+        assert [(row[0], row[2]) for row in _rows(rejected.records)] == [(1, b'{"id":1,"a":3,"b":4}')]
+    assert rejected.rejected_for == {"wrong_partition": 2}
+    accepting = settings | {"foreign_partition": "accept"}
+    with merge_batch(spark, NAME, config=accepting, history=given, deltas=deltas) as accepted:
+        assert {(row[0], row[2]) for row in _rows(accepted.records)} == {
+            (0, b'{"id":1,"a":2}'), (1, b'{"id":1,"a":3,"b":4}'),
+        }  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_key_with_a_record_in_another_partition_stays_there(spark) -> None:
+    """A key that the base has in a partition is merged there, whatever its hash says."""
+    base = spark.createDataFrame(
+        [(b"1", b'{"id":1,"a":0}', [("version", b"5")], 0)],
+        "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int",
+    )
+    given = _history(spark, [(0, Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS))])
+    for keyless in ("error", "merge"):
+        with merge_batch(spark, NAME, config={"partitions": 2}, history=given, base=base, keyless=keyless) as merged:
+            assert _rows(merged.records) == [(0, b"1", b'{"id":1,"a":1}', [("version", b"6")])]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("keyless", ["error", "skip", "merge"])
+def test_a_history_with_a_delete_by_filter_is_refused(spark, keyless) -> None:
+    """To leave it out, as other records without a key, would keep what workers have deleted."""
+    asks = [("command", b"sow_delete"), ("filter", b"/a = 1")]
+    history = [
+        (0, Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)),
+        (0, Record(None, None, asks, 1, NOW_MS)),
+        (0, Record(b"2", b'{"id":2,"a":1}', None, 2, NOW_MS)),
+    ]
+    with pytest.raises(ConfigurationError, match=r"the history has 1 deletes by filter"):
+        merge_batch(spark, NAME, history=_history(spark, history), keyless=keyless)
+
+
 def test_rubbish_is_an_error(spark) -> None:
     """Where more was rejected than `dlq_max_ratio` allows, nothing comes out but the reason that most of it has."""
     history = _history(spark, [(0, Record(b"1", b"no", None, n, NOW_MS)) for n in range(20)])

@@ -26,7 +26,8 @@ TTL_MS = 5_000
 
 
 def _query(rng, **config) -> MicroBatches:
-    settings = topic_settings("orders", config)
+    # Most histories have all of their keys in one partition.
+    settings = topic_settings("orders", {"foreign_partition": "accept", **config})
     return MicroBatches(lambda: MergeProcessor(settings), rng)
 
 
@@ -145,6 +146,18 @@ def test_acks_follow_in_the_next_micro_batch() -> None:
         "persisted",
     ]
     assert query.run({}, NOW_MS + 1000) == []
+
+
+def test_record_of_a_foreign_key_is_sent_to_its_own_partition() -> None:
+    """A record of a new key that belongs to another partition is sent to the input topic again, as a worker does it."""
+    from processor.kafka.partitioner import partition_for
+
+    home = partition_for(b"7", 4)
+    query = _query(random.Random(1), foreign_partition="move")
+    told = query.run({(home + 1) % 4: [Record(b"7", b'{"id":7}', None, 0, NOW_MS)]}, NOW_MS)
+    assert told == [("orders.publish", home, (b"7", b'{"id":7}', []))]
+    told = query.run({home: [Record(b"7", b'{"id":7}', None, 0, NOW_MS)]}, NOW_MS)
+    assert [(key, value) for key, value, _ in _sent(told, "sow", home)] == [(b"7", b'{"id":7}')]
 
 
 def test_record_without_a_key_is_sent_to_its_own_partition() -> None:

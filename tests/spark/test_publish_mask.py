@@ -56,11 +56,9 @@ def _part(rng: random.Random, fields: dict) -> dict | None:
     return None if rng.random() < 0.1 else _some(rng, fields)
 
 
-def test_what_a_mask_names_is_the_delta_it_was_made_of(spark) -> None:
+def test_what_a_mask_names_is_the_delta_it_was_made_of(spark, random_seed) -> None:
     """Deltas read into typed columns, and published by the paths that each carried, are the same deltas again."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     deltas = [_delta(rng, number) for number in range(300)]
     texts = spark.createDataFrame([(json.dumps(delta),) for delta in deltas], "text STRING")
     rows = texts.select(F.from_json("text", SCHEMA, {"mode": "FAILFAST"}).alias("r"), changed(F.col("text")).alias("m"))

@@ -108,7 +108,7 @@ def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
             log.append(attempt.pop(0))
     while left := [attempt for attempt in going if attempt]:
         log.append(rng.choice(left).pop(0))
-    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), RequestReader("delta_publish", 0).read
+    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), RequestReader("delta_publish").read
     taken = []
     for number in log:
         request = read([("client", b"spark/1"), ("sequence", b"%d" % number)])

@@ -69,11 +69,9 @@ def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
 
 @with_spark
 @pytest.mark.long
-def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path) -> None:
+def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path, random_seed) -> None:
     """However a topic is cut into batches, and whichever of those already written come again."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     log, state, live = [], {}, {}
     for offset in range(60):
         key = str(rng.randrange(8))
@@ -254,16 +252,14 @@ def test_sparks_parser_takes_the_sql(spark) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)  # The first start fetches the package.
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_a_table_that_knows_merge_ends_with_the_last_state(table_format, tmp_path) -> None:
+def test_a_table_that_knows_merge_ends_with_the_last_state(table_format, tmp_path, random_seed) -> None:
     """Of Delta and of Iceberg, in a session of its own, though batches come again."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     state = {}
-    for identity, qty, key, kind, version, _, _ in itertools.chain.from_iterable(batches(seed)):
+    for identity, qty, key, kind, version, _, _ in itertools.chain.from_iterable(batches(random_seed)):
         state[key] = [identity, qty, version]
         if kind in ("delete", "expire"):
             del state[key]
-    job = [sys.executable, "-m", "tests.spark.upserting_job", table_format, str(tmp_path), str(seed)]
+    job = [sys.executable, "-m", "tests.spark.upserting_job", table_format, str(tmp_path), str(random_seed)]
     run = subprocess.run(job, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     found, columns = map(json.loads, run.stdout.splitlines()[-2:])

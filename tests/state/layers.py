@@ -81,12 +81,22 @@ class Layers:
         waits = _size(state._unwritten.values()) + _size(state._writing.values())
         assert state.unwritten_bytes >= waits, "too little would let too much wait"
         assert waits > 0 or state.unwritten_bytes == 0
+        for keys_max in (1, 2, 9):
+            assert self._scanned(keys_max) == sorted(self.staged.items())
         if not state.is_writing:
             assert dict(state.store.scan()) == self._written
             return
         keys = [*self._written, *self._aim]
         found = state.store.get_many(keys)
         assert all(new in (self._written.get(key), self._aim.get(key)) for key, new in zip(keys, found, strict=True))
+
+    def _scanned(self, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """Every state, a piece after the other."""
+        found: list[tuple[bytes, Stored]] = []
+        while len(piece := self.state.scan(found[-1][0] if found else None, keys_max)) == keys_max:
+            found += piece
+        assert len(piece) < keys_max
+        return found + piece
 
     def put(self, changes: Changes) -> None:
         """Stage changes, whether or not something is prepared."""

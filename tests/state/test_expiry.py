@@ -45,6 +45,7 @@ def expiring(model: dict[bytes, Stored]) -> list[tuple[int, bytes]]:
     return sorted((stored.expires_at_ms, key) for key, stored in model.items() if stored.expires_at_ms > 0)
 
 
+@pytest.mark.random
 @KINDS
 def test_the_index_follows_the_records(kind):
     """Longer, shorter, no expiry, deletes, a reopening, a wipe: it lists exactly what expires, in order of time.
@@ -86,6 +87,7 @@ def test_the_index_follows_the_records(kind):
     check_all()
 
 
+@pytest.mark.random
 @KINDS
 def test_what_is_due_is_what_the_processor_sees(kind):
     """Staged, prepared, unwritten, stored, rolled back, restored, in any order: the first of what expires by then.

@@ -76,6 +76,12 @@ class TestStore:
         store.apply({key: Stored(1, key) for key in reversed(KEYS)}, Progress(1, 0))
         assert list(store.scan()) == [(key, Stored(1, key)) for key in sorted(KEYS)]
 
+    def test_a_scan_goes_on_behind_a_key(self, store):
+        """Whether or not the store has that key: the next one follows, and no key is skipped or comes twice."""
+        store.apply({key: Stored(1, key) for key in KEYS}, Progress(1, 0))
+        for after in (*KEYS, b"nobody", b"a\x00"):
+            assert [key for key, _ in store.scan(after)] == sorted(key for key in KEYS if key > after)
+
     def test_large_values_come_back(self, store):
         """A record of 16 MB, the largest that the topics take."""
         value = bytes(range(256)) * (16 * 4096)

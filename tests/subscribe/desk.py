@@ -33,6 +33,7 @@ class Desk:
         self.versions = {}
         self.offsets = [100] * partitions
         self.now_ms = 0
+        self.written = 0
 
     def subscribe(self, call, filter=None, options=None, *, sub_id=None, connection=None):  # noqa: A002
         """Begin a subscription, as a client does."""
@@ -61,7 +62,8 @@ class Desk:
         self.versions[name] = version = self.versions.get(name, 0) + 1
         self.offsets[partition] += 1
         said = [("version", b"%d" % version), *headers.items()]
-        return Record(name, value, said, self.offsets[partition], 1_700_000_000_000 + version)
+        self.written += 1
+        return Record(name, value, said, self.offsets[partition], 1_700_000_000_000 + self.written)
 
     def partition(self, name):
         """The partition of a key."""

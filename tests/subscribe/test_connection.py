@@ -57,14 +57,56 @@ def test_one_that_gets_it_back_makes_it_whole_for_all(desk):
     assert desk.heard() == ["publish {id:1,note:x,qty:21} @a,b"]
 
 
-@pytest.mark.parametrize("options", ["select=[-/note]", "timestamp", "no_sowkey"])
-def test_messages_that_look_different_are_sent_apart(desk, options):
-    """Other select lists, times and keys are other messages."""
+@pytest.mark.parametrize("options", ["select=[-/note]", "timestamp", "no_sowkey", "no_empties"])
+def test_an_update_is_one_message_whatever_the_options(desk, options):
+    """Subscriptions with other select lists, times and keys get one message that has all that any of them asked for."""
     desk.subscribe("delta_subscribe", None, sub_id="a")
     desk.subscribe("delta_subscribe", None, options, sub_id="b")
     desk.subscribe("delta_subscribe", "/id = 1", options, sub_id="c")
     desk.put(1, qty=21, note="y")
-    assert [line.split("@")[1] for line in desk.heard()] == ["a", "b,c"]
+    [message] = desk.subscriber.take(9)
+    assert (message.data, message.sub_ids) == ({"id": 1, "qty": 21, "note": "y"}, ("a", "b", "c"))
+    assert (message.sow_key, message.timestamp is not None) == ("1", options == "timestamp")
+
+
+def test_a_message_for_several_has_the_union_of_their_select_lists(desk):
+    """Each path is sent that one of the lists includes, key fields always, and nothing that none of them includes."""
+    desk.put(1, qty=20, note="x", at={"a": 1, "b": 1, "c": 1}, legs=[{"a": 1, "b": 1}], more=1)
+    desk.subscribe("delta_subscribe", None, "select=[-/,+/qty,+/at,-/at/b],no_sowkey", sub_id="a")
+    desk.subscribe("delta_subscribe", "/qty > 10", "select=[-/,+/note,+/at/b,-/at/b/x,+/legs/b],no_sowkey", sub_id="b")
+    desk.subscribe("delta_subscribe", "/qty > 100", "timestamp", sub_id="c")
+    desk.put(1, qty=21, note="y", at={"a": 1, "b": 2, "c": 2}, legs=[{"a": 2, "b": 2}], more=2)
+    desk.put(1, qty=101, note="y", at={"a": 1, "b": 2, "c": 2}, legs=[{"a": 2, "b": 2}], more=2)
+    messages = desk.subscriber.take(9)
+    assert [(message.sow_key, message.timestamp is not None) for message in messages] == [(None, False), ("1", True)]
+    assert messages[0].data == {"id": 1, "qty": 21, "note": "y", "at": {"b": 2, "c": 2}, "legs": [{"b": 2}]}
+    assert messages[1].data["more"] == 2, "whole, as it comes into focus for c"
+
+
+def test_what_leaves_several_is_one_message_with_all_they_asked_for(desk):
+    """An `oof` has the union of the select lists, too."""
+    desk.subscribe("sow_and_subscribe", "/qty > 10", "oof,select=[-/,+/qty]", sub_id="a")
+    desk.subscribe("sow_and_subscribe", "/qty > 15", "oof,select=[-/,+/note]", sub_id="b")
+    desk.heard()
+    desk.put(1, qty=3, note="y", more=1)
+    desk.put(1, qty=20, note="z", more=1)
+    desk.delete(1)
+    assert desk.heard() == [
+        "oof match {id:1,note:y,qty:3} @a,b",
+        "publish {id:1,note:z,qty:20} @a,b",
+        "oof deleted {id:1,note:z,qty:20} @a,b",
+    ]
+
+
+def test_a_message_for_several_has_the_oldest_of_their_bases(desk):
+    """Where one was not sent an update that left its fields as they were, the delta applies to the version it has."""
+    desk.subscribe("delta_subscribe", None, sub_id="a")
+    desk.subscribe("delta_subscribe", None, "no_empties,select=[-/,+/note]", sub_id="b")
+    desk.put(1, qty=21, note="x")
+    desk.put(1, qty=21, note="y")
+    desk.put(1, qty=21, note="z")
+    bases = [(message.delta_base, message.version, message.sub_ids) for message in desk.subscriber.take(9)]
+    assert bases == [(1, 2, ("a",)), (1, 3, ("a", "b")), (3, 4, ("a", "b"))]
 
 
 def test_what_leaves_one_and_stays_in_another_is_sent_apart(desk):

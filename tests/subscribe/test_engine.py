@@ -77,7 +77,7 @@ def test_a_message_says_key_version_and_topic(desk, call):
     is_old = message.command == "sow"
     assert (message.topic, message.version) == ("orders", 1 if is_old else 2)
     assert message.correlation_id == (None if is_old else "c\\xff")
-    assert message.timestamp == f"2023-11-14T22:13:20.00{message.version}Z"
+    assert message.timestamp == f"2023-11-14T22:13:20.00{1 if is_old else desk.written}Z"
 
 
 @pytest.mark.parametrize("version", [b"", b"x", b"9" * 5000, None])
@@ -202,7 +202,14 @@ def test_whole_records_need_no_view():
 
 @pytest.mark.parametrize(
     ("call", "options"),
-    [("sow", ""), ("sow_and_subscribe", ""), ("delta_subscribe", ""), ("subscribe", "oof"), ("subscribe", "top_n=1")],
+    [
+        ("sow", ""),
+        ("sow_and_subscribe", ""),
+        ("delta_subscribe", ""),
+        ("subscribe", "oof"),
+        ("subscribe", "top_n=1"),
+        ("subscribe", "conflation=1s,conflation_key=/sym"),
+    ],
 )
 def test_what_was_before_matters_to_some(call, options):
     """They say that they need a view."""

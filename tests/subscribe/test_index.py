@@ -4,10 +4,11 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
-from bson import Int64
-from hypothesis import given, settings
+from bson import Decimal128, Int64
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgpack import Timestamp
 
 from processor.filter import compile_filter
 from processor.subscribe.index import FilterIndex
@@ -35,6 +36,7 @@ TEXTS = [
     "nan",
     "MTA=",
     "2026-01-02",
+    "2026-01-02T01:00:00.000+01:00",
     " 1",
 ]
 NUMBERS = [
@@ -66,6 +68,8 @@ OTHERS = [
     b"",
     date(2026, 1, 2),
     datetime(2026, 1, 2, tzinfo=UTC),
+    Timestamp(1_767_312_000),
+    Decimal128("10.00"),
     Int64(10),
     Int64(1),
     float("inf"),
@@ -152,14 +156,15 @@ def test_no_filter_that_matches_is_left_out(filters, records):
 
 @PROVED
 @given(EQUALITIES.map(compile_filter), RECORDS)
+@example(compile_filter("/a = '.1'"), {"a": Decimal(TENTH)})
+@example(compile_filter("/a = 1e23"), {"a": 99999999999999991611392})
+@example(compile_filter("/a = 99999999999999991611392"), {"a": 1e23})
+@example(compile_filter("/a = 0.10000000000000000555"), {"a": 0.1})
 def test_an_equality_alone_is_a_candidate_only_where_it_matches(filter_, record):
-    """Values meet in the index where a filter says that they are equal, save where a float is not what is written."""
+    """A filter that is one equality is a candidate for the records that match it and for no others."""
     index = FilterIndex()
     index.add(filter_, "item")
-    if filter_.matches(record):
-        assert found(index, record) == ["item"]
-    elif found(index, record):
-        assert any(text in filter_.text for text in ("e23", "e+23", "000000", "99999", "0.1"))
+    assert found(index, record) == (["item"] if filter_.matches(record) else [])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_an_equality_alone_is_a_candidate_only_where_it_matches(filter_, record)
         ("/a = 10", [{"a": 10}, {"a": 10.0}, {"a": "10"}, {"a": "1e1"}, {"a": Decimal("10.0")}, {"a": Int64(10)}]),
         ("/a = '10'", [{"a": 10}, {"a": 10.0}, {"a": "10"}, {"a": Decimal(10)}]),
         ("/a = 0.1", [{"a": 0.1}, {"a": "0.1"}, {"a": Decimal("0.1")}, {"a": Decimal("0.10")}]),
-        ("/a = 1e23", [{"a": 1e23}, {"a": 99999999999999991611392}, {"a": Decimal("1E+23")}]),
+        ("/a = 1e23", [{"a": 1e23}, {"a": 10**23}, {"a": Decimal("1E+23")}]),
         ("/a = TRUE", [{"a": True}, {"a": 1}, {"a": "1"}]),
         ("/a IN ('X', 10, NULL)", [{"a": "X"}, {"a": "10"}, {"a": 10}]),
         ("/a = 'X' OR /a = 'Y' OR /a IN ('Z', 5)", [{"a": "X"}, {"a": "Y"}, {"a": "Z"}, {"a": 5}]),

@@ -22,6 +22,7 @@ except ImportError as error:
     ) from None
 from processor.codec.avro.default import compile_complete
 from processor.codec.avro.delta_schema import delta_schema_text
+from processor.codec.avro.field_type import field_type
 from processor.codec.avro.fields import fields_header, pick, read_fields
 from processor.codec.avro.resolve import Resolver
 from processor.codec.avro.scalar import Convert, Mismatch
@@ -30,13 +31,11 @@ from processor.codec.avro.schemas import Found, Registry
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
+from processor.codec.depth import check_writable_depth
+from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
+from processor.field_type import FieldType
 from processor.record import Headers, Name, Value
 
-SCHEMA_ID_HEADER: Final = "__value_schema_id"
-"""Where Confluent's clients put the schema of a value that has no frame (`header_schema_id_serializer`)."""
-
-_ID_BYTES: Final = 5
-_GUID_BYTES: Final = 17
 _RECORD_SUBJECT: Final = "sow-value"
 _DELTA_SUBJECT: Final = "delta-value"
 
@@ -62,14 +61,17 @@ class _Reading:
 class _Writing:
     """How messages of one schema are written."""
 
-    __slots__ = ("_prefix", "_prepare", "_wire")
+    __slots__ = ("_depth_max", "_prefix", "_prepare", "_wire")
 
     def __init__(self, schema: Schema, max_depth: int, schema_id: int | None) -> None:
         self._wire = Wire(schema, max_depth)
         self._prepare: Prepare = compile_prepare(schema, self._wire.branch_names)
-        self._prefix = b"" if schema_id is None else _framed(schema_id)
+        self._prefix = b"" if schema_id is None else id_frame(schema_id)
+        self._depth_max = max_depth if schema.depth > max_depth else None
 
     def write(self, value: Value) -> bytes:
+        if self._depth_max is not None:
+            check_writable_depth(value, self._depth_max)
         try:
             return self._wire.write(self._prepare(value), self._prefix)
         except TypeError:
@@ -115,7 +117,7 @@ class AvroCodec(Codec):
         self._own_delta = _Reading(delta, self._schema, self._max_depth)
         self._records = _Writing(self._schema, self._max_depth, schema_id)
         self._deltas = _Writing(delta, self._max_depth, delta_id)
-        self._own_prefix = b"" if schema_id is None else _framed(schema_id)
+        self._own_prefix = b"" if schema_id is None else id_frame(schema_id)
         self._readings: dict[bytes, _Reading] = {}
 
     def decode(self, data: bytes) -> Value:
@@ -144,13 +146,18 @@ class AvroCodec(Codec):
         """
         return self._records.write(value)
 
-    def complete(self, record: Value) -> None:
-        """Set in place the fields that a record of the topic's schema lacks and has a default for.
+    def complete(self, record: Value) -> bool:
+        """Set in place the fields that a record of the topic's schema lacks and has a default for; takes nothing away.
 
         Raises:
             RecordRejected: `schema_mismatch`: one needs a value.
         """
         self._complete(record)
+        return False
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:
+        """The kinds of values that the topic's schema allows in a field."""
+        return field_type(self._schema, path)
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
         """Parse a message by its headers `__value_schema_id` and `fields`.
@@ -198,7 +205,7 @@ class AvroCodec(Codec):
         """How to read a message, and where its frame ends."""
         if self._registry is None:
             return self._own, 0
-        size = _ID_BYTES if data[:1] == b"\0" else _GUID_BYTES if data[:1] == b"\1" else 0
+        size = frame_size(data)
         if size == 0 or len(data) < size:
             raise RecordRejected(
                 "undecodable",
@@ -209,7 +216,7 @@ class AvroCodec(Codec):
         return self._reading(data[:size]), size
 
     def _by_header(self, given: bytes) -> _Reading:
-        if (given[:1], len(given)) not in {(b"\0", _ID_BYTES), (b"\1", _GUID_BYTES)}:
+        if not given or frame_size(given) != len(given):
             raise RecordRejected(
                 "bad_header", f"header {SCHEMA_ID_HEADER}: {given[:20].hex()} is neither 00 and an id nor 01 and a GUID"
             )
@@ -235,10 +242,6 @@ class AvroCodec(Codec):
         return reading
 
 
-def _framed(schema_id: int) -> bytes:
-    return struct.pack(">bI", 0, schema_id)
-
-
 def _refusing(problem: str) -> Callable[[Value], Value]:
     def convert(_raw: Value) -> Value:
         raise RecordRejected("schema_mismatch", f"the writer's schema does not fit the topic's: {problem}")
@@ -249,13 +252,15 @@ def _refusing(problem: str) -> Callable[[Value], Value]:
 def _find(options: CodecOptions, registry: Registry | None) -> tuple[Found, str]:
     """The schema that records are kept in, and where it comes from."""
     given = options.schema
-    if given is not None and given.file is not None:
+    if given is not None:
         try:
-            return Found(given.file.read_text(encoding="utf-8"), ()), str(given.file)
+            content = given.content()
+            if content is not None:
+                return Found(content.decode(), ()), given.place
         except (OSError, UnicodeDecodeError) as error:
             said = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ConfigurationError(
-                f"topic {options.topic!r}: the schema {given.file} cannot be read: {said}; name an Avro schema (.avsc)"
+                f"topic {options.topic!r}: the schema {given.place} cannot be read: {said}; name an Avro schema (.avsc)"
             ) from None
     if registry is None:
         raise ConfigurationError(

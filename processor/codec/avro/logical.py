@@ -118,7 +118,10 @@ def _time(micros: int) -> Logical:
         return (_EPOCH_LOCAL + dt.timedelta(microseconds=raw * micros)).time()
 
     def write(value: dt.time) -> int:
-        since = dt.datetime.combine(_EPOCH_LOCAL, _is(dt.time, value).replace(tzinfo=None)) - _EPOCH_LOCAL
+        moment = _is(dt.time, value)
+        if moment.tzinfo is not None:
+            raise TypeError("a time of a day has no time zone")
+        since = dt.datetime.combine(_EPOCH_LOCAL, moment) - _EPOCH_LOCAL
         return _whole(since // _MICRO, micros)
 
     return Logical(dt.time, read, write)

@@ -9,6 +9,7 @@ from processor.codec.avro.branch import classes
 from processor.codec.avro.default import default_of
 from processor.codec.avro.logical import Logical, logical_of
 from processor.codec.avro.schema import Node, Schema
+from processor.codec.binary_float import binary_float
 from processor.record import Value
 
 Prepare: TypeAlias = Callable[[Value], Any]
@@ -186,7 +187,7 @@ def _choosing(
 def _plain(word: str, body: Any, where: str) -> Prepare:
     """What fastavro would write though it is of another type, or outside of the type, is refused."""
     if word in {"float", "double"}:
-        return _float(where)
+        return _float(where, is_short=word == "float")
     kind: type[Any] = _TYPES[word]
     low, high = (-(2**31), 2**31) if word == "int" else (-(2**63), 2**63)
     size = body.get("size") if word == "fixed" else None
@@ -203,11 +204,14 @@ def _plain(word: str, body: Any, where: str) -> Prepare:
     return prepare
 
 
-def _float(where: str) -> Prepare:
+def _float(where: str, *, is_short: bool) -> Prepare:
     def prepare(value: Value) -> float:
-        if type(value) is not float and (not isinstance(value, int | float) or type(value) is bool):
-            raise TypeError(f"{where}: {type(value).__name__} where a number is meant")
-        return float(value)
+        if type(value) is float and not is_short:
+            return value
+        try:
+            return binary_float(value, is_short=is_short)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{where}: {error}") from None
 
     return prepare
 

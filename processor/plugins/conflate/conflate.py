@@ -12,10 +12,10 @@ from processor.conflation.window import HEADERS_BYTES, UNREAD_MAX, pack_head
 from processor.merge import KeyFields
 from processor.plugins.conflate.delivery import Delivery
 from processor.plugins.conflate.reader import Reader
-from processor.plugins.conflate.rejection import rejection
 from processor.plugins.conflate.seen import Seen
 from processor.plugins.conflate.selection import check_selection, selection
 from processor.plugins.conflate.update import plain_versions
+from processor.plugins.rejection import rejection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ class Conflate(Processor):
             self._seen.is_exact, self._must_wait = True, False
         due: dict[bytes, Pending] = {}
         if not self._must_wait:
-            due = self._window.due(now_ms - self._pace.wait_ms, DELIVERED_MAX)
+            due = self._window.due(now_ms - self._pace.interval_ms, DELIVERED_MAX)
             self._tell_lateness(due, now_ms)
             self._deliver(due)
             self._hold()

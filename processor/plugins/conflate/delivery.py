@@ -69,7 +69,7 @@ class Delivery:
                 headers = [*headers, touched]
             data = last.value
             assert data is not None
-            stored = Stored(version, data, said.expires_at_ms, last.offset, said.correlation_id)
+            stored = Stored(version, data, said.expires_at_ms, last.offset)
             if said.expires_at_ms:
                 headers = [*headers, (Name.EXPIRES_AT, b"%d" % said.expires_at_ms)]
         self.states[key] = stored
@@ -85,7 +85,7 @@ class Delivery:
         moved, removed = conflated_delta(read.delivered, state, pending.touched)
         delta = self._key.with_delta(state, moved)
         try:
-            told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode(delta), [])
+            told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode_decoded(delta), [])
         except TypeError as error:
             raise RecordRejected("schema_mismatch", str(error)) from None
         if removed:

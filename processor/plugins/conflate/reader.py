@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.api import RecordRejected
 from processor.merge import touch
 from processor.plugins.conflate import update
-from processor.plugins.conflate.rejection import rejection
+from processor.plugins.rejection import rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

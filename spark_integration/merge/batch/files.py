@@ -120,7 +120,7 @@ class _Read:
                 try:
                     body = codec.decode(value)
                     if type(body) is dict and made.preprocess is not None:
-                        body = made.preprocess(body)
+                        body = made.preprocess(body, self.settings.topic.default_command).body
                     text = made.key.text(body) if type(body) is dict else None
                     key = None if text is None else text.encode()
                 except RecordRejected:

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from processor.errors import Stop
+from processor.kafka.partitioner import partition_for
+from processor.plugins.filter_delete import is_by_filter
 from processor.record import Name, Record
 from processor.runtime.sow_record import stored_from
 from spark_integration.merge.batch.runs import Repeat, Runs
@@ -37,6 +39,10 @@ RECORDS: Final = "records"
 """Counts what was given to the merge."""
 KEYLESS: Final = "keyless"
 """Counts what came without a key, and was left out."""
+FOREIGN: Final = "foreign"
+"""Counts records of a new key that came to another partition than the key's own, and were left out."""
+BY_FILTER: Final = "by_filter"
+"""Counts deletes by filter, which cannot be merged here."""
 SEQUENCED: Final = "sequenced"
 """Counts records that have a sequence, about: none is none."""
 REJECTED: Final = "rejected/"
@@ -62,6 +68,14 @@ class Fold:
     """Whether the deltas are wanted too."""
     rejects_keyless: bool = False
     """Whether records without a key are rejected, for what a worker says of them; else they are left out."""
+    partitions: int | None = None
+    """Number of partitions that keys are hashed over; None: it is not known, and every key stays where it is."""
+
+    @property
+    def leaves_out_foreign(self) -> bool:
+        """Whether records that a worker forwards to their key's own partition are left out, and counted."""
+        is_moved = self.partitions is not None and self.settings.topic.foreign_partition == "move"
+        return is_moved and not self.rejects_keyless
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Records (`RECORDS_DDL`) to what is to be written (`OUTGOING_DDL`), with the topic's role in column `topic`.
@@ -96,9 +110,21 @@ class _Folding:
         self.partition = partition
         self._fold, self._codec, self._counts = fold, codec, counts
         self._states = _States()
-        self._host = Host(fold.settings, partition, self._states, None, codec=codec, processor_type=_AtTheirTime)
-        # Deltas are told one by one: then there is nothing to be saved.
-        self._runs = None if fold.deltas else Runs.of(codec, fold.settings.topic)
+        topic = fold.settings.topic
+        rejects_foreign = fold.partitions is not None and topic.foreign_partition == "reject"
+        self._host = Host(
+            fold.settings,
+            partition,
+            self._states,
+            None,
+            codec=codec,
+            processor_type=_AtTheirTime,
+            partitions=(fold.partitions or 1) if rejects_foreign else 1,
+        )
+        # Deltas are emitted one by one: then there is nothing to be saved. Nor does a run look at partitions.
+        self._runs = None if fold.deltas or rejects_foreign else Runs.of(codec, topic)
+        self._key: bytes | None = None
+        self._is_foreign = False  # Whether that key belongs to another partition.
         self._last: dict[bytes, Outgoing] = {}
         """The last SOW record of each key that is not done."""
         self._place: tuple[bytes | None, int] = None, -2
@@ -108,8 +134,10 @@ class _Folding:
         """Merge records; what is done comes out."""
         keyless = batch.column("key").null_count
         if keyless:  # They are sorted before all others.
+            first = records(batch.slice(0, keyless))
+            self._counts[BY_FILTER] += sum(map(is_by_filter, first))
             if self._fold.rejects_keyless:
-                yield from self._reject(records(batch.slice(0, keyless)))
+                yield from self._reject(first)
             else:
                 self._counts[KEYLESS] += keyless
             batch = batch.slice(keyless)
@@ -119,6 +147,8 @@ class _Folding:
         offsets = [record.offset for record in came]
         self._check_places(offsets, came)
         given = self._begin(came) if BASE_OFFSET in offsets else came
+        if self._fold.leaves_out_foreign:
+            given = self._own(given)
         self._counts[RECORDS] += len(given)
         if _has_sequence(batch.column("headers")):
             self._counts[SEQUENCED] += len(given)
@@ -181,6 +211,21 @@ class _Folding:
             self._states.put_many({record.key: stored_from(record)})
             self._last[record.key] = (record.key, record.value, record.headers or [])
         return given
+
+    def _own(self, given: list[Record]) -> list[Record]:
+        """The records whose key belongs here, or has a record here already."""
+        own, partitions = [], self._fold.partitions or 1
+        for record in given:
+            key = record.key
+            if key != self._key:
+                assert key is not None
+                self._key = key
+                self._is_foreign = key not in self._states.stored and partition_for(key, partitions) != self.partition
+            if not self._is_foreign:
+                own.append(record)
+        if foreign := len(given) - len(own):
+            self._counts[FOREIGN] += foreign
+        return own
 
     def _check_places(self, offsets: list[int], came: Sequence[Record]) -> None:
         """Refuse records whose order nothing says."""

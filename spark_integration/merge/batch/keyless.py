@@ -1,4 +1,8 @@
-"""Gives records without a Kafka key the key in their body, as a worker does that sends them to the input again."""
+"""Brings records to their own key and partition, as a worker does that sends them to the input again.
+
+These are records without a Kafka key, whose key is in their body, and records of a key that belongs to another
+partition.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +27,37 @@ _OFFSET_BITS: Final = 46
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """What a task does to records without a key; travels to the executors."""
+    """The task that does so; travels to the executors."""
 
     settings: TopicSettings
     """The topic's."""
+    partitions: int | None
+    """Number of partitions that keys are hashed over; None: records with a key stay where they are."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Records without a key (`RECORDS_DDL`) to the same with it, in the partition and place where they are merged.
+        """Records (`RECORDS_DDL`) to the same under their own key, in the partition and place where they are merged.
 
-        A worker's copies come behind all that was published before, so these have offsets behind all others. What has
-        no key in its body either keeps its place, for the merge to reject.
+        A worker's copies come behind all that was published before, so these have offsets behind all others. A record
+        that a worker rejects instead keeps its place, for the merge to reject.
         """
-        codec = self.settings.codec()
+        codec, partitions = self.settings.codec(), self.partitions
         hosts: dict[int, Host] = {}
         for batch in batches:
-            partitions = batch.column("partition").to_pylist()
+            numbers = batch.column("partition").to_pylist()
             rows = []
-            for record, partition in zip(records(batch), partitions, strict=True):
-                host = hosts.get(partition)
+            for record, number in zip(records(batch), numbers, strict=True):
+                if record.key is not None and (partitions is None or partition_for(record.key, partitions) == number):
+                    rows.append((number, record))
+                    continue
+                host = hosts.get(number)
                 if host is None:
-                    host = hosts[partition] = Host(self.settings, partition, KeyedState(), None, codec=codec)
-                rows.append(self._sent_again(host, partition, record))
+                    state = KeyedState()
+                    host = Host(self.settings, number, state, None, codec=codec, partitions=partitions or 1)
+                    hosts[number] = host
+                rows.append(self._forwarded(host, number, record))
             yield _batch(rows)
 
-    def _sent_again(self, host: Host, partition: int, record: Record) -> tuple[int, Record]:
+    def _forwarded(self, host: Host, partition: int, record: Record) -> tuple[int, Record]:
         """Partition and record as a worker's copy has them."""
         host.process([record], record.timestamp_ms)
         copies = host.take().get("publish")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
 from spark_integration.merge.batch.beginnings import Base, as_base, from_topics
-from spark_integration.merge.batch.fold import COUNT, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
+from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.merged import Merged
 from spark_integration.merge.batch.settle import Keyless, Plan, settle
@@ -55,9 +55,10 @@ def merge_batch(
         until: the offset after the last one of each partition, or a time; None: all that is committed now.
         as_of: what is due then expires in the end; None: now.
         deltas: keep every delta too.
-        keyless: what is done with records without a Kafka key. `error`: nothing is merged. `skip`: they are left out,
-            as workers have read them and sent them again, keyed. `merge`: as no worker has, they are merged behind all
-            others of their key, where a worker's copies would be.
+        keyless: what is done with records that a worker forwards: those without a Kafka key, and those of a new key
+            that belongs to another partition. `error`: nothing is merged. `skip`: they are left out, as workers have
+            read them and sent them again. `merge`: as no worker has, they are merged behind all others of their key,
+            where a worker's copies would be.
         partitions: how many tasks fold; None: `spark.sql.shuffle.partitions`.
 
     Returns:
@@ -69,12 +70,19 @@ def merge_batch(
     """
     settings = topic_settings(topic, config)
     _refuse(history, base, since, until, as_of, keyless)
+    if settings.topic.key_format != "text":
+        raise ConfigurationError(
+            f"{topic} has key_format {settings.topic.key_format!r}, which merge_batch does not read; workers and "
+            "merge_stream do"
+        )
     as_of_ms = round((time.time() if as_of is None else as_of.timestamp()) * 1000)
     bounds: Bounds | None = None
     first: Base | None = None
+    # An archive does not say how many partitions its topic had; the settings may.
+    hashed_over = settings.topic.partitions if "partitions" in settings.topic.model_fields_set else None
     if history is None or isinstance(base, str):
         with Family(settings, client_properties(settings.kafka, options)) as family:
-            count = family.partitions("publish")
+            count = hashed_over = family.partitions("publish")
             if isinstance(base, str):
                 first, since = from_topics(spark, settings, family, options or {})
             if history is None:
@@ -82,9 +90,8 @@ def merge_batch(
                 history = read_topic(spark, topic, "publish", bounds, options or {})
     if isinstance(base, DataFrame):
         first = Base(as_base(base), None)
-    plan = Plan(
-        settings, as_records(history), first, Fold(settings, as_of_ms, deltas, keyless == "merge"), keyless, partitions
-    )
+    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", hashed_over)
+    plan = Plan(settings, as_records(history), first, fold, keyless, partitions)
     rows, marks, counted, kept = settle(plan)
     counts, rejected_for = _told(counted)
     try:
@@ -141,7 +148,7 @@ def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
     counts = Counter({name: count for name, count in counted.items() if not name.startswith(REJECTED)})
     del counts[SEQUENCED]
     counts["rejected"], counts["merged"] = rejected, counts[RECORDS] - rejected - counts["duplicate"]
-    counts[RECORDS] += counts[KEYLESS]
+    counts[RECORDS] += counts[KEYLESS] + counts[FOREIGN]
     return +counts, rejected_for
 
 

@@ -29,7 +29,7 @@ class Merged:
     marks: DataFrame | None
     """The highest sequence of each client: partition, name, sequence, offset; None where there are none."""
     counts: Counter[str]
-    """`records` that were given, `merged`, `duplicate`, `rejected`, `keyless` and the workers' own events."""
+    """`records`, and of them `merged`, `duplicate`, `rejected`, `keyless` and `foreign`; the workers' own events."""
     rejected_for: Counter[str]
     """How many records were rejected for each reason."""
     bounds: Bounds | None

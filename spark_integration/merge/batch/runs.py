@@ -51,7 +51,7 @@ class Runs:
     def __init__(self, codec: JsonCodec, topic: TopicConfig) -> None:
         """Compile what the settings say; `of` says for which topics."""
         self._codec = codec
-        self._requests = RequestReader(topic.default_command, 0, codec.header_names)
+        self._requests = RequestReader(topic.default_command, codec.header_names)
         self._key = KeyFields(topic.key_fields)
         self._policy = MergePolicy(topic.null_policy, topic.merge_depth)
         self._merge = compile_merge(self._policy)
@@ -99,7 +99,7 @@ class Runs:
         plain, room, version = self._requests.plain, self._bytes_max, 0
         record: Value = None
         if stored is not None:
-            if stored.expires_at_ms or stored.correlation_id:
+            if stored.expires_at_ms or stored.expiration:
                 return None
             record, version, room = codec.decode_own(stored.value), stored.version, room - len(stored.value)
         if len(key) > KEY_BYTES_MAX:
@@ -117,7 +117,9 @@ class Runs:
                     return None
             if headers:
                 request = read(headers)
-                if request.ttl_ms or request.correlation_id or request.remove is not None:
+                if request.expiration is not None or request.correlation_id or request.remove is not None:
+                    return None
+                if request.expect_version >= 0:
                     return None
                 if request.sow_key is not None and request.sow_key != key:
                     return None
@@ -136,11 +138,13 @@ class Runs:
             if type(body) is not dict:
                 return None
             is_delta = command == "delta_publish"
+            if not is_delta and key_fields.text(body) is None:
+                return None
             check(key, body, nulls_missing and is_delta)
             if not is_delta:
                 record = body
             elif version:
-                protect(record, body, nulls_missing)
+                protect(record, body, nulls_missing, policy.merge_depth)
                 fold(record, body)
             else:
                 record = insert(body, policy).record

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError, Stop
 from processor.record import Name
 from processor.topics import topic_name
-from spark_integration.merge.batch.fold import COUNT, KEYLESS, REJECTED, SEQUENCED
+from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
 from spark_integration.merge.batch.keyless import Keyed
 from spark_integration.merge.batch.repeats import PLACE, has_sequence, marked, marks_after, repeats, sequences
 from spark_integration.merge.rows import OUTGOING_DDL, RECORDS_DDL
@@ -114,21 +114,44 @@ def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[Data
     number = F.col("value").cast("string").cast("bigint")
     counted = rows.where(F.col("topic") == COUNT).groupBy("key").agg(F.sum(number)).collect()
     counts = Counter({bytes(name).decode(): total for name, total in counted})
+    if by_filter := counts.pop(BY_FILTER, 0):
+        raise ConfigurationError(
+            f"{plan.settings.name}: the history has {by_filter} deletes by filter. What each of them deletes hangs on "
+            "every record of its partition at its place in the log, and this merge takes the keys one by one: begin "
+            "behind the last of them, with the SOW topic of that time as `base`, or let workers merge this history"
+        )
     if counts[KEYLESS] and plan.keyless == "error":
         raise ConfigurationError(
             f"{plan.settings.name}: {counts[KEYLESS]} records have no Kafka key. If workers have read this history, "
             "they sent them again with the key in their body: keyless='skip' leaves them out. If none has: "
             "keyless='merge' merges them behind all others of their key, where a worker's copies would be"
         )
+    if counts[FOREIGN] and plan.keyless == "error":
+        raise ConfigurationError(
+            f"{plan.settings.name}: {counts[FOREIGN]} records came to another partition than their key's own: a "
+            "producer does not partition by murmur2. If workers have read this history, they forwarded them: "
+            "keyless='skip' leaves them out. If none has: keyless='merge' merges them behind all others of their key, "
+            "where a worker's copies would be"
+        )
     return rows, counts
 
 
 def _with_keys(plan: Plan) -> DataFrame:
-    """The records, those without a key with the one in their body where that is wanted."""
+    """The records, those that a worker would forward under their own key and partition where that is wanted."""
     if plan.keyless != "merge":
         return plan.records
-    keyed = plan.records.where("key IS NULL").mapInArrow(Keyed(plan.settings), RECORDS_DDL)
-    return plan.records.where("key IS NOT NULL").unionByName(keyed)
+    partitions = plan.fold.partitions if plan.settings.topic.foreign_partition == "move" else None
+    keyed = Keyed(plan.settings, partitions)
+    if partitions is None:
+        own = plan.records.where("key IS NULL").mapInArrow(keyed, RECORDS_DDL)
+        return plan.records.where("key IS NOT NULL").unionByName(own)
+    if plan.base is None:
+        return plan.records.mapInArrow(keyed, RECORDS_DDL)
+    # A key that has a record stays where the record is.
+    known = plan.base.records.select("partition", "key")
+    others = plan.records.join(known, ["partition", "key"], "left_anti").select(plan.records.columns)
+    stay = plan.records.join(known, ["partition", "key"], "left_semi").select(plan.records.columns)
+    return stay.unionByName(others.mapInArrow(keyed, RECORDS_DDL))
 
 
 def _peek(records: DataFrame) -> bool:

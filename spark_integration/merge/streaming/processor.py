@@ -158,7 +158,7 @@ class MergeProcessor(StatefulProcessor):
         batch = outgoing(topic_name(self._settings.name, role), partition, sent)
         if role != "publish":
             return batch
-        # What came without a key goes where its own says.
+        # A record that came without a key, or under a key of another partition, goes to the partition of its own.
         places = [partition_for(key or b"", self._settings.topic.partitions) for key, _, _ in sent]
         return batch.set_column(1, batch.schema.field(1), pa.array(places, pa.int32()))
 
@@ -182,7 +182,7 @@ class _Merge:
         self.partition = partition
         self.state = SparkState(records, expiring)
         self.marks = SparkMarks(marks)
-        self.host = Host(settings, partition, self.state, self.marks, codec=codec)
+        self.host = Host(settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions)
 
 
 def _codec_of(settings: TopicSettings) -> Codec:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from processor.state.layout import decode_record, encode_record
+from spark_integration.merge.host import refuse_scan
 
 if TYPE_CHECKING:
     from processor.record import Outgoing, Stored
@@ -78,6 +79,10 @@ class SparkState:
         # They stay due until they are put.
         due.extendleft((stored.expires_at_ms, key) for key, stored in reversed(found))
         return found
+
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """Not here; see `refuse_scan`."""
+        refuse_scan()
 
     def expiring(self, time_ms: int) -> list[bytes]:
         """The keys that stand at a time, which must be over; they do no more after `flush`."""

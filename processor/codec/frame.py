@@ -1,0 +1,77 @@
+"""Confluent's frame: the bytes that its serializers write before a message, to name the message's schema.
+
+A frame is a zero byte and the schema's id in four bytes, big-endian, or a one byte and the schema's GUID in sixteen. In
+front of a protobuf message the path to the message type within its file follows, as zigzag varints: how many there are,
+then each of them. A client that puts the frame into a header instead uses the same bytes (`SCHEMA_ID_HEADER`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from processor.errors import RecordRejected
+
+SCHEMA_ID_HEADER: Final = "__value_schema_id"
+"""The header of Confluent's clients for the schema of a value without a frame (`header_schema_id_serializer`)."""
+
+_SIZES: Final = {0: 5, 1: 17}
+_VARINT_BYTES_MAX: Final = 5  # of a 32-bit number
+
+
+def id_frame(schema_id: int) -> bytes:
+    """The frame of a schema with this id."""
+    return struct.pack(">bI", 0, schema_id)
+
+
+def frame_size(data: bytes) -> int:
+    """The bytes of the frame that a message begins with, by its first byte; 0 where that byte begins no frame.
+
+    The message may be shorter than its frame should be. Bytes 0 and 1 begin neither a JSON text nor a protobuf message.
+    """
+    return _SIZES.get(data[0], 0) if data else 0
+
+
+def without_frame(data: bytes) -> bytes:
+    """A message without the frame that it may begin with.
+
+    Raises:
+        RecordRejected: `undecodable`: the message ends within its frame.
+    """
+    size = frame_size(data)
+    if len(data) < size:
+        raise _ends_within(data)
+    return data[size:] if size else data
+
+
+def without_protobuf_frame(data: bytes) -> bytes:
+    """A protobuf message without the frame that it may begin with, and without the path to its type.
+
+    Raises:
+        RecordRejected: `undecodable`: the message ends within its frame, or a number in the path is no 32-bit varint.
+    """
+    at = frame_size(data)
+    if not at:
+        return data
+    try:
+        count, at = _varint(data, at)
+        for _ in range(count):
+            _, at = _varint(data, at)
+    except IndexError:
+        raise _ends_within(data) from None
+    return data[at:]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number, and the place after it."""
+    number = 0
+    for index in range(_VARINT_BYTES_MAX):
+        byte = data[at + index]
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at + index + 1
+    raise RecordRejected("undecodable", f"a Confluent frame with a number of more than 32 bits at byte {at}")
+
+
+def _ends_within(data: bytes) -> RecordRejected:
+    return RecordRejected("undecodable", f"a Confluent frame that ends at byte {len(data)}")

@@ -1,0 +1,99 @@
+"""The commands of a delete, and the one answer for all of them; no Kafka in here."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from processor.client.acks import Ack
+from processor.client.deleting import Delete, Gathered, Selection, check, deletes
+from processor.client.outbox import Outbox
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.errors import ConfigurationError, PublishRejected, RecordRejected
+
+
+def commands(selection: Selection, **settings: object) -> list[Delete]:
+    """What is sent for a selection, on a topic of three partitions."""
+    topic = TopicConfig.model_validate(settings)
+    outbox = Outbox("orders", topic, load_codec("json"))
+    return deletes(selection, outbox, lambda: 3, {"trace": "t"}, correlation_id="abc", command_id="c")
+
+
+HEADERS = [("trace", b"t"), ("correlation_id", b"abc"), ("command_id", b"c")]
+
+
+def test_a_key_is_one_tombstone():
+    """Its value says sow_delete by itself."""
+    assert commands(Selection(key="7")) == [Delete((b"7", None, HEADERS))]
+
+
+def test_keys_are_a_tombstone_each():
+    """In their order, each once."""
+    assert [command.record[0] for command in commands(Selection(keys=["b", "a", "b"]))] == [b"b", b"a"]
+    assert commands(Selection(keys=[])) == []
+
+
+def test_a_key_that_may_be_anywhere_is_deleted_in_every_partition():
+    """Under `foreign_partition: accept` each partition gets the tombstone, as any of them may have the record."""
+    outbox = Outbox("orders", TopicConfig(foreign_partition="accept"), load_codec("json"))
+    sent = deletes(
+        Selection(keys=["7", "8"]), outbox, lambda: 2, None, correlation_id=None, command_id=None, is_anywhere=True
+    )
+    assert [(command.record[0], command.partition) for command in sent] == [(b"7", 0), (b"7", 1), (b"8", 0), (b"8", 1)]
+
+
+def test_data_says_the_key():
+    """All other fields mean nothing; several key fields make the one key that workers make."""
+    assert commands(Selection(data={"id": 7, "n": 1})) == [Delete((b"7", None, HEADERS))]
+    (command,) = commands(Selection(data=b'{"b":{"c":2},"a":1}'), key=["/a", "/b/c"])
+    assert command.record[0] == b'["1","2"]'
+    with pytest.raises(RecordRejected, match="the message lacks a key field"):
+        commands(Selection(data={"n": 1}))
+
+
+def test_a_filter_goes_to_every_partition():
+    """Without a key or a value; the command is a header, as the filter is."""
+    headers = [*HEADERS, ("command", b"sow_delete"), ("filter", "/état = 'né'".encode())]
+    assert commands(Selection(filter="/état = 'né'")) == [Delete((None, None, headers), number) for number in range(3)]
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection("1", ["1"]), Selection(data={}, filter="/a = 1")])
+def test_exactly_one_argument_says_which_records(selection):
+    """None, or two of them, is refused before anything is sent."""
+    with pytest.raises(ConfigurationError, match="exactly one of key, keys, data and filter; this call has"):
+        check(selection, has_sequence=False)
+
+
+def answered(*outcomes: int | Exception | None) -> Future[Ack]:
+    """The future of commands that had these counts, or failed so; None: one that has no count."""
+    gathered = Gathered("orders", "stats", "c")
+    futures: list[Future[Ack]] = [Future() for _ in outcomes]
+    for future in futures:
+        gathered.add(future)
+    done = gathered.sent()
+    for number, (future, outcome) in enumerate(zip(futures, outcomes, strict=True)):
+        assert not done.done()
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(Ack("success", None, "stats", "orders", "k", "desk", number, "c", outcome))
+    return done
+
+
+def test_the_answer_has_the_sum_and_comes_with_the_last_command():
+    """It is no single record's: it has neither a key nor a number."""
+    assert answered(2, 0, 5).result(0) == Ack("success", None, "stats", "orders", None, "desk", None, "c", 7)
+    assert answered(2, None, 5).result(0).records_deleted is None
+
+
+def test_a_delete_of_no_keys_is_done_at_once():
+    """Nothing is sent, and nothing is deleted."""
+    assert answered().result(0).records_deleted == 0
+
+
+def test_it_fails_as_the_first_command_that_fails_when_all_are_answered():
+    """What others have deleted stays deleted, so nobody is told before they have."""
+    first, second = PublishRejected("bad_header", "first"), PublishRejected("bad_header", "second")
+    assert answered(1, first, 2, second).exception(0) is first

@@ -1,0 +1,293 @@
+"""A message that Python code publishes is read as the value that was published, or is refused with its place."""
+
+import datetime as dt
+import json
+import math
+import tempfile
+import uuid
+from decimal import Decimal
+from pathlib import Path
+
+import bson
+import msgpack
+import pytest
+from google.protobuf import descriptor_pb2, text_format
+from hypothesis import HealthCheck, given, settings
+
+from processor.codec import CodecOptions, load_codec
+from processor.codec.message_pack import MsgpackCodec
+from processor.config import SchemaConfig
+from tests.codec.avro_world import file_codec, record
+from tests.codec.python_values import VALUES, LikeNumpy, Point, Side, reads_as
+from tests.codec.specimens import codec_of
+
+_DIRECTORY = tempfile.TemporaryDirectory(prefix="sowstream-python-values-")
+FILES = Path(_DIRECTORY.name)
+PROVED = settings(
+    max_examples=500,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+REFUSED = object()
+TEXTS_ALONE = {"nvfix", "fix", "xml"}
+PLACES = {
+    "json": lambda value: {"id": 1, "v": value},
+    "msgpack": lambda value: {"id": 1, "v": value},
+    "bson": lambda value: {"id": 1, "v": value},
+    "nvfix": lambda value: {"id": "1", "v": value},
+    "fix": lambda value: {"11": "1", "55": value},
+    "xml": lambda value: {"order": {"@id": "1", "v": value}},
+    "composite-local": lambda value: {"0": {"id": 1, "v": value}},
+    "composite-global": lambda value: {"0": {"id": 1, "v": value}},
+    "binary": lambda value: value,
+}
+"""A message of each type without a schema, with a value in it."""
+
+
+def tried(codec, message):
+    """What is read of a message, or REFUSED: with a TypeError that says why, and with no other error."""
+    try:
+        data = codec.encode(message)
+    except TypeError:
+        return REFUSED
+    back = codec.decode(data)
+    assert repr(codec.decode_own(data)) == repr(back)
+    return back
+
+
+@pytest.mark.parametrize("name", sorted(PLACES))
+def test_a_message_reads_back_as_what_was_published_or_is_refused(name):
+    """Every message type without a schema keeps each Python value, or raises a TypeError."""
+    codec, place = codec_of(name), PLACES[name]
+    kept = []
+
+    @PROVED
+    @given(VALUES)
+    def prove(value):
+        message = place(value)
+        back = tried(codec, message)
+        if back is not REFUSED:
+            kept.append(value)
+            assert reads_as(message, back, texts=name in TEXTS_ALONE)
+            assert codec.encode_decoded(back) == codec.encode(back)
+
+    prove()
+    assert len(kept) > (20 if name != "binary" else 0)
+
+
+@pytest.mark.parametrize("name", sorted(set(PLACES) - TEXTS_ALONE - {"binary"}))
+def test_any_value_as_the_whole_message_is_kept_or_refused(name):
+    """A message that is no object is kept or refused, too: no other error leaves a codec."""
+    codec = codec_of(name)
+
+    @settings(PROVED, max_examples=300)
+    @given(VALUES)
+    def prove(value):
+        back = tried(codec, value)
+        assert back is REFUSED or reads_as(value, back)
+
+    prove()
+
+
+AVRO = record(
+    ("v", ["null", "boolean", "long", "double", "bytes", "string",
+           {"type": "array", "items": ["null", "double", "string", "long"]}, {"type": "map", "values": "double"}],
+     None),
+    ("i", "int", 0), ("f", "float", 0.0), ("d", ["null", "double"], None), ("s", "string", ""),
+    ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "A"),
+    ("x", {"type": "fixed", "name": "X", "size": 3}, "abc"),
+    ("decimal", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}, "\0"),
+    ("date", {"type": "int", "logicalType": "date"}, 0),
+    ("time", {"type": "long", "logicalType": "time-micros"}, 0),
+    ("stamp", {"type": "long", "logicalType": "timestamp-millis"}, 0),
+    ("local", {"type": "long", "logicalType": "local-timestamp-micros"}, 0),
+    ("uuid", {"type": "string", "logicalType": "uuid"}, str(uuid.UUID(int=0))),
+    ("more", ["null", "Order"], None),
+)  # fmt: skip
+PROTO = """
+name: "kinds.proto" package: "test" syntax: "proto3"
+message_type {
+  name: "Kinds"
+  field { name: "f" number: 1 label: LABEL_OPTIONAL type: TYPE_FLOAT }
+  field { name: "d" number: 2 label: LABEL_OPTIONAL type: TYPE_DOUBLE }
+  field { name: "i" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 }
+  field { name: "u" number: 4 label: LABEL_OPTIONAL type: TYPE_UINT64 }
+  field { name: "s" number: 5 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "b" number: 6 label: LABEL_OPTIONAL type: TYPE_BYTES }
+  field { name: "t" number: 7 label: LABEL_OPTIONAL type: TYPE_BOOL }
+  field { name: "many" number: 8 label: LABEL_REPEATED type: TYPE_DOUBLE }
+  field { name: "inner" number: 9 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".test.Kinds" }
+  field { name: "by_n" number: 10 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".test.Kinds.ByNEntry" }
+  nested_type {
+    name: "ByNEntry"
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_INT32 }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_STRING }
+    options { map_entry: true }
+  }
+}
+"""
+
+
+def kinds_codec():
+    """The codec of the protobuf message above."""
+    file = FILES / "kinds.pb"
+    parsed = text_format.Parse(PROTO, descriptor_pb2.FileDescriptorProto())
+    file.write_bytes(descriptor_pb2.FileDescriptorSet(file=[parsed]).SerializeToString())
+    return load_codec("protobuf", CodecOptions(schema=SchemaConfig(file=file, message="test.Kinds")))
+
+
+TEXT_FORMS = {"decimal", "date", "time", "stamp", "local", "uuid"}
+"""Fields of Avro that take what `sowstream sow` shows of a value, too."""
+
+
+@pytest.mark.parametrize("field", [field["name"] for field in AVRO["fields"]])
+def test_avro_keeps_or_refuses_every_value_of_every_field(field):
+    """Each field of a schema with all types keeps each Python value that it takes."""
+    codec = file_codec(AVRO, FILES)
+
+    @settings(PROVED, max_examples=150)
+    @given(VALUES)
+    def prove(value):
+        if field in TEXT_FORMS and isinstance(value, str | float | int):
+            return  # Taken for the value that they are shown as.
+        back = tried(codec, {field: value})
+        if back is not REFUSED:
+            assert codec.encode_decoded(back) == codec.encode(back)
+            assert field == "more" or reads_as(value, back[field], typed=True, short=field == "f")
+
+    prove()
+
+
+@pytest.mark.parametrize("field", ["f", "d", "i", "u", "s", "b", "t", "many", "inner", "by_n"])
+def test_protobuf_keeps_or_refuses_every_value_of_every_field(field):
+    """Each field of a message with all types keeps each Python value that it takes."""
+    codec = kinds_codec()
+
+    @settings(PROVED, max_examples=150)
+    @given(VALUES)
+    def prove(value):
+        back = tried(codec, {field: value})
+        if back is not REFUSED and field != "inner":
+            assert reads_as(value, back[field], typed=True, short=field == "f")
+
+    prove()
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("f", 1e39), ("f", 2**24 + 1), ("d", 2**53 + 1), ("d", 10**300 + 1), ("s", b"a"), ("t", 1), ("by_n", {"01": "x"}),
+    ("by_n", {1: "x"}), ("many", [1.0, True]),
+])  # fmt: skip
+def test_protobuf_refuses_what_a_field_would_change(field, value):
+    """A field that would hold another value than the one that was published is an error with its place."""
+    with pytest.raises(TypeError, match=f"^/{field}"):
+        kinds_codec().encode({field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("f", 1e39), ("f", 2**24 + 1), ("d", 2**53 + 1), ("i", 2**31), ("time", dt.time(10, tzinfo=dt.UTC)),
+    ("stamp", dt.datetime(2024, 2, 29, 0, 0, 0, 1, dt.UTC)), ("decimal", Decimal("0.0001")), ("s", "\ud800"),
+    ("local", dt.datetime(2024, 2, 29, tzinfo=dt.UTC)), ("decimal", math.nan),
+])  # fmt: skip
+def test_avro_refuses_what_a_field_would_change(field, value):
+    """A field that would hold another value than the one that was published is an error."""
+    with pytest.raises(TypeError, match=r"\w"):
+        file_codec(AVRO, FILES).encode({field: value})
+
+
+NOT_NUMBERS = [math.nan, math.inf, -math.inf, LikeNumpy("nan"), Decimal("NaN"), Decimal("Infinity")]
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+@pytest.mark.parametrize(("name", "message", "place"), [
+    ("json", lambda value: {"id": 1, "a/b": [0, {"px": value}]}, "/a~1b/1/px"),
+    ("json", lambda value: {"id": 1, "px": (value,)}, "/px/0"),
+    ("nvfix", lambda value: {"id": "1", "px": value}, "/px"),
+    ("fix", lambda value: {"11": "1", "44": ["1", value]}, "/44"),
+    ("xml", lambda value: {"order": {"@id": "1", "px": value}}, "/order/px"),
+    ("composite-local", lambda value: {"0": {"id": 1, "px": value}}, "/0/px"),
+])  # fmt: skip
+def test_what_is_no_number_is_refused_with_its_place(name, message, place, value):
+    """NaN and the infinities, of any class and in any depth, are an error in the types that have none of them."""
+    with pytest.raises(TypeError, match=rf"^{place}\b"):
+        codec_of(name).encode(message(value))
+
+
+@pytest.mark.parametrize("name", ["msgpack", "bson"])
+@pytest.mark.parametrize("value", NOT_NUMBERS[:4], ids=repr)
+def test_what_is_no_number_is_kept_where_the_type_has_it(name, value):
+    """MessagePack and BSON have NaN and the infinities as numbers of 64 bits."""
+    back = codec_of(name).decode(codec_of(name).encode({"px": value}))["px"]
+    assert repr(back) == repr(float(value))
+
+
+LONG_NUMBERS = [2**64, -(2**63) - 1, 10**40, -(10**5000), Decimal("1.00000000000000000000001")]
+
+
+@pytest.mark.parametrize("value", LONG_NUMBERS, ids=lambda value: f"{Decimal(value):.3g}")
+def test_a_number_of_any_length_is_published_exactly_as_json(value):
+    """An int beyond 64 bits and a Decimal with more digits than a double are written with all their digits."""
+    codec = codec_of("json")
+    data = codec.encode({"x": [value]})
+    assert json.loads(data, parse_float=Decimal, parse_int=Decimal) == {"x": [Decimal(value)]}
+    assert codec.decode(data) == {"x": [value]}
+    assert codec.decode_own(data) == {"x": [value]}
+
+
+@pytest.mark.parametrize("value", [
+    dt.datetime(2024, 2, 29, tzinfo=dt.UTC), dt.date(2024, 2, 29), dt.time(1), uuid.UUID(int=7), Side.BUY, Point(1),
+], ids=repr)  # fmt: skip
+def test_json_refuses_what_it_would_read_as_something_else(value):
+    """Orjson writes dates, UUIDs, enums and dataclasses by itself, and nobody reads them back as such."""
+    with pytest.raises(TypeError, match=rf"^/a/0: {type(value).__name__} is not a JSON value"):
+        codec_of("json").encode({"a": [value]})
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("msgpack", {"a": [({1: 2},)]}, "/a/0/0: the map key 1 is no text"),
+    ("msgpack", {"a": [1, 2**64]}, "/a/1: MessagePack cannot write it"),
+    ("bson", {"a": {"b": Decimal(1)}}, "/a/b: .*Decimal"),
+    ("bson", {"a": dt.datetime(2024, 2, 29)}, "/a: .* would be read back as "),  # noqa: DTZ001
+    ("bson", {"a": {"$x\0": 1}}, "/a: .*"),
+])  # fmt: skip
+def test_the_place_of_what_cannot_be_written_is_named(name, value, said):
+    """The error of a codec begins with the JSON Pointer of the value that is at fault."""
+    with pytest.raises(TypeError, match="^" + said):
+        codec_of(name).encode(value)
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack", "bson"])
+def test_what_would_be_too_deep_to_be_read_is_not_written(name):
+    """A publisher is refused what every worker would reject as too deep."""
+    codec = codec_of(name, max_depth=20)
+    value = 1
+    for _ in range(19):
+        value = [value]
+    assert codec.decode(codec.encode({"a": value})) == {"a": value}
+    with pytest.raises(TypeError, match="nested deeper than 20"):
+        codec.encode({"a": [value]})
+    recursive = {}
+    recursive["a"] = [recursive]
+    with pytest.raises(TypeError, match=r"\w"):
+        codec.encode(recursive)
+
+
+def test_a_recursive_avro_record_that_would_be_too_deep_is_not_written():
+    """A schema that contains itself allows any depth, but a reader does not."""
+    codec = file_codec(AVRO, FILES, max_depth=20)
+    value = {"i": 1}
+    for _ in range(19):
+        value = {"more": value}
+    assert codec.decode(codec.encode(value))["more"]["more"]["i"] == 0
+    with pytest.raises(TypeError, match="nested deeper than 20"):
+        codec.encode({"more": value})
+
+
+def test_values_that_came_from_messages_are_written_without_checks():
+    """`encode_decoded` writes the same bytes as `encode`: it leaves out what only Python's own values need."""
+    value = {"t": msgpack.Timestamp(1, 2), "a": [1.5, None, {"b": b"x"}]}
+    assert MsgpackCodec().encode_decoded(value) == MsgpackCodec().encode(value)
+    document = {"t": bson.DatetimeMS(2**60), "d": bson.Decimal128("1.0")}
+    assert codec_of("bson").encode_decoded(document) == codec_of("bson").encode(document)

@@ -1,0 +1,44 @@
+"""The pages of processor/docs, in pieces that tests can run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parents[2] / "processor" / "docs"
+
+_BY_LINE = re.MULTILINE | re.DOTALL
+
+
+class Block(NamedTuple):
+    """A block of code."""
+
+    section: str
+    """The heading that it stands under."""
+    language: str
+    """What follows its opening fence."""
+    text: str
+    """The code."""
+
+
+def page(name: str) -> str:
+    """The text of a page."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str) -> list[Block]:
+    """The blocks of a page, in order."""
+    parts = re.finditer(r"^#+ (?P<heading>[^\n]*)$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", page(name), _BY_LINE)
+    heading, result = "", []
+    for part in parts:
+        if part["heading"] is not None:
+            heading = part["heading"]
+        else:
+            result.append(Block(heading, part["language"], part["text"]))
+    return result
+
+
+def block(name: str, section: str, language: str, number: int = 0) -> str:
+    """The code of one block: under a heading, of a language, the first or a later one."""
+    return [block.text for block in blocks(name) if (block.section, block.language) == (section, language)][number]

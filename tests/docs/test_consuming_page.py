@@ -1,0 +1,126 @@
+"""processor/docs/consuming.md: each of its programs holds the table that the page says."""
+
+import contextlib
+import json
+import re
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.record import Name
+from tests.docs.pages import block, blocks, page
+from tests.docs.programs import Running
+from tests.endtoend.oracle import last_per_key
+from tests.endtoend.world import random_commands
+
+PAGE = "consuming.md"
+PROGRAMS = [("Python", "python"), ("Java", "java")]
+LONG = [("Go, full records", "go")]
+CONSOLE = ("Kafka's console consumer", "sh")
+
+
+def follow(program, table):
+    """Take one line of a program; the key that it is about."""
+    key, _, text = next(program.lines()).partition(" ")
+    if text == "-":
+        table.pop(key, None)
+    else:
+        table[key] = json.loads(text)
+    return key
+
+
+def strict(table):
+    """Records as texts: `1`, `1.0` and `true` are three values."""
+    return {key: json.dumps(record, sort_keys=True) for key, record in table.items()}
+
+
+def roll_back(world):
+    """Write to the SOW and the delta topic in a transaction that is rolled back."""
+    rogue = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"{world.name}-rogue"})
+    rogue.init_transactions()
+    rogue.begin_transaction()
+    headers = {"version": "1", "kind": "insert"}
+    for role in ("sow", "delta"):
+        for partition in range(4):
+            rogue.produce(f"{world.name}.{role}", b'{"id": "rolled back"}', b"rogue", partition, headers=headers)
+    rogue.flush()
+    rogue.abort_transaction()
+
+
+def check(world, section, language):
+    """Let a program begin in the middle of a feed, and compare its table with the SOW topic when the feed is over."""
+    world.publish(random_commands(17, 1_000, 40))
+    world.start()
+    world.settle()
+    roll_back(world)
+    begin = last_per_key(world.read("sow"))
+    table = {}
+    with contextlib.closing(Running(world, language, block(PAGE, section, language))) as program:
+        while strict(table) != strict(begin):
+            follow(program, table)
+        # The program has the state; from here on it applies deltas.
+        removes = [
+            (b"%d" % key, {"id": key, "more": {"a/b": key}}, {"remove": '["/n", "/a/x", "/more/a~1b"]'})
+            for key in range(0, 40, 3)
+        ]
+        ends = [(b"0", {"id": 0, "more": {}}, {"command": "publish"}), (b"1", None, {})]
+        world.publish([*random_commands(18, 1_000, 40), *removes, *ends])
+        world.settle()
+        roll_back(world)
+        world.publish([(b"last", {"id": "last"}, {})])
+        world.settle()
+        end = last_per_key(world.read("sow"))
+        while strict(table) != strict(end):
+            follow(program, table)
+    assert "rogue" not in table
+    assert len([record for record in world.read("delta") if "removed" in record.headers]) > 10
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("section", "language"), PROGRAMS)
+def test_a_programs_table_is_the_sow_topic(world, section, language):
+    """Inserts, deltas, removed fields and deletes leave the program with the SOW topic's records and no others."""
+    check(world, section, language)
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("section", "language"), LONG)
+def test_a_program_that_is_built_first_holds_the_same_table(world, section, language):
+    """The program of a language whose compiler fetches packages has the SOW topic's records and no others."""
+    check(world, section, language)
+
+
+@pytest.mark.broker
+@pytest.mark.long
+def test_kafkas_console_consumer_prints_full_records_with_their_headers(world):
+    """Each line has the headers, the key and the record; what was rolled back is not printed."""
+    world.publish([(b"7", {"id": 7, "qty": 1}, {}), (b"7", {"qty": 2}, {}), (b"8", {"id": 8}, {}), (b"8", None, {})])
+    world.start()
+    world.settle()
+    roll_back(world)
+    expected = {
+        "7": [("version:1,kind:insert", '{"id":7,"qty":1}'), ("version:2", '{"id":7,"qty":2}')],
+        "8": [("version:1,kind:insert", '{"id":8}'), ("version:2,kind:delete", "null")],
+    }
+    printed = {}
+    with contextlib.closing(Running(world, CONSOLE[1], block(PAGE, *CONSOLE))) as program:
+        for line in program.lines():
+            if line.count("\t") == 2:
+                headers, key, value = line.split("\t")
+                printed.setdefault(key, []).append((headers, value))
+            if sum(map(len, printed.values())) == 4:
+                break
+    assert printed == expected
+
+
+def test_the_table_of_headers_names_headers_of_ours():
+    """The headers of the page are written by workers under these names."""
+    names = re.findall(r"^\| `(\w+)` \| (?:both|delta) \|", page(PAGE), re.MULTILINE)
+    assert names == [Name.VERSION, Name.KIND, Name.DELTA_BASE, Name.REMOVED, Name.EMPTY]
+
+
+def test_every_program_of_the_page_is_run():
+    """A program that is added to the page is added to these tests."""
+    assert [(block.section, block.language) for block in blocks(PAGE)] == [*PROGRAMS, *LONG, CONSOLE]

@@ -1,0 +1,45 @@
+"""processor/docs/publishing.md: each of its programs publishes what the page says."""
+
+import pytest
+
+from tests.docs.pages import block, blocks
+from tests.docs.programs import run
+from tests.endtoend.oracle import last_per_key
+
+PAGE = "publishing.md"
+PROGRAMS = [("Kafka's console producer", "sh"), ("Python", "python"), ("Java", "java")]
+LONG = [("Go", "go")]
+
+
+def check(world, section, language):
+    """Run a program before a worker starts, and look at the records and at what the worker did for them."""
+    run(world, language, block(PAGE, section, language))
+    world.start()
+    world.settle()
+    assert world.read("dlq") == []
+    assert last_per_key(world.read("sow")) == {"7": {"id": 7, "item": "tea", "qty": 4}}
+    deltas = [(record.key, record.headers.get("kind", "update")) for record in world.read("delta")]
+    assert sorted(deltas) == [(b"7", "insert"), (b"7", "update"), (b"8", "delete"), (b"8", "insert")]
+    # Each came to its own partition: none was published again.
+    assert len(world.read("publish")) == 4
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("section", "language"), PROGRAMS)
+def test_a_program_publishes_an_order_changes_it_and_deletes_another(world, section, language):
+    """Order 7 has its new quantity, order 8 is gone, and every record came to the partition of its key."""
+    check(world, section, language)
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("section", "language"), LONG)
+def test_a_program_that_is_built_first_does_the_same(world, section, language):
+    """The program of a language whose compiler fetches packages publishes the same records."""
+    check(world, section, language)
+
+
+def test_every_program_of_the_page_is_run():
+    """A program that is added to the page is added to these tests."""
+    assert [(block.section, block.language) for block in blocks(PAGE)] == PROGRAMS + LONG

@@ -1,0 +1,212 @@
+"""Readers and publishers with an address alone, and workers whose settings the topic directory contradicts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from processor.cli.main import run
+from processor.client import Client
+from processor.config import load
+from processor.errors import ConfigurationError
+from processor.kafka.admin import Admin
+from processor.topic_directory import TopicDirectory
+from processor.topics import directory_spec
+from tests.endtoend.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.broker]
+
+AVRO = {
+    "type": "record",
+    "name": "Quote",
+    "fields": [{"name": "id", "type": "long"}, {"name": "px", "type": ["null", "double"], "default": None}],
+}
+
+
+@pytest.fixture
+def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
+    """Topics with one key field, with two, and of Avro from a file; all of them described."""
+    (tmp_path / "quote.avsc").write_text(json.dumps(AVRO, indent=1))
+    others = {
+        f"{unique}_pairs": {"key": ["/a", "/b"], "partitions": 2},
+        f"{unique}_quotes": {"message_type": "avro", "schema": str(tmp_path / "quote.avsc"), "partitions": 2},
+    }
+    made = World(bootstrap, tmp_path, unique, others=others)
+    assert run(["topics", "apply", "-c", str(made.file)]) == 0
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory is one without a settings file."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def change(world: World, **topic: object) -> None:
+    """Edit the settings file of a world, for one topic."""
+    tree = yaml.safe_load(world.file.read_text())
+    tree["topics"][world.name] |= topic
+    world.file.write_text(yaml.safe_dump(tree))
+
+
+def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: World, elsewhere: Path):
+    """No settings are needed on topics of JSON, of a key of two fields, of Avro from a file, and on a conflated one."""
+    world.start()
+    world.start("conflate", world.conflated)
+    given = {
+        world.name: ({"id": 7, "n": 1}, {"id": 7, "m": 2}, "7", {"id": 7, "n": 1, "m": 2}),
+        world.names[1]: ({"a": "x", "b": 1}, {"a": "x", "b": 1, "n": 5}, '["x","1"]', {"a": "x", "b": 1, "n": 5}),
+        world.names[2]: ({"id": 3, "px": None}, {"id": 3, "px": 1.5}, "3", {"id": 3, "px": 1.5}),
+    }
+    with Client("desk", bootstrap=world.bootstrap) as desk:
+        for name, (first, second, key, whole) in given.items():
+            with desk.sow_and_subscribe(name, timeout_s=30) as messages:
+                assert [next(messages).command for _ in range(2)] == ["group_begin", "group_end"]
+                desk.publish(name, first, ack="persisted")
+                assert next(messages).data == first
+                desk.delta_publish(name, second, ack="persisted")
+                assert next(messages).data == whole
+            desk.flush(30)
+            message = desk.get(name, key)
+            assert message is not None
+            assert message.data == whole
+        with desk.subscribe(world.conflated, timeout_s=30) as messages:
+            desk.publish(world.name, {"id": 8})
+            assert next(messages).data == {"id": 8}
+        with pytest.raises(ConfigurationError, match="a worker makes"):
+            desk.publish(world.conflated, {"id": 1})
+        schema = desk.config.topic(world.names[2]).message_schema
+        assert schema is not None
+        assert schema.file is None
+
+
+def test_commands_need_an_address_alone(world: World, elsewhere: Path, capfd: pytest.CaptureFixture[str]):
+    """`publish`, `sow`, `get` and `delete` with --bootstrap find the topic; another name is told what there is."""
+    world.start(name=world.name)
+
+    def command(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        words = (*words, "--bootstrap", world.bootstrap)
+        return subprocess.run(
+            [sys.executable, "-m", "processor.cli.main", *words],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    sent = command("publish", world.name, "--ack", "persisted", given='{"id":1,"n":1}\n')
+    assert sent.returncode == 0, sent.stderr
+    assert command("get", world.name, "1").stdout == '{"id":1,"n":1}\n'
+    assert command("sow", world.name).stdout.count('"sow"') == 1
+    assert command("delete", world.name, "--key", "1").returncode == 0
+    unknown = command("get", f"{world.name}x", "1")
+    assert unknown.returncode == 2
+    assert f"did you mean '{world.name}'" in unknown.stderr
+    assert "topic directory" in unknown.stderr
+
+
+def test_without_a_directory_a_reader_is_told_what_to_do(
+    bootstrap: str, unique: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A client without settings fails at once, and says both ways out."""
+    spec = directory_spec()._replace(name=f"{unique}_sowstream.topics")
+    monkeypatch.setattr("processor.topic_directory.directory.directory_spec", lambda _prefix: spec)
+    with pytest.raises(
+        ConfigurationError, match=rf"no topic directory \({unique}_sowstream\.topics\); name a settings"
+    ):
+        Client("desk", bootstrap=bootstrap)
+
+
+def test_a_settings_file_beats_the_directory_and_the_contradiction_is_logged(
+    world: World, elsewhere: Path, caplog: pytest.LogCaptureFixture
+):
+    """A reader's own settings are used as they are; the log has the values of both."""
+    change(world, key=["/other"])
+    with Client("desk", load(world.file)) as desk:
+        assert desk.get(world.name, "1") is None
+    assert desk.config.topic(world.name).key == ("/other",)
+    told = f"topic {world.name} key is /other in the settings and /id in the topic directory"
+    assert [told in record.getMessage() for record in caplog.records].count(True) == 1
+
+
+def test_a_worker_refuses_settings_that_contradict_the_directory(world: World):
+    """It ends before it reads a record, with both values and what to do; after `topics apply` it runs."""
+    change(world, key=["/sku"])
+    worker = world.start(name=world.name)
+    worker.is_expected_to_end = True
+    assert worker.process.wait(60) == 2
+    assert f"{world.name} key is /sku in the settings and /id in the topic directory" in worker.log()
+    assert "sowstream topics apply if the settings are right" in worker.log()
+    assert run(["topics", "apply", "-c", str(world.file)]) == 0
+    world.start(name=world.name)
+    world.publish([(b"x", {"sku": "x"}, {})])
+    world.settle()
+    assert [record.key for record in world.read("sow")] == [b"x"]
+
+
+def test_a_worker_runs_where_nothing_is_described(bootstrap: str, tmp_path: Path, unique: str):
+    """Topics that were never applied to a directory work as ever."""
+    world = World(bootstrap, tmp_path, unique)
+    try:
+        world.start()
+        world.publish([(b"1", {"id": 1}, {})])
+        world.settle()
+        assert len(world.read("sow")) == 1
+    finally:
+        world.close()
+
+
+def test_only_what_changed_is_written(world: World, capfd: pytest.CaptureFixture[str]):
+    """A second apply writes nothing, one after a change writes that topic and its copy, and `check` tells before."""
+    config = load(world.file)
+    admin = Admin(config.kafka)
+    topic = directory_spec().name
+
+    def end() -> int:
+        return sum(admin.end_offsets(topic, range(admin.cluster().topics[topic])).values())
+
+    before = end()
+    assert run(["topics", "apply", "-c", str(world.file)]) == 0
+    assert end() == before
+    change(world, default_command="publish")
+    capfd.readouterr()
+    assert run(["topics", "check", "-c", str(world.file)]) == 0
+    assert "default_command is publish in the settings and delta_publish" in capfd.readouterr().out
+    assert run(["topics", "apply", "-c", str(world.file)]) == 0
+    assert end() == before + 2
+    entries = TopicDirectory(config.kafka, admin).read()
+    assert entries is not None
+    assert entries.descriptions[world.name].default_command == "publish"
+
+
+def test_what_is_gone_from_the_settings_is_told_and_pruned(world: World, capfd: pytest.CaptureFixture[str]):
+    """A name that is no longer configured stays described until it is pruned, and is then gone for readers."""
+    tree = yaml.safe_load(world.file.read_text())
+    del tree["conflated"]
+    world.file.write_text(yaml.safe_dump(tree))
+    assert run(["topics", "apply", "-c", str(world.file)]) == 0
+    assert f"{world.conflated}\tis in the topic directory for application_id" in capfd.readouterr().out
+    config = load(world.file)
+    directory = TopicDirectory(config.kafka, Admin(config.kafka))
+    entries = directory.read()
+    assert entries is not None
+    assert world.conflated in entries.descriptions
+    assert run(["topics", "apply", "--prune", "-c", str(world.file)]) == 0
+    entries = directory.read()
+    assert entries is not None
+    assert world.conflated not in entries.descriptions
+    assert world.name in entries.descriptions
