@@ -180,11 +180,7 @@ class Teller:
 
     def written_delta(self, record: Record, data: Value, *, delta: bool, removed: tuple[str, ...]) -> Message:
         """A delta just as its worker wrote it: without a base of its own it is for the version before."""
-        message = self._message("publish", record, data, None, delta=delta, removed=removed)
-        said = metadata.metadata(record.headers)
-        if not delta or said.version is None:
-            return message
-        return message._replace(delta_base=said.version - 1 if said.delta_base is None else said.delta_base)
+        return self._message("publish", record, data, None, delta=delta, is_written=True, removed=removed)
 
     def _message(
         self,
@@ -194,12 +190,17 @@ class Teller:
         reason: OofReason | None,
         *,
         delta: bool = False,
+        is_written: bool = False,
         base: int | None = None,
         removed: tuple[str, ...] = (),
         sub_ids: tuple[str, ...] = (),
     ) -> Message:
         _, no_sowkey, timestamp = self.style
-        version, correlation_id, headers, conflated, first_timestamp, _, expires_at = metadata.metadata(record.headers)
+        version, correlation_id, headers, conflated, first_timestamp, own, expires_at = metadata.metadata(
+            record.headers
+        )
+        if is_written and delta:
+            base = own if own is not None or version is None else version - 1
         fields = (
             command,
             self._name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -147,3 +148,30 @@ def test_a_record_that_did_not_change_lately_is_found(client: Client, family: Fa
         (9, False, 9),
     ]
     assert subscription.healed == 1
+
+
+def test_a_view_from_which_deltas_are_withheld_reads_its_topic_again(
+    client: Client, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third delta is lost between the feed and the view; at the end the view is what SOW has."""
+    leak = Leak(family, 7)
+    leak.update(KEYS, loses=0)
+    with client.view(family.name) as view:
+        feed = view._subscription._feed
+        fetch, deltas = feed.fetch, itertools.count()
+
+        def lossy(wait_s: float) -> list[Message]:
+            return [message for message in fetch(wait_s) if not message.delta or next(deltas) % 3]
+
+        monkeypatch.setattr(feed, "fetch", lossy)
+        for _ in range(20):
+            leak.update(leak.choose(), loses=0)
+            view.refresh()
+        monkeypatch.setattr(feed, "fetch", fetch)
+        leak.publish(*((key, {"id": key, "z": 1}, {}) for key in KEYS), loses=0)
+        state = {message.sow_key: message.data for message in client.sow(family.name) if message.command == "sow"}
+        until_s = time.monotonic() + PATIENCE_S
+        while dict(view) != state and time.monotonic() < until_s:
+            view.refresh(0.1)
+        assert dict(view) == state
+        assert view.healed > 0

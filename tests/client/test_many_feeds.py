@@ -80,13 +80,13 @@ def test_a_topic_that_never_rests_leaves_the_others_their_turn():
 
 def test_no_topic_is_waited_for_while_another_may_have_messages():
     """One topic alone is waited for as long as asked; of several each for a moment, in turn, until time is over."""
-    alone, first, second = Scripted(), Scripted(), Scripted()
-    assert together(alone=alone).fetch(0.05) == []
+    alone, first, second = Scripted([], [of("alone")]), Scripted(), Scripted()
+    assert [message.topic for message in together(alone=alone).fetch(60)] == ["alone"]
     assert alone.waits[0] == 0
-    assert alone.waits[1] > 0.04
+    assert 5 < alone.waits[1] <= 60
     began_s = time.monotonic()
     assert together(first=first, second=second).fetch(0.05) == []
-    assert 0.05 <= time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s >= 0.05
     assert max(first.waits + second.waits) <= 0.005
     assert first.waits[0] == second.waits[0] == 0
     second.turns = [[], [], [of("second")]]
