@@ -112,6 +112,7 @@ def large(bootstrap: str, tmp_path: Path, unique: str, request: pytest.FixtureRe
     made.close()
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_the_middle_leaves_the_rest_to_its_successor(large: World) -> None:
     """Every match is deleted and counted once; what was published behind the command is merged behind it."""
     world = large

@@ -145,6 +145,7 @@ def test_check_and_doctor_report_them(split: Split, capfd: pytest.CaptureFixture
     assert "each key is in its own partition" in told_after.err
 
 
+@pytest.mark.long
 def test_updates_go_on_meanwhile(split: Split):
     """Deltas of all keys that are published during the heal are all merged, and the SOW is their sum at home."""
     chance, counts = random.Random(7), dict.fromkeys(range(20), 0)

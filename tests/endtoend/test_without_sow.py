@@ -114,6 +114,7 @@ def _refusals(client: Client, name: str) -> None:
             call()
 
 
+@pytest.mark.long
 def test_every_message_comes_once_though_workers_are_killed(world: World) -> None:
     """In the order of each key; without records it is exactly once, whatever the guarantee."""
     name = world.names[1]
