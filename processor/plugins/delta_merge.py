@@ -290,8 +290,6 @@ class DeltaMerge(Processor):
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
                 data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
-                # All that is new in it was checked with the delta.
-                data = self._context.codec.encode_decoded(merged)
             else:
                 data = told = self._whole(record, request, body)
         except TypeError as error:
