@@ -55,19 +55,18 @@ def owned(worker: Worker) -> set[int]:
 
 @contextmanager
 def load(world: World, records_per_s: int) -> Iterator[None]:
-    """Publish to every partition, evenly and all the time."""
+    """Publish to every partition, all the time, each key where workers expect it."""
     done = threading.Event()
 
     def feed() -> None:
-        producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "partitioner": "murmur2_random"})
         number = 0
         while not done.wait(0.02):
             for _ in range(records_per_s // 50):
                 number += 1
-                # Keys of a partition stay in it: the number of the key says which.
                 key = number % 400
                 value = json.dumps({"id": key, "n": number}).encode()
-                producer.produce(f"{world.name}.publish", value, b"%d" % key, partition=key % PARTITIONS)
+                producer.produce(f"{world.name}.publish", value, b"%d" % key)
             producer.poll(0)
         assert producer.flush(30) == 0
 
@@ -144,7 +143,7 @@ def test_partitions_that_do_not_move_keep_committing(
             finally:
                 arrivals.close()
         print(protocol, pauses)
-        world.wait(lambda: settled(world), "merging everything")
+        world.settle()
         check(world)
         assert [untouched for untouched, _ in pauses.values()] == [2, 4, 4], pauses
         assert max(longest_s for _, longest_s in pauses.values()) < PAUSE_MAX_S, pauses
@@ -155,17 +154,6 @@ def test_partitions_that_do_not_move_keep_committing(
 def stopped(worker: Worker) -> None:
     """End a worker in good order."""
     assert worker.stop() == 0, worker.log()
-
-
-def settled(world: World) -> bool:
-    """Whether the group has committed the end of every partition."""
-    group = f"app-{world.name}.{world.name}"
-    reader = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group, "isolation.level": "read_committed"})
-    places = [TopicPartition(f"{world.name}.publish", number) for number in range(PARTITIONS)]
-    ends = [reader.get_watermark_offsets(place, timeout=10)[1] for place in places]
-    committed = [place.offset for place in reader.committed(places, timeout=10)]
-    reader.close()
-    return committed == ends
 
 
 def test_a_worker_that_stood_still_for_longer_than_its_session_commits_nothing_it_had(
