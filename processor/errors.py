@@ -8,7 +8,8 @@ SowstreamError
 │   └── ProcessorFailed   the same, one record at a time until the one it failed on is found
 ├── StateLocked           somebody else still uses the partition's directory: try again, for a while
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
-└── Stop                  end the process with exit code 1 and this message
+├── PartitionHeld         this partition does not go on; it is asked again, and the others of its topic go on
+└── Stop                  end the pipeline, or the command, with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     │   └── FilterError       a filter that cannot be meant; a subscriber who gave it is told, and nothing ends
     ├── BrokerUnavailable     Kafka did not answer within the time given
@@ -22,10 +23,36 @@ SowstreamError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from processor.record import RejectReason
+
+HoldReason: TypeAlias = Literal[
+    "rejects",
+    "unreadable_batch",
+    "open_transaction",
+    "kafka_silent",
+    "registry",
+    "input_gone",
+    "offsets_lost",
+    "state_locked",
+    "state_damaged",
+    "plugin_failed",
+]
+"""Why a partition is held, in logs, metrics and `sowstream status`.
+
+- `rejects`: more of its records were rejected than `dlq_max_ratio` allows.
+- `unreadable_batch`: its input cannot be read at the next offset, as of a batch that does not unpack.
+- `open_transaction`: a restore waits for the end of a transaction.
+- `kafka_silent`: Kafka does not answer a question about this partition.
+- `registry`: the schema registry does not answer.
+- `input_gone`: records were deleted before they were processed.
+- `offsets_lost`: the group has no offset, and its outputs have records.
+- `state_locked`: another process has its directory open.
+- `state_damaged`: its store was damaged again and again.
+- `plugin_failed`: the processor raised where no record is at fault.
+"""
 
 
 class SowstreamError(Exception):
@@ -66,8 +93,21 @@ class StateDamaged(SowstreamError):
     """A partition's local state cannot be used; the SOW topic still has everything."""
 
 
+class PartitionHeld(SowstreamError):
+    """One partition cannot go on; the message says what happened, to what, and what to do.
+
+    What it has in the open transaction is rolled back. It is asked again after a second, then after twice as long each
+    time, up to five minutes.
+    """
+
+    def __init__(self, reason: HoldReason, message: str) -> None:
+        """Say why, by a reason from the closed list, and in a sentence with the place."""
+        super().__init__(message)
+        self.reason: HoldReason = reason
+
+
 class Stop(SowstreamError):
-    """The process cannot go on; the message says what happened, to what, and what to do."""
+    """A pipeline, or a command, cannot go on; the message says what happened, to what, and what to do."""
 
 
 class ConfigurationError(Stop):

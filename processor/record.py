@@ -84,6 +84,7 @@ RejectReason: TypeAlias = Literal[
     "schema_not_found",
     "schema_mismatch",
     "plugin_failed",
+    "skipped",
 ]
 """Why a record went to the dead-letter topic, as header `dlq_reason` says it."""
 
@@ -107,6 +108,9 @@ class Name:
     NO_CONFLATE: Final = "no_conflate"
     DLQ_REASON: Final = "dlq_reason"
     DLQ_DETAIL: Final = "dlq_detail"
+    DLQ_BYTES: Final = "dlq_bytes"
+    DLQ_SHA256: Final = "dlq_sha256"
+    DLQ_TRUNCATED: Final = "dlq_truncated"
     EXPIRATION: Final = "expiration"
     FIELDS: Final = "fields"
     CLIENT: Final = "client"
