@@ -66,9 +66,15 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
 
 
 def _run(config: Config, names: list[str], processes: int, *, section: str) -> None:
-    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.errors import ConfigurationError, SowstreamError  # noqa: PLC0415
+    from processor.runtime.last_word import tell_end  # noqa: PLC0415
     from processor.runtime.worker import run_worker  # noqa: PLC0415
 
     if not names:
         raise ConfigurationError(f"nothing to run: the settings have no `{section}`; name another file with -c")
-    raise typer.Exit(run_worker(config, names, processes=processes))
+    try:
+        code = run_worker(config, names, processes=processes)
+    except SowstreamError as error:
+        tell_end(error)
+        raise
+    raise typer.Exit(code)
