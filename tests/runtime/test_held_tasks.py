@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue import SimpleQueue
+
 import pytest
 
 from processor.codec.registry import load_codec
