@@ -164,6 +164,8 @@ class Context(Protocol):
 
     name: str
     """The name the processor runs under: the family of its outputs."""
+    source_topic: str
+    """The Kafka topic of its input records, as header `source` names it."""
     partition: int
     """The partition number, the same on input and outputs."""
     partitions: int

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from processor.errors import ConfigurationError
-from processor.topics import Role, topic_name
+from processor.kafka_names import KafkaNames
+from processor.topics import Role
 
 Options: TypeAlias = Mapping[str, str]
 """Options of Spark's Kafka source and sink; those that begin with `kafka.` go to the Kafka client."""
+
+TOPIC_PREFIX: Final = "topic_prefix"
+"""Our own option: what the Kafka names of the installation begin with."""
 
 _SERVERS: Final = "kafka.bootstrap.servers"
 _LIBRDKAFKAS: Final = "bootstrap.servers"
@@ -37,6 +41,11 @@ _OURS_TO_WRITE: Final = {
     "kafka.partitioner.class": "keys go where Kafka's own partitioner puts them, as the workers do",
     "kafka.partitioner.ignore.keys": "a key has one partition; without that its deltas would lose their order",
 }
+
+
+def prefix_of(options: Options | None) -> str | None:
+    """The option `topic_prefix`; None where it is not given."""
+    return next((text for name, text in (options or {}).items() if name.lower() == TOPIC_PREFIX), None)
 
 
 def with_servers(options: Options | None, kafka: Mapping[str, str]) -> Options:
@@ -87,37 +96,46 @@ def client_properties(kafka: Mapping[str, str], options: Options | None) -> dict
     return found
 
 
-def source_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:
+def source_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
     """Options for a stream of one topic of a family: committed records only, headers included.
+
+    Args:
+        topic: the family's name.
+        role: which of its topics.
+        options: as the caller gave them.
+        names: the Kafka names; None: those of option `topic_prefix`.
 
     Raises:
         ConfigurationError: no servers, an option that is ours to set, or a topic that is no family's name.
     """
     return {
         **_checked(options, _OURS_TO_READ),
-        "subscribe": _kafka_topic(topic, role),
+        "subscribe": _kafka_topic(topic, role, options, names),
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
 
 
-def table_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:
+def table_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
     """Options for a whole topic read once, from its beginning.
 
     Raises:
         ConfigurationError: as `source_options`.
     """
     given = _checked(options, _OURS_TO_READ_A_TABLE)
-    return {**source_options(topic, role, given), "startingOffsets": "earliest"}
+    return {
+        **source_options(topic, role, given, names or KafkaNames(prefix_of(options) or "")),
+        "startingOffsets": "earliest",
+    }
 
 
-def sink_options(topic: str, role: Role, options: Options | None) -> dict[str, str]:
+def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
     """Options for writing to one topic of a family.
 
     Raises:
         ConfigurationError: as `source_options`.
     """
-    return {**_checked(options, _OURS_TO_WRITE), "topic": _kafka_topic(topic, role)}
+    return {**_checked(options, _OURS_TO_WRITE), "topic": _kafka_topic(topic, role, options, names)}
 
 
 def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
@@ -132,13 +150,13 @@ def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]
     for name, reason in ours.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
-    return given
+    return {name: text for name, text in given.items() if name.lower() != TOPIC_PREFIX}
 
 
-def _kafka_topic(family: str, role: Role) -> str:
+def _kafka_topic(family: str, role: Role, options: Options | None, names: KafkaNames | None) -> str:
     if not family or "." in family:
         raise ConfigurationError(
             f"{family!r} is not the name of a topic family; give the name without its role, "
             f"such as 'orders': '.{role}' is added"
         )
-    return topic_name(family, role)
+    return (names or KafkaNames(prefix_of(options) or "")).topic(family, role)

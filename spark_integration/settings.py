@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -13,14 +13,17 @@ from processor.codec import Codec, codec_options, load_codec
 from processor.config import Config, TopicConfig, load
 from processor.errors import ConfigurationError
 from processor.explanation import explain
+from processor.kafka_names import KafkaNames, Role
+from spark_integration.options import TOPIC_PREFIX, Options, prefix_of
 
 Settings: TypeAlias = str | Path | Config | Mapping[str, Any] | None
 """A file of settings, the settings read from one, one topic's settings by name, or none for a topic of plain JSON.
 
-A mapping has what stands below `topics.<name>` in a file; `schema_registry` and `application_id` may stand beside it.
+A mapping has what stands below `topics.<name>` in a file; `schema_registry`, `application_id` and `topic_prefix` may
+stand beside it.
 """
 
-_BESIDE: Final = ("schema_registry", "application_id")
+_BESIDE: Final = ("schema_registry", "application_id", "topic_prefix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,19 @@ class TopicSettings:
     """What the workers' consumer groups begin with."""
     schema_text: str | None
     """What the topic's schema file says, as an executor may not have that file; None where there is none."""
+    family: str
+    """The topic that was asked for: `name`, or a copy of it."""
+    names: KafkaNames
+    """The Kafka names of all families."""
+
+    def kafka_topic(self, role: Role) -> str:
+        """The Kafka name of a topic of the family that was asked for."""
+        return self.names.topic(self.family, role)
+
+    @property
+    def group_prefix(self) -> str:
+        """What the workers' consumer groups begin with, without the dot behind it."""
+        return f"{self.names.prefix}{self.application_id}"
 
     def codec(self, *, reads_only: bool = False) -> Codec:
         """The topic's message type.
@@ -57,22 +73,32 @@ class TopicSettings:
         return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
 
     def _codec(self, topic: TopicConfig, *, reads_only: bool) -> Codec:
-        options = codec_options(topic, name=self.name, registry=self.registry, reads_only=reads_only)
+        options = codec_options(topic, name=self.name, registry=self.registry, reads_only=reads_only, names=self.names)
         return load_codec(topic.message_type, options)
 
 
-def topic_settings(topic: str, config: Settings, *, needs_sow: bool = True) -> TopicSettings:
+def topic_settings(
+    topic: str, config: Settings, *, options: Options | None = None, needs_sow: bool = True
+) -> TopicSettings:
     """The settings of one topic.
 
     Args:
         topic: the family's name.
         config: where they are; none at all is a topic of plain JSON with the usual key.
+        options: those of the call; `topic_prefix` says what the Kafka names begin with, where the settings do not.
         needs_sow: whether its records are wanted, which a topic with `sow: false` does not keep.
 
     Raises:
         ConfigurationError: they cannot be read or used, do not have the topic, or the topic has no records.
     """
     settings = _settings(topic, config)
+    prefix = prefix_of(options)
+    if prefix is not None and prefix != settings.names.prefix:
+        if settings.names.prefix:
+            raise ConfigurationError(
+                f"option {TOPIC_PREFIX!r} is {prefix!r}, and the settings say {settings.names.prefix!r}; give it once"
+            )
+        settings = replace(settings, names=KafkaNames(prefix, settings.names.mapped))
     if needs_sow and not settings.topic.sow:
         raise ConfigurationError(f"{topic} keeps no records (sow: false): there is nothing to read or to merge")
     return settings
@@ -82,18 +108,24 @@ def _settings(topic: str, config: Settings) -> TopicSettings:
     if isinstance(config, str | Path):
         config = load(Path(config))
     if isinstance(config, Config):
-        return _made(
+        made = _made(
             config.root(topic), config.topic(topic), config.schema_registry, config.kafka, config.application_id
         )
+        return replace(made, family=topic, names=config.kafka_names)
     given = dict(config or {})
-    registry, application_id = (given.pop(name, None) for name in _BESIDE)
+    registry, application_id, prefix = (given.pop(name, None) for name in _BESIDE)
     try:
         settings = TopicConfig(**given)
     except ValidationError as error:
         raise ConfigurationError(
             f"config of {topic!r}: settings that cannot be used:\n{explain(error, TopicConfig)}"
         ) from None
-    return _made(topic, settings, registry or {}, {}, application_id or "sowstream")
+    names = KafkaNames(prefix or "", {topic: settings.kafka_topics} if settings.kafka_topics else {})
+    try:
+        names.check([topic])
+    except ValueError as error:
+        raise ConfigurationError(f"config of {topic!r}: {error}") from None
+    return replace(_made(topic, settings, registry or {}, {}, application_id or "sowstream"), names=names)
 
 
 def _made(
@@ -106,4 +138,4 @@ def _made(
         text = schema.file.read_text(encoding="utf-8")
     elif schema is not None:
         text = schema.text
-    return TopicSettings(name, topic, dict(registry), dict(kafka), application_id, text)
+    return TopicSettings(name, topic, dict(registry), dict(kafka), application_id, text, name, KafkaNames())

@@ -131,7 +131,7 @@ class TestErrors:
             ),
             (
                 {"conflated": {"c": {"zzz": 1}}},
-                "conflated.c.zzz: there is no setting 'zzz'; known: ceiling, filter, floor, interval, max_pending",
+                "conflated.c.zzz: there is no setting 'zzz'; known: ceiling, filter, floor, interval, kafka_topics, ",
             ),
             ({"topics": {"a.b": {}}}, "topics.a.b.[key]: String should match pattern"),
             (

@@ -10,9 +10,22 @@ from processor.topic_problems import (
     problems,
 )
 from processor.topic_problems.problem import duration
-from processor.topics import DAY_MS, Allowance, Role, TopicSpec, copies, durable, family_specs
+from processor.topics import (
+    DAY_MS,
+    DLQ_HEADERS_BYTES,
+    MESSAGE_MAX_BYTES,
+    RECORD_BYTES_MAX,
+    Allowance,
+    Role,
+    TopicSpec,
+    copies,
+    durable,
+    family_specs,
+)
 
-FAMILY = family_specs("orders", ("publish", "sow", "delta", "ack", "mark", "dlq"), partitions=4)
+ROLES: tuple[Role, ...] = ("publish", "sow", "delta", "ack", "mark", "dlq")
+FAMILY = family_specs("orders", ROLES, partitions=4)
+NEEDED = {spec.role: spec.message_bytes for spec in FAMILY}
 AS_IT_SHOULD_BE = {spec.name: FoundTopic(4, spec.config) for spec in FAMILY}
 
 
@@ -98,6 +111,60 @@ def test_large_records_fit_everywhere():
     (problem,) = with_setting("dlq", max_message_bytes="1048588")
     assert "1048588" in problem.what
     assert with_setting("dlq", max_message_bytes="99999999") == []
+
+
+def test_a_limit_is_refused_below_the_need_of_the_settings_alone():
+    """Managed Kafka allows 8 MiB, which is enough for the shipped settings; a topic of short records needs little."""
+    for role, least in NEEDED.items():
+        assert with_setting(role, max_message_bytes=str(least)) == []
+        (problem,) = with_setting(role, max_message_bytes=str(least - 1))
+        refused = role != "publish"
+        assert (problem.severity == "refuse", f"max.message.bytes={least}" in problem.to_do) == (refused, True)
+    assert max(NEEDED.values()) < 8 * 1024 * 1024
+
+
+def test_an_existing_input_may_have_kafkas_own_limit():
+    """What is on it fits by itself; only publishers of the largest records meet the limit. A batch must fit, though."""
+    (problem,) = with_setting("publish", max_message_bytes="1048588")
+    assert (problem.severity, "Kafka refuses the largest records" in problem.what) == ("warn", True)
+    (problem,) = with_setting("publish", max_message_bytes="1000000")
+    assert problem.severity == "refuse"
+
+
+def test_the_need_grows_with_the_largest_record():
+    """With key, headers and framing; the largest that can be set is what producers take."""
+    small, large = (
+        {spec.role: spec for spec in family_specs("orders", ROLES, partitions=1, max_record_bytes=largest)}
+        for largest in (1000, RECORD_BYTES_MAX)
+    )
+    assert large["sow"].message_bytes - small["sow"].message_bytes == RECORD_BYTES_MAX - 1000
+    assert large["ack"].message_bytes == small["ack"].message_bytes
+    assert max(spec.message_bytes for spec in large.values()) < MESSAGE_MAX_BYTES
+    for spec in large.values():
+        assert int(spec.config["max.message.bytes"]) >= spec.message_bytes
+
+
+def test_managed_kafka_takes_new_topics_of_the_shipped_settings():
+    """Messages of 8 MiB and segments of 50 MiB; a dead letter has room for the largest input."""
+    config = {spec.role: spec.config for spec in FAMILY}
+    assert max(int(settings["max.message.bytes"]) for settings in config.values()) <= 8 * 1024 * 1024
+    assert min(int(settings.get("segment.bytes", 2**30)) for settings in config.values()) >= 50 * 1024 * 1024
+    room = int(config["dlq"]["max.message.bytes"]) - int(config["publish"]["max.message.bytes"])
+    assert room >= DLQ_HEADERS_BYTES
+
+
+def test_what_is_needed_is_a_part_of_what_is_asked_for():
+    """Where a policy refuses the rest, the topic passes the check all the same; the user's own settings stay."""
+    family = family_specs("orders", ROLES, partitions=4, settings={"segment.bytes": "99999999"})
+    assert problems(family, {spec.name: FoundTopic(4, spec.least) for spec in family}) == []
+    least = {spec.role: spec.least for spec in durable(family, 3)}
+    assert least["mark"] == {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": str(7 * DAY_MS),
+        "max.message.bytes": str(NEEDED["mark"]),
+        "segment.bytes": "99999999",
+        "min.insync.replicas": "2",
+    }
 
 
 def test_a_topic_alone_is_checked_alone():

@@ -11,7 +11,8 @@ import yaml
 from processor.broker.server import free_port
 from processor.errors import SowstreamError
 from processor.kafka.admin import Admin
-from processor.topics import Role, TopicSpec, family_specs, topic_name
+from processor.kafka_names import KafkaNames
+from processor.topics import Role, TopicSpec, family_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ class Setup(NamedTuple):
 
     def topic(self, role: Role) -> str:
         """The Kafka topic of a role."""
-        return topic_name(self.name, role)
+        return KafkaNames().topic(self.name, role)
 
 
 def write_setup(directory: Path, name: str, kafka: Mapping[str, str], *, topic: Any = None, **more: Any) -> Setup:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from processor.topics import directory_topic
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -54,14 +52,13 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
     readers: tuple[Who, ...] = ("PUBLISHER", "SUBSCRIBER")
     for reader in readers:
         # Of acks, or of records: a reader joins no group, but librdkafka looks for the coordinator of its name.
-        yield Grant(reader, "group", ("Describe",), f"{config.application_id}.client.")
+        yield Grant(reader, "group", ("Describe",), f"{config.group_prefix}.client.")
     pipelines = list(pipelines)
     for pipeline in pipelines:
         name = pipeline.name
-        group = f"{config.application_id}.{name}"
+        group = f"{config.group_prefix}.{name}"
         who: Who = "CONFLATER" if name in config.conflated else "WORKER"
-        for role in pipeline.roles:
-            yield Grant(who, "topic", (*_WORKERS[role], "DescribeConfigs"), pipeline.output(role))
+        yield from _of_family(config, pipeline, who)
         if pipeline.made_of:
             yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.made_of)
         yield Grant(who, "group", ("Read",), group)
@@ -82,8 +79,24 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
     workers: set[Who] = {"CONFLATER" if pipeline.name in config.conflated else "WORKER" for pipeline in pipelines}
     for who in (*sorted(workers), *readers):
         # Workers compare their settings with it, and readers may have no other settings.
-        yield Grant(who, "topic", ("Read",), directory_topic())
-        yield Grant(who, "group", ("Describe",), directory_topic())
+        yield Grant(who, "topic", ("Read",), config.kafka_names.directory)
+        yield Grant(who, "group", ("Describe",), config.kafka_names.directory)
+
+
+def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
+    """For the worker of a family: by prefix where the names begin with one of the installation's own.
+
+    Without `topic_prefix`, somebody else's topics may begin as the family's do.
+    """
+    mapped = config.kafka_names.mapped.get(pipeline.name, {})
+    roles = pipeline.roles
+    if config.topic_prefix:
+        roles = tuple(role for role in pipeline.roles if role in mapped)
+        if len(roles) < len(pipeline.roles):
+            beginning = f"{config.topic_prefix}{pipeline.name}."
+            yield Grant(who, "topic", ("Read", "Write", "DescribeConfigs"), beginning)
+    for role in roles:
+        yield Grant(who, "topic", (*_WORKERS[role], "DescribeConfigs"), pipeline.output(role))
 
 
 def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:

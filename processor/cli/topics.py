@@ -48,14 +48,15 @@ def apply(
         _print_acls(tree)
         return
     admin, specs = _admin_and_specs(tree)
-    wanted = [*specs, _directory_spec()]
+    wanted = [*specs, _directory_spec(tree)]
     created = _create(admin, wanted)
     for name in created:
         data(name)
     tell(f"{len(created)} of {len(wanted)} topics created.")
     cluster = admin.cluster()
     problems = _problems(admin, specs, cluster)
-    _describe(tree, admin, refused={problem.topic for problem in problems if problem.severity == "refuse"}, prune=prune)
+    refused = {problem.topic for problem in problems if problem.severity == "refuse"}
+    _describe(tree, admin, refused={spec.family for spec in specs if spec.name in refused}, prune=prune)
     _report([*problems, *_directory_problems(tree, admin, cluster)])
 
 
@@ -168,7 +169,12 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
                 looked = look(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
             except Stop as error:
                 problems.append(
-                    Problem("warn", f"{name}.sow", f"has keys that were not looked at: {error}", "try again")
+                    Problem(
+                        "warn",
+                        config.kafka_names.topic(name, "sow"),
+                        f"has keys that were not looked at: {error}",
+                        "try again",
+                    )
                 )
                 continue
         if looked is not None and looked.problem is not None:
@@ -178,20 +184,26 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
     return problems
 
 
-def _directory_spec() -> TopicSpec:
+def _directory_spec(config: Config) -> TopicSpec:
     from processor.topics import directory_spec  # noqa: PLC0415
 
-    return directory_spec()
+    return directory_spec(config.topic_prefix)
 
 
 def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -> None:
-    """Write the descriptions that changed; a topic that workers refuse keeps the description it has."""
+    """Write the descriptions that changed; a topic that workers refuse keeps the description it has.
+
+    Args:
+        config: the settings.
+        admin: administration of the cluster.
+        refused: the topics of the settings that workers refuse.
+        prune: as `revise`.
+    """
     from processor.topic_directory import TopicDirectory, describe, revise  # noqa: PLC0415
 
-    directory = TopicDirectory(config.kafka, admin)
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     wanted = describe(config)
-    kept = {name for name in wanted if any(topic.startswith(f"{name}.") for topic in refused)}
-    revision = revise(config, wanted, directory.read(), kept=kept, prune=prune)
+    revision = revise(config, wanted, directory.read(), kept=refused, prune=prune)
     directory.write(revision.writes)
     for line in revision.lines:
         tell(line)

@@ -25,7 +25,6 @@ from processor.kafka.log_reader import Position
 from processor.kafka.partitioner import partition_for
 from processor.kafka.publisher import Delivered, Publisher
 from processor.record import Headers, Name
-from processor.topics import topic_name
 
 OUTSTANDING_MAX: Final = 100_000
 """Commands that may wait for their acks; the next publish waits for room."""
@@ -54,6 +53,7 @@ class Acknowledged:
 
     def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, publisher: Publisher, *, name: str) -> None:
         self._name = name
+        self._kafka_names = config.kafka_names
         self._own_name = f"{name}-{secrets.token_hex(4)}"
         self._admin = admin
         self._lookup = lookup
@@ -62,7 +62,7 @@ class Acknowledged:
         self._reader = AckReader(
             config.kafka,
             self._outstanding,
-            group=f"{config.application_id}.client.{name}",
+            group=f"{config.group_prefix}.client.{name}",
             serve=publisher.serve,
         )
         self._watched: set[str] = set()
@@ -182,7 +182,7 @@ class Acknowledged:
         with self._watching:
             if topic in self._watched:
                 return
-            ack_topic = topic_name(topic, "ack")
+            ack_topic = self._kafka_names.topic(topic, "ack")
             ends = self._admin.end_offsets(ack_topic, range(self._lookup.partitions(ack_topic)))
             positions = [Position(ack_topic, partition, end) for partition, end in ends.items()]
             self._reader.watch(topic, positions, frozenset((self._name.encode(), self._own_name.encode())))

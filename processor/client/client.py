@@ -19,7 +19,7 @@ from processor.client.reading import Reading
 from processor.client.subscribing import Subscribing
 from processor.client.topics import TopicLookup, warn_of_contradictions
 from processor.config import Config, load
-from processor.errors import Stop
+from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin import Admin
 from processor.kafka.publisher import Delivered
 from processor.record import Value
@@ -42,6 +42,7 @@ class Client(Subscribing):
         view_dir: Path | str | None = None,
         *,
         bootstrap: str | None = None,
+        topic_prefix: str | None = None,
     ) -> None:
         """Create a client. With settings that name topics, nothing is connected until it is needed.
 
@@ -53,13 +54,14 @@ class Client(Subscribing):
                 reads only what came since; one process may use it at a time. None: they are read anew by each
                 subscription, and kept in memory, or in a temporary directory where they are many.
             bootstrap: Kafka's address; beats the settings. Without a settings file it is all that is needed.
+            topic_prefix: the first part of the installation's Kafka names; for a client without settings.
 
         Raises:
             ConfigurationError: the settings cannot be used, or name no topics where there is no topic directory.
             BrokerUnavailable: the topics are to be read from the topic directory, and Kafka does not answer.
         """
         self.name = name
-        self.config = _settings(config, bootstrap)
+        self.config = _settings(config, bootstrap, topic_prefix)
         self._admin = Admin(self.config.kafka)
         compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
@@ -272,10 +274,17 @@ class Client(Subscribing):
         return made
 
 
-def _settings(config: Config | None, bootstrap: str | None) -> Config:
+def _settings(config: Config | None, bootstrap: str | None, topic_prefix: str | None) -> Config:
     """The settings of a client; the topics come from the topic directory where the settings name none."""
+    is_read = config is None
     if config is None:
-        return with_described_topics(load(bootstrap=bootstrap))
+        config = load(bootstrap=bootstrap, topic_prefix=topic_prefix)
+    if topic_prefix not in (None, config.topic_prefix):
+        raise ConfigurationError(
+            f"topic_prefix is {topic_prefix!r}, and the settings say {config.topic_prefix!r}; give it once"
+        )
+    if is_read:
+        return with_described_topics(config)
     if bootstrap is None:
         return config
     return config.model_copy(update={"kafka": config.kafka | {"bootstrap.servers": bootstrap}})

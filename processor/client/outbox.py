@@ -9,9 +9,9 @@ from typing import Final
 from processor.codec import Codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
+from processor.kafka_names import KafkaNames
 from processor.merge import KeyFields
 from processor.record import OUR_HEADERS, Command, Headers, Name, RejectReason, Value
-from processor.topics import topic_name
 
 _ARGUMENTS: Final[Mapping[str, str]] = {
     Name.COMMAND: "call publish, delta_publish or sow_delete",
@@ -36,8 +36,8 @@ _EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
 class Outbox:
     """What holds for all that is published to one topic."""
 
-    def __init__(self, topic: str, settings: TopicConfig, codec: Codec) -> None:
-        self.kafka_topic = topic_name(topic, "publish")
+    def __init__(self, topic: str, settings: TopicConfig, codec: Codec, names: KafkaNames | None = None) -> None:
+        self.kafka_topic = (names or KafkaNames()).topic(topic, "publish")
         self._default_command = settings.default_command
         # The Kafka keys written here are texts, whatever those of other publishers are: the header says so to a worker.
         self._marks: Headers = [] if settings.key_format == "text" else [(Name.SOURCE, f"{self.kafka_topic}/".encode())]

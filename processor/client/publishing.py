@@ -133,7 +133,9 @@ class Publishing:
         outbox = self._outboxes.get(topic)
         if outbox is None:
             settings = publishable(self._config, topic)
-            outbox = self._outboxes[topic] = Outbox(topic, settings, codec_of(self._config, topic))
+            outbox = self._outboxes[topic] = Outbox(
+                topic, settings, codec_of(self._config, topic), self._config.kafka_names
+            )
         return outbox
 
     def _check(self, topic: str, kafka_topic: str) -> None:

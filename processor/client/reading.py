@@ -39,7 +39,6 @@ from processor.subscribe import Message, Options, Request, Topic, parse_options
 from processor.subscribe.engine import wall_ms
 from processor.subscribe.metadata import is_over
 from processor.subscribe.teller import Teller
-from processor.topics import topic_name
 
 log = logging.getLogger("sowstream.client")
 
@@ -56,9 +55,10 @@ class Reading:
         self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str, view_dir: Path | None = None
     ) -> None:
         self._config = config
+        self._kafka_topic = config.kafka_names.topic
         self._admin = admin
         self._lookup = lookup
-        self._group = f"{config.application_id}.client.{name}"
+        self._group = f"{config.group_prefix}.client.{name}"
         self._view_dir = view_dir
         self._open: set[Stream] = set()
         self._kept: set[str] = set()  # Topics whose view's directory is in use.
@@ -146,7 +146,7 @@ class Reading:
         topic = self._topic(name)
         if isinstance(topic, LiteralTopic):
             raise refuse_state(name, "get")
-        sow, wanted = topic_name(name, "sow"), key.encode()
+        sow, wanted = self._kafka_topic(name, "sow"), key.encode()
         is_anywhere = self._config.topic(name).foreign_partition == "accept"
         partitions = partitions_of(wanted, self._lookup.partitions(sow), is_anywhere=is_anywhere)
         cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group)
@@ -189,8 +189,9 @@ class Reading:
         is_literal = isinstance(topic, LiteralTopic)
         if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
             # With all headers: they say what a delta is.
-            cut, _ = self._followed(topic_name(topic.name, "delta"), records)
-            read_again = SowReader(self._config.kafka, self._admin, topic=topic.name, group=self._group)
+            cut, _ = self._followed(self._kafka_topic(topic.name, "delta"), records)
+            sow, delta = self._kafka_topic(topic.name, "sow"), self._kafka_topic(topic.name, "delta")
+            read_again = SowReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
             return WrittenFeed(topic, cut, request.options, read_again)
         keeps = request.needs_view or (sub_id is not None and not is_literal)
         if request.options.bookmark is not None:
@@ -209,12 +210,14 @@ class Reading:
     def _updates(self, topic: Topic) -> tuple[Cut, str]:
         """A cut of the topic whose records are told whole."""
         if isinstance(topic, LiteralTopic):
-            return self._followed(topic_name(topic.name, "delta"), records)  # Headers may be a part of a message.
-        return self._followed(topic_name(topic.name, "sow"))
+            return self._followed(
+                self._kafka_topic(topic.name, "delta"), records
+            )  # Headers may be a part of a message.
+        return self._followed(self._kafka_topic(topic.name, "sow"))
 
     def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
         """The state of the world, and what comes."""
-        sow = topic_name(topic.name, "sow")
+        sow = self._kafka_topic(topic.name, "sow")
         if again:
             self._lookup.forget(sow)
         partitions = self._lookup.partitions(sow)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from processor.client.cut import Cut
 from processor.client.slim import Slim
-from processor.topics import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -47,24 +46,27 @@ class ReadAgain(Protocol):
 class SowReader:
     """Reads from the SOW topic: its end first, where the keys changed, and all of it for those that are not there."""
 
-    def __init__(self, kafka: Mapping[str, str], admin: Admin, *, topic: str, group: str) -> None:
+    def __init__(self, kafka: Mapping[str, str], admin: Admin, *, sow: str, delta: str, group: str) -> None:
         """Connect to nothing yet.
 
         Args:
             kafka: librdkafka properties.
             admin: asked for the ends of topics.
-            topic: the SOW topic, by its configured name.
+            sow: the Kafka topic of the full records.
+            delta: the Kafka topic of their deltas.
             group: how the reader calls itself to the brokers.
         """
         self._kafka = kafka
         self._admin = admin
-        self._topic = topic
+        self._sow = sow
+        self._delta = delta
         self._group = group
 
     def __call__(self, partition: int, keys: Collection[bytes], since_ms: int) -> Reread:
         """Read the last records of these keys."""
-        sow = topic_name(self._topic, "sow")
-        cut = Cut(self._kafka, self._admin, topic=sow, partitions=[partition], group=self._group, make=Slim().records)
+        cut = Cut(
+            self._kafka, self._admin, topic=self._sow, partitions=[partition], group=self._group, make=Slim().records
+        )
         try:
             begin = cut.at_time(max(0, since_ms - _SLACK_MS))[partition]
             records = _last(cut, partition, begin, keys)
@@ -73,7 +75,7 @@ class SowReader:
         finally:
             cut.close()
         # Asked now: a delta that came before the records were read may be in them or not, a later one is not.
-        until = self._admin.end_offsets(topic_name(self._topic, "delta"), [partition])[partition]
+        until = self._admin.end_offsets(self._delta, [partition])[partition]
         return Reread(records, until)
 
 

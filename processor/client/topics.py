@@ -62,7 +62,7 @@ def warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> No
 
     A directory that cannot be read or compared is passed over: a reader with settings does not depend on it.
     """
-    directory = TopicDirectory(config.kafka, admin)
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     if not directory.exists(cluster):
         return
     try:

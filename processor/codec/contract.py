@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from processor.config import SchemaConfig
 from processor.field_type import FieldType
+from processor.kafka_names import KafkaNames, Role
 from processor.record import Headers, Value
 
 
@@ -30,6 +31,12 @@ class CodecOptions:
     """The message types of a composite's parts."""
     reads_only: bool = False
     """True: nothing will be written, so a registry is only asked, and never changed."""
+    names: KafkaNames = field(default_factory=KafkaNames)
+    """The Kafka names of all families."""
+
+    def subject(self, role: Role) -> str:
+        """The subject of a registry that has the schemas of a Kafka topic's values, as Java's serializers name it."""
+        return f"{self.names.topic(self.topic, role)}-value"
 
 
 _ANY_VALUE: Final = FieldType()

@@ -9,6 +9,7 @@ from processor.codec.contract import Codec, CodecOptions
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.installed import find_installed, installed_names, load_installed
+from processor.kafka_names import KafkaNames
 
 GROUP = "sowstream.codecs"
 """The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""
@@ -35,7 +36,12 @@ def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
 
 
 def codec_options(
-    topic: TopicConfig, *, name: str, registry: Mapping[str, str] | None = None, reads_only: bool = False
+    topic: TopicConfig,
+    *,
+    name: str,
+    registry: Mapping[str, str] | None = None,
+    reads_only: bool = False,
+    names: KafkaNames | None = None,
 ) -> CodecOptions:
     """What a topic's settings say to its message type.
 
@@ -44,6 +50,7 @@ def codec_options(
         name: the family's name.
         registry: settings of the schema registry's client; None: there is none.
         reads_only: whether nothing will be written.
+        names: the Kafka names of all families; None: those without a prefix.
     """
     return CodecOptions(
         max_depth=topic.max_depth,
@@ -53,6 +60,7 @@ def codec_options(
         separator=topic.separator,
         parts=topic.parts,
         reads_only=reads_only,
+        names=names or KafkaNames(),
     )
 
 
@@ -64,7 +72,8 @@ def codec_of(config: Config, name: str) -> Codec:
     """
     topic, root = config.topic(name), config.root(name)
     try:
-        return load_codec(topic.message_type, codec_options(topic, name=root, registry=config.schema_registry))
+        options = codec_options(topic, name=root, registry=config.schema_registry, names=config.kafka_names)
+        return load_codec(topic.message_type, options)
     except ConfigurationError as error:
         # Some say it themselves.
         told = str(error)

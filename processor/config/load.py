@@ -20,13 +20,20 @@ from processor.explanation import explain
 log = structlog.stdlib.get_logger("sowstream.settings")
 
 
-def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: Path | None = None) -> Config:
+def load(
+    path: Path | None = None,
+    *,
+    bootstrap: str | None = None,
+    state_dir: Path | None = None,
+    topic_prefix: str | None = None,
+) -> Config:
     """Read the settings.
 
     Args:
         path: the YAML file. Without one, `./sowstream.yaml` is read where it exists.
         bootstrap: beats `kafka.bootstrap.servers`.
         state_dir: beats `state_dir`.
+        topic_prefix: the setting of this name, for a reader without a file; the file and the environment beat it.
 
     Raises:
         ConfigurationError: the file is missing or not YAML, or a setting is wrong; one line each.
@@ -35,6 +42,8 @@ def load(path: Path | None = None, *, bootstrap: str | None = None, state_dir: P
     tree: dict[str, Any] = {}
     if path is not None or file.exists():
         tree = _read(file)
+    if topic_prefix is not None:
+        tree = {"topic_prefix": topic_prefix, **tree}
     try:
         config = Config(**tree)
     except ValidationError as error:

@@ -7,6 +7,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from processor.kafka_names import Role
+
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -36,6 +38,9 @@ IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow
 
 TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
 """A family's name: Kafka's characters, without the dot that separates it from its role."""
+
+KafkaTopics: TypeAlias = Annotated[dict[Role, str], BeforeValidator(_as_text)]
+"""The Kafka names of topics that have names of their own, by role."""
 
 
 class Section(BaseModel):

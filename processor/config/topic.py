@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from processor.config.section import IntervalS, Properties, Section, TopicName, interval_s
+from processor.config.section import IntervalS, KafkaTopics, Properties, Section, TopicName, interval_s
 
 
 def _schema(value: object) -> object:
@@ -178,6 +178,9 @@ class TopicConfig(Section):
     """Run although only one broker of several has a topic of the family: its records are lost with that broker."""
     config: Properties = Field(default_factory=dict)
     """Kafka topic settings for every topic of the family, such as `min.insync.replicas`."""
+    kafka_topics: KafkaTopics = Field(default_factory=dict)
+    """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others
+    are `<topic_prefix><name>.<role>`."""
 
     @model_validator(mode="after")
     def _settings_of_records_need_records(self) -> TopicConfig:
@@ -236,6 +239,9 @@ class ConflatedConfig(Section):
     """Keys of one partition that may wait; when more do, those that have waited longest are delivered early."""
     max_pending_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Memory that the waiting updates of one partition may take, about; when they take more, likewise."""
+    kafka_topics: KafkaTopics = Field(default_factory=dict)
+    """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others
+    are `<topic_prefix><name>.<role>`."""
 
     @field_validator("interval")
     @classmethod
@@ -271,3 +277,6 @@ class ProcessorConfig(Section):
     """What holds for its own records; one with an `underlying` has the underlying's."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """What its settings model takes."""
+    kafka_topics: KafkaTopics = Field(default_factory=dict)
+    """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others
+    are `<topic_prefix><name>.<role>`."""

@@ -15,6 +15,7 @@ from processor.config.section import Properties, TopicName
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
 from processor.errors import ConfigurationError
 from processor.explanation import unknown_name
+from processor.kafka_names import KafkaNames
 from processor.secret import hide_secrets
 
 
@@ -30,7 +31,10 @@ class Config(BaseSettings):
     )
 
     application_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")] = "sowstream"
-    """First part of consumer groups and transactional ids."""
+    """First part of consumer groups and transactional ids, behind `topic_prefix`."""
+    topic_prefix: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._-]{0,98}[._-])?$")] = ""
+    """First part of the names of all Kafka topics, consumer groups and transactional ids, such as `acme.desk.`; it ends
+    with a dot, `-` or `_`. So installations share a cluster, and one ACL of a prefix holds for each."""
     kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
     """librdkafka properties for every client: addresses, TLS, SASL."""
     schema_registry: Properties = Field(default_factory=dict)
@@ -89,6 +93,18 @@ class Config(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _kafka_names_fit(self) -> Config:
+        """Every Kafka name is legal and stands for one topic."""
+        for name, processor in self.processors.items():
+            if processor.topic.kafka_topics:
+                raise ValueError(f"processors.{name}.topic.kafka_topics: set processors.{name}.kafka_topics")
+        try:
+            self.kafka_names.check((*self.topics, *self.conflated, *self.processors))
+        except ValueError as error:
+            raise ValueError(f"topic_prefix, kafka_topics: {error}") from None
+        return self
+
+    @model_validator(mode="after")
     def _copies_have_records(self) -> Config:
         """What is conflated has a SOW, and a third party's processor says by its outputs whether it has one."""
         for name, section in self.conflated.items():
@@ -125,6 +141,19 @@ class Config(BaseSettings):
         if root in self.topics or root in self.processors:
             return root
         raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
+
+    @property
+    def kafka_names(self) -> KafkaNames:
+        """The Kafka names of all topics."""
+        sections: dict[str, TopicConfig | ConflatedConfig | ProcessorConfig]
+        sections = {**self.topics, **self.conflated, **self.processors}
+        mapped = {name: section.kafka_topics for name, section in sections.items() if section.kafka_topics}
+        return KafkaNames(self.topic_prefix, mapped)
+
+    @property
+    def group_prefix(self) -> str:
+        """The first part of consumer groups and transactional ids, without the dot behind it."""
+        return f"{self.topic_prefix}{self.application_id}"
 
     def underlying(self, name: str) -> str | None:
         """The topic that another one is made of; None if publishers write to it, or if there is none of this name."""

@@ -12,13 +12,13 @@ from processor.errors import Stop
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.record import Headers
+from processor.runtime.pipeline import specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from processor.demo.settings import Setup
     from processor.kafka.message import Message
-    from processor.topics import Role
 
 _BATCH_MAX: Final = 2_000
 _POLL_S: Final = 0.2
@@ -38,9 +38,10 @@ def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None
     """
     families = {setup.family(name): topic_family(key.removeprefix("/")) for name, key in TOPICS.items()}
     families |= {setup.family(name): conflated_family(interval_s) for name, (_, interval_s) in CONFLATED.items()}
+    roles = {spec.name: (spec.family, spec.role) for spec in specs(setup.config)}
     for topic, entry in _entries(setup, tell):
-        family, _, role = topic.rpartition(".")
-        families[family].take(cast("Role", role), entry)
+        family, role = roles[topic]
+        families[family].take(role, entry)
     named = {name: families[setup.family(name)] for name in (*TOPICS, *CONFLATED)}
     findings = [finding for name in TOPICS for finding in judge_topic(name, named[name], sent[name])]
     for name, (underlying, interval_s) in CONFLATED.items():

@@ -9,7 +9,7 @@ import yaml
 
 from processor.config import Config, load
 from processor.runtime.pipeline import specs
-from processor.topics import Role, topic_name
+from processor.topics import Role
 
 PARTITIONS: Final = 4
 
@@ -49,11 +49,11 @@ class Setup(NamedTuple):
 
     def topic(self, name: str, role: Role) -> str:
         """The Kafka topic of `orders` and the others."""
-        return topic_name(self.family(name), role)
+        return self.config.kafka_names.topic(self.family(name), role)
 
     def group(self, name: str) -> str:
         """The consumer group that works on a family."""
-        return f"{self.config.application_id}.{self.family(name)}"
+        return f"{self.config.group_prefix}.{self.family(name)}"
 
     def kafka_topics(self) -> list[str]:
         """Every Kafka topic of the demo."""

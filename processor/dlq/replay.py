@@ -58,7 +58,7 @@ class Replay:
         self._name = topic
         self._input = replayable(config, topic)
         lookup = TopicLookup(Admin(config.kafka))
-        for kafka_topic in (self._input, f"{topic}.dlq"):
+        for kafka_topic in (self._input, config.kafka_names.topic(topic, "dlq")):
             lookup.partitions(kafka_topic)
         self._producer = TransactionalProducer(
             config.kafka,

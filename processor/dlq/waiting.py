@@ -20,7 +20,6 @@ from processor.dlq.letter import DeadLetter, read_letter
 from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
-from processor.topics import topic_name
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
@@ -28,7 +27,7 @@ _PATIENCE_S: Final = 30.0
 
 def group_of(config: Config, topic: str) -> str:
     """The consumer group whose position says what waits; also the transactional id of whoever moves it."""
-    return f"{config.application_id}.{topic_name(topic, 'dlq')}"
+    return f"{config.group_prefix}.{topic}.dlq"
 
 
 class Waiting:
@@ -43,7 +42,7 @@ class Waiting:
             Stop: a position lies behind the end.
         """
         config.root(topic)
-        self.topic = topic_name(topic, "dlq")
+        self.topic = config.kafka_names.topic(topic, "dlq")
         group, admin = group_of(config, topic), Admin(config.kafka)
         partitions = range(TopicLookup(admin).partitions(self.topic))
         self._reader = LogReader(config.kafka, group=group)

@@ -16,7 +16,6 @@ from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.merge import KeyFields
 from processor.record import Name
-from processor.topics import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +99,7 @@ class Heal:
         healable(config, name)
         topic = config.topics[name]
         self._name = name
-        self._input = topic_name(name, "publish")
+        self._input = config.kafka_names.topic(name, "publish")
         self._timeout_s = timeout_s
         self._show = show
         self._on_read = on_read
@@ -110,12 +109,12 @@ class Heal:
             # A worker takes the key of such a record as it is: the text, and not what publishers write.
             self._more = [(Name.SOURCE, f"{self._input}/heal".encode())]
         admin = Admin(config.kafka)
-        sow = topic_name(name, "sow")
+        sow = config.kafka_names.topic(name, "sow")
         partitions = admin.cluster().topics.get(sow)
         if partitions is None:
             raise ConfigurationError(f"the Kafka topic {sow} does not exist; `sowstream topics apply` creates it")
         self._homes = Homes(KeyFields(topic.key_fields), partitions)
-        group = f"{config.application_id}.{name}"
+        group = f"{config.group_prefix}.{name}"
         self._producer = TransactionalProducer(
             config.kafka,
             transactional_id=f"{group}.heal",

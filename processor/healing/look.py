@@ -8,7 +8,6 @@ from processor.healing.placement import Homes
 from processor.healing.sow_log import SowLog
 from processor.merge import KeyFields
 from processor.topic_problems import Problem
-from processor.topics import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,12 +55,12 @@ def look(
     Raises:
         Stop: the topic cannot be read.
     """
-    sow = topic_name(name, "sow")
+    sow = config.kafka_names.topic(name, "sow")
     partitions = admin.cluster().topics.get(sow)
     if partitions is None:
         return None
     homes = Homes(KeyFields(config.topics[name].key_fields), partitions)
-    log = SowLog(config.kafka, admin, topic=sow, partitions=partitions, group=f"{config.application_id}.{name}")
+    log = SowLog(config.kafka, admin, topic=sow, partitions=partitions, group=f"{config.group_prefix}.{name}")
     try:
         misplaced = log.find_misplaced(homes, newest_max=newest_max, on_read=on_read)
         extent = f"{misplaced.looked:,} of {misplaced.total:,} offsets read"

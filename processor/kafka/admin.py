@@ -94,27 +94,52 @@ class Admin:
     def create(self, specs: Iterable[TopicSpec], *, replication: int = -1) -> list[str]:
         """Create topics that do not exist; the names of those it created.
 
+        Where the cluster's policy refuses the settings of a topic, it is created with those alone that it needs.
+
         Args:
             specs: the topics as they should be.
             replication: copies of each; -1 is the broker's default.
+
+        Raises:
+            Stop: Kafka refuses, or does not answer.
         """
+        wanted = {spec.name: spec for spec in specs}
+        created, refused = self._try_to_create(list(wanted.values()), replication)
+        for name, error in refused.items():
+            if not wanted[name].least or wanted[name].least == wanted[name].config:
+                raise failure.stop(error, f"creating the topic {name}") from error
+        lesser = [wanted[name]._replace(config=wanted[name].least) for name in refused]
+        more, refused = self._try_to_create(lesser, replication)
+        for name, error in refused.items():
+            raise failure.stop(error, f"creating the topic {name}") from error
+        created += more
+        self._await_leaders({name: wanted[name].partitions for name in created})
+        return [name for name in wanted if name in created]
+
+    def _try_to_create(
+        self, specs: Sequence[TopicSpec], replication: int
+    ) -> tuple[list[str], dict[str, KafkaException]]:
+        """Create topics; those it created, and those whose settings are refused."""
         wanted = [
             NewTopic(
                 spec.name, num_partitions=spec.partitions, replication_factor=replication, config=dict(spec.config)
             )
             for spec in specs
         ]
-        created = {}
+        created: list[str] = []
+        refused: dict[str, KafkaException] = {}
         for name, future in self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S).items() if wanted else ():
             try:
                 future.result()
             except KafkaException as error:
-                if failure.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                code = failure.of(error).code()
+                if code in (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG):
+                    refused[name] = error
+                elif code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise failure.stop(error, f"creating the topic {name}") from error
             else:
-                created[name] = next(topic.num_partitions for topic in wanted if topic.topic == name)
-        self._await_leaders(created)
-        return list(created)
+                created.append(name)
+        return created, refused
 
     def _await_leaders(self, created: Mapping[str, int]) -> None:
         """Wait until new topics can be used: the brokers hear of them one after the other."""

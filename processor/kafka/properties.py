@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.kafka.repeats import Repeats
-from processor.topics import MESSAGE_MAX_BYTES
+from processor.topics import BATCH_BYTES_MAX, MESSAGE_MAX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +117,6 @@ def producer(kafka: Mapping[str, str]) -> dict[str, Any]:
     """For every writer: the partitioner of Java and Spark, nothing lost, order kept."""
     return {
         "linger.ms": "5",
-        "batch.size": "1000000",
         "compression.type": "lz4",
         "queue.buffering.max.messages": "1000000",
         "queue.buffering.max.kbytes": "262144",
@@ -125,6 +124,8 @@ def producer(kafka: Mapping[str, str]) -> dict[str, Any]:
         # librdkafka's own default differs from Java's and would split a key over two workers.
         "partitioner": "murmur2_random",
         "enable.idempotence": "true",
+        # A topic's limit holds for batches, and every topic takes one of this size; a larger record goes alone.
+        "batch.size": str(min(int(kafka.get("batch.size", BATCH_BYTES_MAX)), BATCH_BYTES_MAX)),
         "message.max.bytes": str(MESSAGE_MAX_BYTES + _FRAMING_BYTES),
     }
 

@@ -37,7 +37,6 @@ from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
 from processor.plugins.sequences import Sequences
-from processor.topics import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +92,7 @@ class DeltaMerge(Processor):
         self._lifetime = Lifetime(settings.expiration)
         self._requests = RequestReader(settings.default_command, codec.header_names)
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
-        own_topic = topic_name(context.name, "publish")
+        own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()

@@ -28,7 +28,6 @@ from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plan import plan
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
 from processor.plugins.sequences import Sequences
-from processor.topics import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +66,7 @@ class PassThrough(Processor):
         self._requests = RequestReader(settings.default_command, codec.header_names)
         # Headers that are a part of the message go where its bytes go.
         self._message_headers = codec.header_names | {Name.FIELDS} if codec.uses_headers else frozenset[str]()
-        own_topic = topic_name(context.name, "publish")
+        own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()

@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
+from processor import topics
 from processor.api import Headers, Name, RecordRejected, Value
 from processor.plugins.expiry import ttl_ms_of
 from processor.record import OUR_HEADERS, TRAVELLING_HEADERS, Command
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 TEXT_BYTES_MAX: Final = 1024
 """Longest client, command id, correlation id and SOW key."""
 
-KEY_BYTES_MAX: Final = 64 * 1024
+KEY_BYTES_MAX: Final = topics.KEY_BYTES_MAX
 """Longest key of a record: it goes beside the record onto every topic, and into acks."""
 
 SEQUENCE_MAX: Final = 2**63 - 1
 
-PASSED_BYTES_MAX: Final = 1024 * 1024
+PASSED_BYTES_MAX: Final = topics.PASSED_BYTES_MAX
 """Most that headers which travel on may have together: they go onto records that are larger than what brought them."""
 
 ACK_TYPES: Final = ("received", "processed", "completed", "persisted", "stats")

@@ -70,7 +70,7 @@ class Assembly:
             is_stopping: whether it has been told to end.
         """
         config, runtime = self._config, self._config.runtime
-        group = f"{config.application_id}.{pipeline.name}"
+        group = f"{config.group_prefix}.{pipeline.name}"
         producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka)
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
@@ -83,7 +83,8 @@ class Assembly:
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
             progress=RestoreProgress(pipeline.name, self._bar),
-            is_copy=pipeline.made_of.endswith(".sow"),
+            is_copy=pipeline.underlying is not None and pipeline.processor_type.input.role == "sow",
+            made_anew=_made_anew(pipeline),
         )
         clients = Clients(
             consumer=partial(self._consumer, pipeline, group),
@@ -125,7 +126,7 @@ class Assembly:
         config = self._config
         if not pipeline.has_state:
             return lambda _partition: TransactionalState(MemoryStore(), cache_bytes=0)
-        directory = config.state_dir / config.application_id / pipeline.name
+        directory = config.state_dir / config.group_prefix / pipeline.name
         return StateDirectory(directory, pipeline, config.runtime, self._memory, admin).open
 
     def _standbys(
@@ -152,10 +153,15 @@ class Assembly:
             listener=listener,
             instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
             prefetch_bytes=self._config.runtime.prefetch_bytes,
-            made_anew=make_anew(pipeline.name, pipeline.source) if pipeline.made_of else "",
+            made_anew=_made_anew(pipeline),
         )
 
     def _blocked(self, processor: str, call: str, seconds: float) -> None:
         """A transaction call has come back, or is made again."""
         self._beat()
         BLOCKED.labels(processor, call).inc(seconds)
+
+
+def _made_anew(pipeline: Pipeline) -> str:
+    """How to make a copy of another family again; empty where a pipeline makes none."""
+    return make_anew(pipeline.name, pipeline.source, pipeline.names) if pipeline.made_of else ""

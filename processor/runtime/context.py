@@ -40,6 +40,7 @@ class TaskContext:
         partitions: int = 1,
     ) -> None:
         self.name = pipeline.name
+        self.source_topic = pipeline.source
         self.partition = partition
         self.partitions = partitions
         self.topic: TopicConfig = pipeline.topic
@@ -58,7 +59,6 @@ class TaskContext:
         self.events: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self._on_reject = on_reject
-        self._source = pipeline.source
         # Marks go out through `marks` alone, or nobody would know which ones are committed.
         self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
 
@@ -76,7 +76,7 @@ class TaskContext:
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
         """Send an input record to the dead-letter topic, whole, with the reason."""
-        source = f"{self._source}/{self.partition}/{record.offset}"
+        source = f"{self.source_topic}/{self.partition}/{record.offset}"
         headers: Headers = [
             *(record.headers or ()),
             (Name.DLQ_REASON, reason.encode()),

@@ -11,7 +11,8 @@ from processor.api import Processor
 from processor.errors import ConfigurationError
 from processor.explanation import explain, unknown_name
 from processor.installed import load_installed
-from processor.topics import Role, TopicSpec, family_specs, topic_name
+from processor.kafka_names import KafkaNames
+from processor.topics import Role, TopicSpec, family_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +40,10 @@ class Pipeline(NamedTuple):
     """The topics of its own family: its input where that is its own, its outputs, and the dead-letter topic."""
     repartitioned: frozenset[Role]
     """Outputs whose partition the key's hash chooses."""
+    underlying: str | None = None
+    """The family it reads, if that is another one."""
+    names: KafkaNames = KafkaNames()
+    """The Kafka names of all families."""
 
     @classmethod
     def of(
@@ -49,6 +54,7 @@ class Pipeline(NamedTuple):
         name: str,
         topic: TopicConfig,
         underlying: str | None = None,
+        names: KafkaNames | None = None,
     ) -> Pipeline:
         """The pipeline of a plug-in: what it declares says which topics.
 
@@ -58,7 +64,9 @@ class Pipeline(NamedTuple):
             name: the family of its outputs.
             topic: what holds for the records.
             underlying: the family it reads, if that is another one.
+            names: the Kafka names of all families; None: those without a prefix.
         """
+        names = names or KafkaNames()
         role, from_underlying = processor_type.input
         own_input: tuple[Role, ...] = () if from_underlying else (role,)
         outputs = tuple(output.role for output in processor_type.outputs)
@@ -67,9 +75,11 @@ class Pipeline(NamedTuple):
             processor_type=processor_type,
             settings=settings,
             topic=topic,
-            source=topic_name(underlying or name, role),
+            source=names.topic(underlying or name, role),
             roles=tuple(dict.fromkeys((*own_input, *outputs, "dlq"))),
             repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
+            underlying=underlying,
+            names=names,
         )
 
     @property
@@ -89,7 +99,7 @@ class Pipeline(NamedTuple):
 
     def output(self, role: Role) -> str:
         """The Kafka topic behind an output."""
-        return topic_name(self.name, role)
+        return self.names.topic(self.name, role)
 
 
 def installed() -> dict[str, type[Processor]]:
@@ -137,11 +147,22 @@ def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
 
 def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """The topics of a pipeline's own family, as they should be."""
-    topic = pipeline.topic
-    family = family_specs(
-        pipeline.name, pipeline.roles, partitions=topic.partitions, settings=topic.config, allows=topic.allows
-    )
+    family = _specs(pipeline, pipeline.name, pipeline.roles)
     return [spec._replace(made_of=pipeline.made_of) for spec in family]
+
+
+def _specs(pipeline: Pipeline, family: str, roles: Iterable[Role]) -> list[TopicSpec]:
+    """Topics of a family that a pipeline has to do with: the records of both are the same."""
+    topic = pipeline.topic
+    return family_specs(
+        family,
+        roles,
+        partitions=topic.partitions,
+        settings=topic.config,
+        allows=topic.allows,
+        max_record_bytes=topic.max_record_bytes,
+        names=pipeline.names,
+    )
 
 
 def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
@@ -176,10 +197,7 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
 
 def source_spec(pipeline: Pipeline) -> TopicSpec:
     """The topic a pipeline reads, as it should be; another family's, perhaps."""
-    role = pipeline.processor_type.input.role
-    family = pipeline.source.removesuffix(f".{role}")
-    topic = pipeline.topic
-    (spec,) = family_specs(family, (role,), partitions=topic.partitions, settings=topic.config, allows=topic.allows)
+    (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
     return spec._replace(made_into=(pipeline.name,)) if pipeline.made_of else spec
 
 
@@ -200,7 +218,7 @@ def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) ->
         raise ConfigurationError(
             f"{name}: {unknown_name('processor', plugin, list(plugins))}; is its package installed?"
         )
-    return Pipeline.of(processor_type, section, name=name, topic=topic, underlying=underlying)
+    return Pipeline.of(processor_type, section, name=name, topic=topic, underlying=underlying, names=config.kafka_names)
 
 
 def _third_party(

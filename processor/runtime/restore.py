@@ -25,7 +25,6 @@ from processor.runtime.note import Note
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
-from processor.topic_problems import make_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -87,6 +86,7 @@ class Restorer:
         stall_timeout_s: float,
         progress: RestoreProgress | None = None,
         is_copy: bool = False,
+        made_anew: str = "",
     ) -> None:
         """Make a restorer.
 
@@ -99,6 +99,7 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing.
             progress: is told of all that is done.
+            made_anew: how to make such states again, for messages.
             is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
                 tell whether it was one of the same records.
         """
@@ -112,6 +113,7 @@ class Restorer:
         self._stall_timeout_s = stall_timeout_s
         self._progress = progress
         self._is_copy = is_copy
+        self._made_anew = made_anew
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
         self.on_held: Callable[[Task, PartitionHeld], None]
@@ -313,11 +315,10 @@ class Restorer:
     def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:
         """Apply a batch of one log."""
         if job.is_new and self._is_copy:
-            family = part.topic.rpartition(".")[0]
             raise Stop(
                 f"{part.topic} partition {part.partition} has records, but its workers' group has no offset of "
                 f"{self._source}, which they are made of. If that topic was deleted and made anew, "
-                f"{make_anew(family, self._source)}. If it is the same one, as under a new application_id or when "
+                f"{self._made_anew}. If it is the same one, as under a new application_id or when "
                 "offsets have expired, do steps (1), (4) and (5): what it has already is recognised"
             )
         part.take_messages(messages)

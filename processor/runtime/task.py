@@ -326,10 +326,10 @@ class Task:
         if None in after.values():
             raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
         if (sow := after.get("sow")) is not None and sow <= self.state.position:
-            topic = self.pipeline.output("sow")
+            problem = remade(self.pipeline.names, self.pipeline.name, "sow")
             raise Stop(
-                f"{topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it up to "
-                f"{self.state.position}: it has lost records, or:\n  {remade(topic, 'sow')}"
+                f"{problem.topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it "
+                f"up to {self.state.position}: it has lost records, or:\n  {problem}"
             )
         self.state.commit(after.get("sow"))
         if self.marks is not None:

@@ -84,7 +84,7 @@ class _Worker:
         self._stop = stop
         self._slot = Slot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
-        self._control = ControlThread(config.kafka, config.application_id)
+        self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix)
         self._assembly = Assembly(config, self._slot, control=self._control, beat=self._watchdog.beat)
         self._pipelines = [
             Supervised(pipeline, self._run_once, tell_failed=self._control.tell_failed) for pipeline in chosen

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from processor.topic_directory.description import Description
     from processor.topic_directory.directory import Entries
 
-_REFUSED: Final = frozenset(("key", "message_type", "partitions", "separator", "parts", "key_format", "derived_from"))
+_REFUSED: Final = frozenset(
+    ("key", "message_type", "partitions", "separator", "parts", "key_format", "derived_from", "kafka_topics")
+)
 """Fields in which a worker and its readers must agree: else records are found under other keys, or not understood."""
 
 _SHOWN_CHARACTERS: Final = 60
@@ -109,6 +111,8 @@ def _shown(value: Any) -> str:
         return "none"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict) and not value:
+        return "none"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {item}" for name, item in value.items() if item is not None)
     return repr(value) if isinstance(value, str) and not value.isprintable() else str(value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin import Admin
+from processor.kafka_names import KafkaNames
 from processor.topic_directory.description import KINDS, Unreadable, conflated_section, topic_section
 from processor.topic_directory.directory import TopicDirectory
 
@@ -29,12 +30,14 @@ def with_described_topics(config: Config) -> Config:
     """
     if config.names_topics or config.is_from_directory or "kafka" not in config.model_fields_set:
         return config
-    directory = TopicDirectory(config.kafka, Admin(config.kafka))
+    admin = Admin(config.kafka)
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     entries = directory.read()
     if entries is None:
         raise ConfigurationError(
             f"the settings name no topics, and Kafka at {config.kafka['bootstrap.servers']} has no topic directory "
             f"({directory.topic}); name a settings file (-c FILE), or run `sowstream topics apply` with one"
+            + _other_directories(admin)
         )
     return described_topics(config, entries)
 
@@ -58,7 +61,7 @@ def described_topics(config: Config, entries: Entries) -> Config:
             if description.derived_from is None:
                 topics[name] = topic_section(description)
             else:
-                conflated[name] = conflated_section(description.derived_from)
+                conflated[name] = conflated_section(description)
         except Unreadable as error:
             unusable[name] = str(error)
     sections: dict[str, object] = {"topics": topics, "conflated": conflated}
@@ -75,6 +78,18 @@ def described_topics(config: Config, entries: Entries) -> Config:
                 len(registries),
             )
     return config.with_directory(unusable, **sections)
+
+
+def _other_directories(admin: Admin) -> str:
+    """The prefixes under which there are directories, as the end of a message."""
+    prefixes = sorted(
+        name.removesuffix(KafkaNames().directory)
+        for name in admin.cluster().topics
+        if name.endswith(KafkaNames().directory)
+    )
+    if not prefixes:
+        return ""
+    return f". There is one with topic_prefix {' and one with '.join(map(repr, prefixes[:3]))}: set that"
 
 
 def _check(entries: Entries, name: str) -> None:

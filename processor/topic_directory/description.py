@@ -15,8 +15,8 @@ from processor.secret import without_credentials
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FORMAT: Final = 1
-"""The format of the descriptions that this version writes, and the newest that it reads.
+FORMAT: Final = 2
+"""The newest format of descriptions that this version reads.
 
 A reader ignores fields that it does not know. So the number grows only when a reader that ignores a new field would
 read records wrongly.
@@ -62,7 +62,7 @@ class Description(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
-    format: int = FORMAT
+    format: int = 1
     """The format of the description; see `FORMAT`."""
     kind: str = "topic"
     """A `Kind`, or a word that a later version has added."""
@@ -94,6 +94,9 @@ class Description(BaseModel):
     """`accept`: a key may be in any partition, so a lookup asks all of them."""
     sow: bool = True
     """Whether the topic keeps a record of each key; without it there is nothing to query."""
+    kafka_topics: dict[str, str] = Field(default_factory=dict)
+    """Kafka topics of the family that have names of their own, by role. The others begin as the directory's name does.
+    """
 
     def to_json(self) -> bytes:
         """The description as the directory has it."""
@@ -149,11 +152,14 @@ def describe(config: Config, names: Iterable[str] | None = None) -> dict[str, De
 def _describe(config: Config, name: str) -> Description:
     topic, root = config.topic(name), config.root(name)
     url = config.schema_registry.get("url")
+    kafka_topics = {str(role): topic for role, topic in config.kafka_names.mapped.get(name, {}).items()}
     return Description(
+        format=2 if kafka_topics else 1,
+        kafka_topics=kafka_topics,
         kind=_kind(config, name),
         application_id=config.application_id,
         derived_from=config.underlying(name),
-        schema=_schema(topic, root, has_registry=url is not None),
+        schema=_schema(topic, config.kafka_names.topic(root, "publish"), root, has_registry=url is not None),
         registry=None if url is None else without_credentials(url),
         **{setting: getattr(topic, setting) for setting in SETTINGS},
     )
@@ -172,7 +178,7 @@ def _kind(config: Config, name: str) -> Kind:
     return "conflated" if name in config.conflated else "processor"
 
 
-def _schema(topic: TopicConfig, root: str, *, has_registry: bool) -> SchemaDescription | None:
+def _schema(topic: TopicConfig, source: str, root: str, *, has_registry: bool) -> SchemaDescription | None:
     """The schema with the content of its file, as a reader has no such file."""
     schema = topic.message_schema or SchemaConfig()
     try:
@@ -183,7 +189,7 @@ def _schema(topic: TopicConfig, root: str, *, has_registry: bool) -> SchemaDescr
         ) from None
     subject = schema.subject
     if topic.message_type == "avro" and has_registry and content is None:
-        subject = subject or f"{root}.publish-value"
+        subject = subject or f"{source}-value"
     described = SchemaDescription(
         text=None if content is None else _text(topic, content),
         base64=None if content is None or _text(topic, content) is not None else base64.b64encode(content).decode(),
@@ -215,6 +221,7 @@ def topic_section(description: Description) -> TopicConfig:
     """
     schema = description.record_schema
     values: dict[str, Any] = {setting: getattr(description, setting) for setting in SETTINGS}
+    values["kafka_topics"] = description.kafka_topics
     try:
         values["schema"] = None if schema is None else SchemaConfig(**schema.model_dump())
         return TopicConfig(**values)
@@ -222,6 +229,15 @@ def topic_section(description: Description) -> TopicConfig:
         raise Unreadable(f"its description in the topic directory cannot be used: {_first(error)}") from None
 
 
-def conflated_section(underlying: str) -> ConflatedConfig:
-    """The section of a topic that a worker makes of another one, as a reader needs it."""
-    return ConflatedConfig(underlying=underlying)
+def conflated_section(description: Description) -> ConflatedConfig:
+    """The section of a topic that a worker makes of another one, as a reader needs it.
+
+    Raises:
+        Unreadable: the settings do not allow a value.
+    """
+    try:
+        return ConflatedConfig.model_validate(
+            {"underlying": description.derived_from, "kafka_topics": description.kafka_topics}
+        )
+    except ValidationError as error:
+        raise Unreadable(f"its description in the topic directory cannot be used: {_first(error)}") from None

@@ -30,7 +30,7 @@ def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterab
         cluster: a look at it.
         names: the topics.
     """
-    directory = TopicDirectory(config.kafka, admin)
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     if not directory.exists(cluster):
         return []
     try:
@@ -47,7 +47,7 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
     Raises:
         ConfigurationError: a schema file cannot be read.
     """
-    directory = TopicDirectory(config.kafka, admin)
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     wanted = describe(config)
     try:
         there = admin.found([directory.topic]) if directory.exists(cluster) else {}

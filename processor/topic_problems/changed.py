@@ -11,6 +11,7 @@ from processor.topic_problems.problem import FoundTopic, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from processor.kafka_names import KafkaNames
     from processor.topics import Role, TopicSpec
 
 
@@ -32,17 +33,23 @@ def changes(
             continue
         was = before.get(spec.name)
         if was is not None and was.topic_id != topic.topic_id:
-            problem = remade(spec.name, spec.role)
-            wrong.append(problem._replace(to_do=problem.to_do + make_all_anew(spec.made_into, spec.name)))
+            problem = remade(spec.names, spec.family, spec.role)
+            wrong.append(problem._replace(to_do=problem.to_do + make_all_anew(spec)))
         wrong += partition_problems(spec, topic)
     return wrong
 
 
-def remade(topic: str, role: Role) -> Problem:
-    """A topic that was deleted and made anew."""
-    what = "was deleted and made anew"
+def remade(names: KafkaNames, family: str, role: Role) -> Problem:
+    """A topic that was deleted and made anew.
+
+    Args:
+        names: the Kafka names of all families.
+        family: the topic of the settings.
+        role: which of its topics.
+    """
+    topic, what = names.topic(family, role), "was deleted and made anew"
     if role == "sow":
-        return Problem("refuse", topic, f"{what}: the records it had are gone", _rebuild(topic))
+        return Problem("refuse", topic, f"{what}: the records it had are gone", _rebuild(names, family))
     if role == "publish":
         return Problem(
             "refuse",
@@ -55,17 +62,17 @@ def remade(topic: str, role: Role) -> Problem:
 
 def _deleted(spec: TopicSpec) -> str:
     if spec.role == "sow":
-        then = make_all_anew(spec.made_into, spec.name)
-        return f"sowstream topics apply makes an empty one; {_rebuild(spec.name)}{then}"
+        then = make_all_anew(spec)
+        return f"sowstream topics apply makes an empty one; {_rebuild(spec.names, spec.family)}{then}"
     return "sowstream topics apply makes an empty one"
 
 
-def _rebuild(topic: str) -> str:
+def _rebuild(names: KafkaNames, family: str) -> str:
     """How to get the records back: from what the input still has."""
-    family = topic.removesuffix(".sow")
+    sow, delta, mark = names.topic(family, "sow"), names.topic(family, "delta"), names.topic(family, "mark")
     return (
         "to rebuild them from what its input still has: (1) stop all workers of the family, and publishers where "
-        f"deltas matter; (2) delete {topic} and {family}.delta, and {family}.mark if there is one, and run "
+        f"deltas matter; (2) delete {sow} and {delta}, and {mark} if there is one, and run "
         "sowstream topics apply; (3) kafka-consumer-groups --reset-offsets --to-earliest --execute for the group of "
         f"{family} and its input; (4) start the workers. A worker that is merely restarted goes on with what the new "
         "topic has"

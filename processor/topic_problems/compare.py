@@ -9,12 +9,15 @@ from processor.topic_problems.copies import copies_problems
 from processor.topic_problems.partitions import partition_problems
 from processor.topic_problems.problem import FoundTopic, Problem, alter
 from processor.topic_problems.retention import retention_problems
-from processor.topics import message_max_bytes
+from processor.topics import BATCH_BYTES_MAX, FRAMING_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from processor.topics import TopicSpec
+
+_BATCH_BYTES = BATCH_BYTES_MAX + FRAMING_BYTES
+"""Least that any topic must take: several records that a worker sends together."""
 
 
 def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, brokers: int = 1) -> list[Problem]:
@@ -40,16 +43,17 @@ def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, bro
 
 
 def _size(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """A record that is accepted must fit wherever it goes from there."""
-    wanted = message_max_bytes(spec.role)
-    set_to = topic.number("max.message.bytes", wanted)
-    if set_to >= wanted:
+    """A record that is accepted must fit wherever it goes from there; more room than that is no problem."""
+    needed = spec.message_bytes
+    set_to = topic.number("max.message.bytes", needed)
+    if set_to >= needed:
         return []
-    return [
-        Problem(
-            "refuse",
-            spec.name,
-            f"max.message.bytes is {set_to}, less than {wanted}: a large record would stop the worker",
-            alter(spec.name, f"max.message.bytes={wanted}"),
-        )
-    ]
+    to_do = alter(spec.name, f"max.message.bytes={needed}")
+    if spec.role == "publish" and set_to >= _BATCH_BYTES:
+        # What is on the input is not larger than that; only publishers meet the limit.
+        what = f"max.message.bytes is {set_to}, less than {needed}: Kafka refuses the largest records of publishers"
+        return [Problem("warn", spec.name, what, f"{to_do}, if they have any")]
+    what = f"max.message.bytes is {set_to}, less than {needed}: a large record would stop the worker"
+    if needed > _BATCH_BYTES:
+        to_do += ", or lower max_record_bytes"
+    return [Problem("refuse", spec.name, what, to_do)]

@@ -25,10 +25,10 @@ def grown(spec: TopicSpec, partitions: int) -> Problem:
         spec: the topic as it should be.
         partitions: as many as it has, or at least has.
     """
-    family = spec.name.removesuffix(f".{spec.role}")
+    family = spec.family
     if spec.made_of:
         what = f"has {_count(partitions)}, and {spec.made_of}, which {family} is made of, is to have {spec.partitions}"
-        to_do = make_anew(family, spec.made_of) + make_all_anew(spec.made_into, spec.name)
+        to_do = make_anew(family, spec.made_of, spec.names) + make_all_anew(spec)
         return Problem("refuse", spec.name, what, to_do)
     what = f"has {_count(partitions)} where the family {family!r} is configured with {spec.partitions}"
     to_do = f"set `partitions: {partitions}` if the whole family has as many from the start"
@@ -47,7 +47,7 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
             "keys have moved, and Kafka takes no partition back: (1) stop publishers and workers; (2) configure a "
             f"family of a new name, such as {new} with `partitions: {partitions}`, and run sowstream topics apply; "
             f"(3) sowstream sow {family} | sowstream publish {new} --command publish; (4) start workers and publishers "
-            f"on {new}, and publish again what came into {family}.publish since the change{then}"
+            f"on {new}, and publish again what came into {spec.names.topic(family, 'publish')} since the change{then}"
         )
     return (
         f"(1) stop the workers; (2) save what is still needed of {spec.name} and delete it; (3) sowstream topics apply "

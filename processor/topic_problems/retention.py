@@ -44,7 +44,7 @@ def retention_problems(spec: TopicSpec, topic: FoundTopic, found: Mapping[str, F
     if spec.role == "sow":
         return _sow(spec, topic)
     if spec.role == "mark":
-        source = found.get(spec.name.removesuffix(".mark") + ".publish")
+        source = found.get(spec.names.topic(spec.family, "publish"))
         return _marks(spec, topic, source)
     if spec.role in _LATE:
         return [*_late(spec, topic), *_bytes(spec, topic, _LATE[spec.role])]

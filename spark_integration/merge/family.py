@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
-from processor.topics import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,12 +46,12 @@ class Family:
             ConfigurationError: a property cannot be used.
         """
         self.kafka: Final = kafka
-        self.group: Final = f"{settings.application_id}.{settings.name}"
+        self.group: Final = f"{settings.group_prefix}.{settings.name}"
         """The workers' consumer group."""
-        self.source: Final = topic_name(settings.name, "publish")
+        self.source: Final = settings.kafka_topic("publish")
         """Their input topic."""
         self.admin: Final = Admin(kafka)
-        self._name = settings.name
+        self._kafka_topic = settings.kafka_topic
         self._reader = LogReader(kafka, group=self.group)
 
     def __enter__(self) -> Self:
@@ -69,7 +68,7 @@ class Family:
         Raises:
             ConfigurationError: there is no such topic.
         """
-        topic = topic_name(self._name, role)
+        topic = self._kafka_topic(role)
         count = self.admin.cluster().topics.get(topic)
         if count is None:
             where = self.kafka["bootstrap.servers"]
@@ -82,7 +81,7 @@ class Family:
         Raises:
             BrokerUnavailable: no answer in time; so all that follow.
         """
-        topic = topic_name(self._name, role)
+        topic = self._kafka_topic(role)
         found = _answer(
             topic, lambda: [self._reader.bounds(topic, partition, _TIMEOUT_S) for partition in range(partitions)]
         )
@@ -93,7 +92,7 @@ class Family:
 
     def at_time(self, role: Role, bounds: Bounds, time_ms: int) -> dict[int, int]:
         """The offset of each partition's first record of this time or later; its end where there is none."""
-        topic = topic_name(self._name, role)
+        topic = self._kafka_topic(role)
         found = _answer(topic, lambda: self._reader.at_time(topic, bounds.ends, time_ms, _TIMEOUT_S))
         return {
             partition: end if (at := found.get(partition)) is None else min(at, end)

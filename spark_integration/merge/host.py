@@ -103,7 +103,9 @@ class Host:
         self._codec = codec or settings.codec()
         self._partitions = partitions
         self._processor_type = processor_type or (RepeatsTakenOut if marks is None else DeltaMerge)
-        self._pipeline = Pipeline.of(self._processor_type, settings.topic, name=settings.name, topic=settings.topic)
+        self._pipeline = Pipeline.of(
+            self._processor_type, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
+        )
         self._outputs: dict[Role, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
         """How often each event was counted."""

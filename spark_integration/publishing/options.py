@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from processor.errors import ConfigurationError
+from processor.kafka_names import KafkaNames
 from processor.topics import MESSAGE_MAX_BYTES
 from spark_integration.options import Options, sink_options
 
@@ -19,7 +20,7 @@ _OURS: Final = {
 _SIZE: Final = "kafka.max.request.size"
 
 
-def publish_options(topic: str, options: Options | None) -> dict[str, str]:
+def publish_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
     """Options of Spark's Kafka sink to publish to a family.
 
     With an idempotent producer what stands in a partition of one attempt is always the first part of what the attempt
@@ -28,7 +29,7 @@ def publish_options(topic: str, options: Options | None) -> dict[str, str]:
     Raises:
         ConfigurationError: as `sink_options`, or an option that the numbers rest on.
     """
-    settings = sink_options(topic, "publish", options)
+    settings = sink_options(topic, "publish", options, names)
     given = {name.lower(): name for name in settings}
     for name, reason in _OURS.items():
         if name in given:

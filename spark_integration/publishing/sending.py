@@ -59,7 +59,7 @@ class Sending:
         Raises:
             ConfigurationError: a part of it cannot be used.
         """
-        known = None if config is None else topic_settings(topic, config, needs_sow=False)
+        known = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
         check_client(client, batch_id)
         if df.isStreaming and batch_id is not None:
             raise ConfigurationError("a stream numbers its batches itself; leave batch_id out")
@@ -67,9 +67,9 @@ class Sending:
             raise ConfigurationError(f"writers is {writers}; 1 to {WRITERS_MAX} tasks can share the rows")
         names = listed("key", key)
         given = options if known is None else with_servers(options, known.kafka)
+        chosen = publish_options(topic, given, None if known is None else known.names)
         return cls(
-            topic, names, publish_options(topic, given), listed("order_by", order_by), client, batch_id, writers,
-            known,
+            topic, names, chosen, listed("order_by", order_by), client, batch_id, writers, known,
         )  # fmt: skip
 
     def places(self, df: DataFrame) -> list[Place]:

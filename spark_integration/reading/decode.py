@@ -97,8 +97,7 @@ class _BatchDecoder:
         struct = decoding.struct or StructType([])
         self._convert = compile_struct(struct)
         self._type: Any = to_arrow_type(struct)
-        family = decoding.topic.rpartition(".")[0]
-        self._matches = None if decoding.matching is None else _filter(decoding.matching, family)
+        self._matches = None if decoding.matching is None else _filter(decoding.matching, decoding.settings.family)
 
     def match(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch that match."""

@@ -6,7 +6,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from processor.topics import topic_name
 from spark_integration.options import Options, table_options, with_servers
 from spark_integration.reading.columns import described, expires_at
 from spark_integration.reading.cut import At, Cut, cut
@@ -53,9 +52,9 @@ def read_sow(
         FilterError: the filter cannot be meant.
         BrokerUnavailable: Kafka did not answer in time.
     """
-    settings = topic_settings(topic, config)
-    chosen = table_options(topic, "sow", with_servers(options, settings.kafka))
-    kafka_topic = topic_name(topic, "sow")
+    settings = topic_settings(topic, config, options=options)
+    chosen = table_options(topic, "sow", with_servers(options, settings.kafka), settings.names)
+    kafka_topic = settings.kafka_topic("sow")
 
     def infer() -> StructType:
         with topic_facts(spark, kafka_topic, chosen) as facts:

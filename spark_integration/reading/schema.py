@@ -142,7 +142,7 @@ def pinned(settings: TopicSettings) -> TopicSettings:
 
 def _subject(settings: TopicSettings) -> str:
     given = settings.topic.message_schema
-    return (given.subject if given is not None else None) or f"{settings.name}.publish-value"
+    return (given.subject if given is not None else None) or f"{settings.names.topic(settings.name, 'publish')}-value"
 
 
 def _avro(text: str, references: tuple[str, ...], where: str) -> Schema:

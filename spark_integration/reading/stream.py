@@ -7,13 +7,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.record import Name
-from processor.topics import Role, topic_name
+from processor.topics import Role
 from spark_integration.options import Options, source_options, table_options, with_servers
 from spark_integration.reading.columns import described, header_text
 from spark_integration.reading.infer import inferred
 from spark_integration.reading.rows import CHANGED, Reader, changed_paths_column
 from spark_integration.reading.topic_facts import topic_facts
-from spark_integration.settings import Settings, topic_settings
+from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 
 def stream_sow(
@@ -88,19 +88,20 @@ def _stream(
     config: Settings,
     metadata: dict[str, Column],
 ) -> DataFrame:
-    settings = topic_settings(topic, config, needs_sow=role == "sow")
+    settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
     given = with_servers(options, settings.kafka)
-    chosen = source_options(topic, role, given)
-    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, topic, given))
+    chosen = source_options(topic, role, given, settings.names)
+    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
     records = spark.readStream.format("kafka").options(**chosen).load()
-    return reader.rows(records, topic_name(topic, role))
+    return reader.rows(records, settings.kafka_topic(role))
 
 
-def _inferred(spark: SparkSession, topic: str, given: Options) -> StructType:
+def _inferred(spark: SparkSession, settings: TopicSettings, given: Options) -> StructType:
     """The columns of the full records: deltas have some of them, seldom all."""
     # Where a stream starts is nothing to a table.
-    chosen = table_options(topic, "sow", {name: text for name, text in given.items() if "offsets" not in name.lower()})
-    with topic_facts(spark, topic_name(topic, "sow"), chosen) as facts:
+    kept = {name: text for name, text in given.items() if "offsets" not in name.lower()}
+    chosen = table_options(settings.family, "sow", kept, settings.names)
+    with topic_facts(spark, settings.kafka_topic("sow"), chosen) as facts:
         return inferred(spark, facts, chosen)
 
 

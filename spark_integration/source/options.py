@@ -11,6 +11,7 @@ from typing import Final
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
+from spark_integration.options import TOPIC_PREFIX
 from spark_integration.reading.cut import At
 from spark_integration.settings import TopicSettings, topic_settings
 
@@ -20,6 +21,7 @@ _MAX_BYTES: Final = 512 * 1024 * 1024
 
 _KNOWN: Final = (
     "topic", "schema", "filter", "config", "at", "endingOffsets", "allowCompacted", "maxBytesPerPartition",
+    TOPIC_PREFIX,
 )  # fmt: skip
 
 _JAVAS: Final = {
@@ -96,7 +98,7 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
             f"option 'topic' is {topic!r}; give the name of a family without its role, such as 'orders': "
             "'.sow' is added"
         )
-    settings = topic_settings(topic, found.get("config"))
+    settings = topic_settings(topic, found.get("config"), options=found)
     kafka = {**settings.kafka, **kafka}
     if not kafka.get(_SERVERS):
         raise ConfigurationError("no option 'kafka.bootstrap.servers': say where Kafka is, such as 'localhost:9092'")
@@ -108,7 +110,7 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
         settings,
         found.get("schema"),
         found.get("filter"),
-        _at(found, topic),
+        _at(found, settings.kafka_topic("sow")),
         _flag("allowCompacted", found.get("allowCompacted", "false")),
         _bytes("maxBytesPerPartition", found.get("maxBytesPerPartition", str(_MAX_BYTES))),
         kafka,
@@ -137,7 +139,7 @@ def _unknown(name: str) -> str:
     return f"there is no option {name!r}; {hint}"
 
 
-def _at(found: Mapping[str, str], topic: str) -> At | None:
+def _at(found: Mapping[str, str], kafka_topic: str) -> At | None:
     """The cut, of whichever option says it."""
     moment, offsets = found.get("at"), found.get("endingOffsets")
     if moment is not None and offsets is not None:
@@ -153,13 +155,13 @@ def _at(found: Mapping[str, str], topic: str) -> At | None:
         return None
     try:
         (name, ends), *more = json.loads(offsets).items()
-        if name != f"{topic}.sow" or more:
+        if name != kafka_topic or more:
             raise ValueError(name)
         return {int(partition): int(end) for partition, end in ends.items()}
     except (ValueError, AttributeError, TypeError):
         raise ConfigurationError(
             f"option 'endingOffsets' is {offsets!r}; give 'latest', or the offset after the last one of each "
-            f'partition: \'{{"{topic}.sow": {{"0": 1200, "1": 1187}}}}\''
+            f'partition: \'{{"{kafka_topic}": {{"0": 1200, "1": 1187}}}}\''
         ) from None
 
 

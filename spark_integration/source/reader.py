@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
-from processor.topics import topic_name
 from spark_integration.reading.cut import Cut, cut
 from spark_integration.reading.schema import pinned
 from spark_integration.source.facts import LogFacts
@@ -55,8 +54,8 @@ class SowReader(DataSourceReader):
         self._schema = schema
         record = [field.name for field in schema.fields if field.name not in METADATA.names]
         self._is_text = options.schema is None and record == [VALUE] and options.settings.topic.message_type == "json"
-        self._topic = topic_name(options.settings.name, "sow")
-        self._group = f"{options.settings.application_id}.spark"
+        self._topic = options.settings.kafka_topic("sow")
+        self._group = f"{options.settings.group_prefix}.spark"
 
     def partitions(self) -> list[Range]:
         """One for each partition of the topic, all with the end that is fixed here.
@@ -86,7 +85,7 @@ class SowReader(DataSourceReader):
         assert isinstance(partition, Range)
         if partition.end <= partition.begin:
             return
-        options, family = self._options, self._options.settings.name
+        options, family = self._options, self._options.settings.family
         latest = [
             one
             for one in _Fold(self._topic, options.max_bytes_per_partition).folded(self._messages(partition), partition)

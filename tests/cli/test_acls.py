@@ -79,3 +79,25 @@ def test_they_are_printed_without_a_broker(offline: Cli):
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
     assert "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER and DLQ" in done.stderr
+
+
+def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():
+    """A worker gets what begins with the installation's name of its family, and nobody else's."""
+    topics = {"orders": {"kafka_topics": {"publish": "legacy.in"}}}
+    config = Config(topic_prefix="acme.desk.", topics=topics, conflated={"orders_5s": {"underlying": "orders"}})
+    granted = list(grants(config, pipelines(config, [])))
+    of_worker = {grant.name: grant for grant in granted if (grant.who, grant.kind) == ("WORKER", "topic")}
+    assert set(of_worker) == {"acme.desk.orders.", "legacy.in", "acme.desk._sowstream.topics"}
+    assert of_worker["acme.desk.orders."].operations == ("Read", "Write", "DescribeConfigs")
+    assert of_worker["legacy.in"].operations == ("Read", "Write", "DescribeConfigs")
+    writers = {(grant.who, grant.name) for grant in granted if "Write" in grant.operations and grant.kind == "topic"}
+    assert {name for who, name in writers if who == "CONFLATER"} == {"acme.desk.orders_5s."}
+    assert {name for who, name in writers if who == "PUBLISHER"} == {"legacy.in"}
+    assert {grant.name for grant in granted if grant.kind != "topic"} >= {
+        "acme.desk.sowstream.orders", "acme.desk.sowstream.orders.", "acme.desk.sowstream.client.",
+        "acme.desk._sowstream.topics",
+    }  # fmt: skip
+    (line,) = [
+        line for line in commands(granted, "h:1") if "{WORKER:?}" in line and "prefixed" in line and "--topic" in line
+    ]
+    assert line.endswith("--resource-pattern-type prefixed --topic acme.desk.orders.")

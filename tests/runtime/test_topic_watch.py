@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from processor.kafka_names import KafkaNames
 from processor.runtime.topic_watch import _LOOKS, Doubts
 from processor.topic_problems import Problem, remade
 
 GONE = Problem("refuse", "orders.publish", "was deleted", "")
-REMADE = remade("orders.sow", "sow")
+REMADE = remade(KafkaNames(), "orders", "sow")
 
 
 def test_a_broker_that_takes_a_while_to_know_its_topics_is_not_believed():

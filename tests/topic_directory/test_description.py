@@ -8,9 +8,10 @@ import pytest
 
 from processor.config import Config, SchemaConfig
 from processor.errors import ConfigurationError
-from processor.topic_directory import Description, Entries, describe, described_topics
+from processor.topic_directory import Description, Entries, contradictions, describe, described_topics
 from processor.topic_directory.description import NewerFormat, Unreadable
 
+KAFKA = {"bootstrap.servers": "h:9092"}
 AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 
 
@@ -80,9 +81,9 @@ def test_unknown_fields_are_ignored_and_a_newer_format_is_an_error():
     tree = {"format": 1, "kind": "topic", "partitions": 2, "key": ["/id"], "message_type": "json", "colour": "red"}
     assert Description.from_json(json.dumps(tree).encode()).partitions == 2
     with pytest.raises(
-        NewerFormat, match=r"has format 2, and this version of Sowstream reads formats up to 1; upgrade"
+        NewerFormat, match=r"has format 3, and this version of Sowstream reads formats up to 2; upgrade"
     ):
-        Description.from_json(json.dumps({**tree, "format": 2, "key": 7}).encode())
+        Description.from_json(json.dumps({**tree, "format": 3, "key": 7}).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format":1}', b'{"format":1,"partitions":0,"key":[],"x":1}'])
@@ -143,3 +144,29 @@ def test_a_schema_stands_in_one_place():
     with pytest.raises(ValueError, match="base64 is not Base64"):
         SchemaConfig(base64="a!")
     assert SchemaConfig(base64=base64.b64encode(b"\xff").decode()).content() == b"\xff"
+
+
+def test_names_of_their_own_are_described_in_a_format_that_older_readers_refuse():
+    """A reader that ignored them would look for topics that are not there; without them nothing changes for it."""
+    topics = {"orders": {"kafka_topics": {"publish": "legacy.in"}}, "prices": {}}
+    conflated = {"slow": {"underlying": "orders", "kafka_topics": {"sow": "slow.state"}}}
+    config = Config(kafka=KAFKA, topic_prefix="acme.", topics=topics, conflated=conflated)
+    described = describe(config)
+    assert {name: description.format for name, description in described.items()} == {
+        "orders": 2, "slow": 2, "prices": 1,
+    }  # fmt: skip
+    read = {name: Description.from_json(description.to_json()) for name, description in described.items()}
+    reader = described_topics(Config(kafka=KAFKA, topic_prefix="acme."), Entries(read, {}))
+    assert reader.kafka_names == config.kafka_names
+    old = json.loads(described["prices"].to_json())
+    old.pop("kafka_topics", None)
+    assert Description.from_json(json.dumps(old).encode()) == described["prices"]
+
+
+def test_a_worker_with_other_names_than_the_directory_says_is_refused():
+    """Its readers would look elsewhere."""
+    ours = describe(Config(topics={"orders": {"kafka_topics": {"sow": "a"}}}))["orders"]
+    theirs = describe(Config(topics={"orders": {}}))["orders"]
+    (problem,) = contradictions({"orders": ours}, Entries({"orders": theirs}, {}), ["orders"])
+    assert (problem.severity, problem.what.partition(" in the settings")[0]) == ("refuse", "kafka_topics is sow: a")
+    assert "and none in the topic directory" in problem.what

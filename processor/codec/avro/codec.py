@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from processor.errors import ConfigurationError, RecordRejected
 
@@ -35,9 +35,6 @@ from processor.codec.depth import check_writable_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
 from processor.field_type import FieldType
 from processor.record import Headers, Name, Value
-
-_RECORD_SUBJECT: Final = "sow-value"
-_DELTA_SUBJECT: Final = "delta-value"
 
 
 class _Reading:
@@ -111,8 +108,8 @@ class AvroCodec(Codec):
         schema_id, delta_id = found.schema_id, None
         if self._registry is not None and not options.reads_only:
             if schema_id is None:
-                schema_id = self._registry.register(f"{options.topic}.{_RECORD_SUBJECT}", found.text)
-            delta_id = self._registry.register(f"{options.topic}.{_DELTA_SUBJECT}", text)
+                schema_id = self._registry.register(options.subject("sow"), found.text)
+            delta_id = self._registry.register(options.subject("delta"), text)
         self._own = _Reading(self._schema, self._schema, self._max_depth)
         self._own_delta = _Reading(delta, self._schema, self._max_depth)
         self._records = _Writing(self._schema, self._max_depth, schema_id)
@@ -267,5 +264,5 @@ def _find(options: CodecOptions, registry: Registry | None) -> tuple[Found, str]
             f"topic {options.topic!r} is of message type avro and has no schema; name a file, schema: FILE.avsc, or a "
             "registry, schema_registry: {url: http://HOST:8081}"
         )
-    subject = (given.subject if given is not None else None) or f"{options.topic}.publish-value"
+    subject = (given.subject if given is not None else None) or options.subject("publish")
     return registry.latest(subject), f"subject {subject}"

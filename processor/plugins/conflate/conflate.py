@@ -53,7 +53,7 @@ class Conflate(Processor):
         """Begin with nothing pending."""
         assert isinstance(settings, ConflatedConfig)
         self._context = context
-        self._source = f"{settings.underlying}.sow/{context.partition}/".encode()
+        self._source = f"{context.source_topic}/{context.partition}/".encode()
         self._key = KeyFields(context.topic.key_fields)
         self._window = Window(keys_max=settings.max_pending, bytes_max=settings.max_pending_bytes)
         self._pace = Pace(*settings.interval_range_ms)

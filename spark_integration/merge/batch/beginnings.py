@@ -61,7 +61,7 @@ def latest(spark: SparkSession, settings: TopicSettings, family: Family, role: R
         `partition`, `key`, `value`, `headers`.
     """
     bounds = family.bounds(role, family.partitions(role))
-    records = read_topic(spark, settings.name, role, bounds, options)
+    records = read_topic(spark, settings, role, bounds, options)
     last = F.max_by(F.struct("value", "headers"), "offset").alias("last")
     return records.groupBy("partition", "key").agg(last).select("partition", "key", "last.*")
 

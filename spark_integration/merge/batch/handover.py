@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from processor.topics import Role, topic_name
+from processor.topics import Role
 from spark_integration.merge.batch.beginnings import latest
 from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
 from spark_integration.merge.batch.history import Offsets, read_topic
@@ -85,7 +85,7 @@ class _HandOver:
             self._go_on(deltas=deltas)
         self._write("mark", self._marks())
         self._family.refuse_members("one has come since this began, and the cut is not committed")
-        self._family.admin.set_offsets(self._family.group, topic_name(self._settings.name, "publish"), cut)
+        self._family.admin.set_offsets(self._family.group, self._family.source, cut)
 
     def _go_on(self, *, deltas: bool) -> None:
         """Write what is not there yet."""
@@ -119,7 +119,7 @@ class _HandOver:
         other = _lacking(there, records).select("partition", "key").first()
         if other is not None:
             raise ConfigurationError(
-                f"{topic_name(self._settings.name, 'sow')} is not empty, and has other records than were merged, such "
+                f"{self._settings.kafka_topic('sow')} is not empty, and has other records than were merged, such "
                 f"as of key {bytes(other.key)!r:.100} in partition {other.partition}: mode='repair' makes it what was "
                 "merged. After a hand-over that died, merge with the same `until` and `as_of`"
             )
@@ -168,7 +168,7 @@ class _HandOver:
             role,
             lambda: read_topic(
                 self._spark,
-                self._settings.name,
+                self._settings,
                 role,
                 self._family.bounds(role, self._settings.topic.partitions),
                 self._options,
@@ -181,7 +181,7 @@ class _HandOver:
 
     def _write(self, role: Role, rows: DataFrame | None) -> None:
         if rows is not None:
-            chosen = sink_options(self._settings.name, role, self._options)
+            chosen = sink_options(self._settings.name, role, self._options, self._settings.names)
             rows.write.format("kafka").options(**chosen).save()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from processor.errors import ConfigurationError
-from processor.topics import Role, topic_name
+from processor.topics import Role
 from spark_integration.merge.batch.history import Offsets, all_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def refuse_topics(merged: Merged, family: Family, cut: Offsets) -> None:
         found = family.partitions(role)
         if found != wanted:
             raise ConfigurationError(
-                f"{topic_name(merged.settings.name, role)} has {found} partitions, the settings say {wanted}: keys "
+                f"{merged.settings.kafka_topic(role)} has {found} partitions, the settings say {wanted}: keys "
                 "would lie elsewhere than workers look; mend the settings, or make the topics anew"
             )
     bounds = family.bounds("publish", wanted)

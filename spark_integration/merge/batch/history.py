@@ -12,7 +12,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
 from processor.errors import ConfigurationError
-from processor.topics import topic_name
 from spark_integration.merge.family import Bounds
 from spark_integration.merge.rows import HEADERS_DDL
 from spark_integration.options import table_options
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from processor.topics import Role
     from spark_integration.merge.family import Family
     from spark_integration.options import Options
+    from spark_integration.settings import TopicSettings
 
 Offsets: TypeAlias = Mapping[int, int]
 """An offset of each partition, by its number."""
@@ -72,7 +72,7 @@ def all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
     return dict(offsets)
 
 
-def read_topic(spark: SparkSession, topic: str, role: Role, bounds: Bounds, options: Options) -> DataFrame:
+def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds: Bounds, options: Options) -> DataFrame:
     """The committed records of a part of a topic, in the columns of Spark's Kafka source.
 
     Raises:
@@ -82,8 +82,8 @@ def read_topic(spark: SparkSession, topic: str, role: Role, bounds: Bounds, opti
     for name, reason in _OURS.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
-    kafka_topic = topic_name(topic, role)
-    chosen = table_options(topic, role, options) | {
+    kafka_topic = settings.kafka_topic(role)
+    chosen = table_options(settings.family, role, options, settings.names) | {
         "startingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.begins.items()}}),
         "endingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.ends.items()}}),
         "failOnDataLoss": "true",

@@ -68,7 +68,7 @@ def merge_batch(
         ConfigurationError: settings, options or columns cannot be used, or records have no key.
         Stop: more records were rejected than `dlq_max_ratio` allows; nothing is kept.
     """
-    settings = topic_settings(topic, config)
+    settings = topic_settings(topic, config, options=options)
     _refuse(history, base, since, until, as_of, keyless)
     if settings.topic.key_format != "text":
         raise ConfigurationError(
@@ -87,7 +87,7 @@ def merge_batch(
                 first, since = from_topics(spark, settings, family, options or {})
             if history is None:
                 bounds = bounds_of(family, count, since, until)
-                history = read_topic(spark, topic, "publish", bounds, options or {})
+                history = read_topic(spark, settings, "publish", bounds, options or {})
     if isinstance(base, DataFrame):
         first = Base(as_base(base), None)
     fold = Fold(settings, as_of_ms, deltas, keyless == "merge", hashed_over)

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.plugins.request import TEXT_BYTES_MAX
 from processor.record import Name
 from processor.state.marks import NAMES_MAX
-from processor.topics import topic_name
 from spark_integration.merge.batch.fold import IS_REPEAT
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
         settings: the topic's.
     """
     client, sequence, source = (_last(name) for name in (Name.CLIENT, Name.SEQUENCE, Name.SOURCE))
-    own_topic = topic_name(settings.name, "publish")
+    own_topic = settings.kafka_topic("publish")
     # As `Sequences.came_in` reads it.
     came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
     text = sequence.cast("string")

@@ -18,6 +18,7 @@ from spark_integration.options import table_options
 if TYPE_CHECKING:
     from processor.record import Record
     from spark_integration.merge.streaming.state import SparkState
+    from spark_integration.settings import TopicSettings
 
 SOW: Final = "sow"
 """Kind of a row with records of the SOW topic."""
@@ -26,16 +27,16 @@ MARK: Final = "mark"
 _BEGINNING: Final = "beginning"
 
 
-def initial_state(spark: SparkSession, topic: str, partitions: int, options: Mapping[str, str]) -> DataFrame:
+def initial_state(spark: SparkSession, settings: TopicSettings, options: Mapping[str, str]) -> DataFrame:
     """The last record of every key and the last value of every mark, by slot; and a row for each partition.
 
     Without that row a partition with nothing in its topics would not know a micro-batch for the first one.
     """
-    beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(partitions)]
+    beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(settings.topic.partitions)]
     found = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
     roles: tuple[Role, ...] = (SOW, MARK)
     for role in roles:
-        latest = _latest(spark, topic, role, options).mapInArrow(bundled, CHUNKS_DDL)
+        latest = _latest(spark, settings, role, options).mapInArrow(bundled, CHUNKS_DDL)
         found = found.union(latest.withColumn("kind", F.lit(role)))
     return found
 
@@ -54,9 +55,10 @@ def load(state: SparkState, found: Sequence[Record]) -> None:
             raise Stop(f"the SOW topic cannot be begun with: {place} is not what a worker writes: {error}") from error
 
 
-def _latest(spark: SparkSession, topic: str, role: Role, options: Mapping[str, str]) -> DataFrame:
+def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: Mapping[str, str]) -> DataFrame:
     """The last record of each key, tombstones left out, with the columns that are bundled."""
-    records = spark.read.format("kafka").options(**table_options(topic, role, options)).load()
+    chosen = table_options(settings.family, role, options, settings.names)
+    records = spark.read.format("kafka").options(**chosen).load()
     # As in `read_sow`: a key has one partition, where offsets order its records.
     return (
         records.groupBy("partition", "key")

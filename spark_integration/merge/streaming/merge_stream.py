@@ -60,15 +60,15 @@ def merge_stream(
     if initial not in ("sow", None):
         raise ConfigurationError(f"initial={initial!r}: say 'sow' (begin with what the SOW topic has) or None")
     _check_session(spark)
-    settings = topic_settings(topic, config)
-    source, sink = read_options(topic, options), write_options(topic, options)
+    settings = topic_settings(topic, config, options=options)
+    source, sink = (say(topic, options, settings.names) for say in (read_options, write_options))
     with Family(settings, client_properties(settings.kafka, options)) as family:
         check(settings, family)
         if not says_where_to_begin(options):
             source["startingOffsets"] = "earliest" if initial is None else left_by_workers(settings, family)
     begin = None
     if initial is not None:
-        begin = initial_state(spark, topic, settings.topic.partitions, kafka_options(options or {}))
+        begin = initial_state(spark, settings, kafka_options(options or {}))
     merged = _merged(spark, settings, source, begin).mapInArrow(taken_apart, OUTGOING_DDL)
     # One task writes a partition, in the order of the rows: nothing may come between merging and writing.
     return merged.writeStream.format("kafka").outputMode("append").options(**sink)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from processor.errors import ConfigurationError
-from processor.topics import message_max_bytes
+from processor.kafka_names import KafkaNames
+from processor.topics import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
 from spark_integration.options import Options, sink_options, source_options
 
 OFFSETS_PER_TRIGGER: Final = 100_000
@@ -23,26 +24,25 @@ _REFUSED: Final = {
 }
 
 
-def read_options(topic: str, options: Options | None) -> dict[str, str]:
+def read_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
     """Options of the source.
 
     Raises:
         ConfigurationError: see `source_options`.
     """
-    given = source_options(topic, "publish", options)
-    names = {name.lower() for name in given}
-    if "maxoffsetspertrigger" not in names:
+    given = source_options(topic, "publish", options, names)
+    if "maxoffsetspertrigger" not in {name.lower() for name in given}:
         given["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER)
     return given
 
 
-def write_options(topic: str, options: Options | None) -> dict[str, str]:
+def write_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
     """Options of the sink: a topic for each row, nothing reordered, nothing acknowledged by one broker alone.
 
     Raises:
         ConfigurationError: an option would break that.
     """
-    given = {name.lower(): value for name, value in sink_options(topic, "sow", options).items()}
+    given = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
     for name, values in _MUST_BE.items():
         if given.get(name, values[0]).lower() not in values:
             raise ConfigurationError(
@@ -53,7 +53,7 @@ def write_options(topic: str, options: Options | None) -> dict[str, str]:
             raise ConfigurationError(f"option {name!r} cannot be given: {why}; leave it out")
     return {
         # Java's own limit is less than a record may have.
-        "kafka.max.request.size": str(message_max_bytes("dlq")),
+        "kafka.max.request.size": str(MESSAGE_MAX_BYTES + DLQ_HEADERS_BYTES),
         **kafka_options(given),
         **{name: values[0] for name, values in _MUST_BE.items()},
     }

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
-from processor.topics import Role, topic_name
+from processor.topics import Role
 from spark_integration.merge.host import Host
 from spark_integration.merge.rows import outgoing, records
 from spark_integration.merge.streaming.bulk import BulkMap
@@ -155,7 +155,7 @@ class MergeProcessor(StatefulProcessor):
         return _frame([pack(self._batch(role, partition, sent[role])) for role in sent if sent[role]])
 
     def _batch(self, role: Role, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
-        batch = outgoing(topic_name(self._settings.name, role), partition, sent)
+        batch = outgoing(self._settings.kafka_topic(role), partition, sent)
         if role != "publish":
             return batch
         # A record that came without a key, or under a key of another partition, goes to the partition of its own.

@@ -24,7 +24,7 @@ def check(settings: TopicSettings, family: Family) -> None:
         ConfigurationError: with what to do.
         Stop: Kafka does not answer, or refuses.
     """
-    pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic)
+    pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names)
     check_settings([pipeline], lambda _: settings.codec())
     if refused := tell(problems_of(family.admin, family_of(pipeline)), "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")

@@ -1,0 +1,91 @@
+"""The Kafka names of an installation: the one place where a topic's name and a role become a Kafka topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq", "mark"]
+"""The purpose of a topic of a family; also the last part of its name, unless it is mapped to another one."""
+
+NAME_CHARACTERS_MAX: Final = 249
+"""Longest name that Kafka gives a topic: longer ones have no room as a directory's name."""
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+_ROLES: Final[tuple[Role, ...]] = ("publish", "sow", "delta", "ack", "dlq", "mark")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaNames:
+    """Where the topics of an installation are on Kafka."""
+
+    prefix: str = ""
+    """What its Kafka topics, consumer groups and transactional ids begin with, such as `acme.desk.`."""
+    mapped: Mapping[str, Mapping[Role, str]] = field(default_factory=dict)
+    """Kafka topics with names of their own, by topic and role; these have no prefix."""
+
+    def topic(self, family: str, role: Role) -> str:
+        """The Kafka name of a family's topic: `orders`, `sow` → `orders.sow`."""
+        own = self.mapped.get(family)
+        if own is not None and role in own:
+            return own[role]
+        return f"{self.prefix}{family}.{role}"
+
+    @property
+    def directory(self) -> str:
+        """The Kafka name of the topic directory."""
+        return f"{self.prefix}_sowstream.topics"
+
+    @property
+    def control(self) -> str:
+        """The Kafka name of the topic of operators' orders."""
+        return f"{self.prefix}_sowstream.control"
+
+    def family_text(self, family: str) -> str:
+        """All topics of a family, as a message names them: `orders.*`, or `orders.* and legacy.orders.in`."""
+        own = self.mapped.get(family, {})
+        every = [] if len(own) == len(_ROLES) else [f"{self.prefix}{family}.*"]
+        return " and ".join([*every, *own.values()])
+
+    def check(self, families: Iterable[str]) -> None:
+        """Refuse names that Kafka does not take, and two topics of one name.
+
+        Args:
+            families: all that are configured.
+
+        Raises:
+            ValueError: with the name and what to do.
+        """
+        owners = {_collision_key(name): f"Sowstream's own {name}" for name in (self.directory, self.control)}
+        for family in families:
+            for role in _ROLES:
+                name, owner = self.topic(family, role), f"{family} ({role})"
+                if (problem := _problem(name)) is not None:
+                    raise ValueError(f"{owner} would be the Kafka topic {name!r}: {problem}")
+                other = owners.setdefault(_collision_key(name), owner)
+                if other != owner:
+                    raise ValueError(
+                        f"{other} and {owner} would both be the Kafka topic {name!r}, or differ from it by '.' and '_' "
+                        "only, which Kafka does not tell apart in its metrics: give one of them another name in "
+                        "kafka_topics"
+                    )
+
+
+def _collision_key(name: str) -> str:
+    """Kafka refuses to create a topic whose name is another's but for '.' and '_'."""
+    return name.replace(".", "_")
+
+
+def _problem(name: str) -> str | None:
+    if len(name) > NAME_CHARACTERS_MAX:
+        return f"it has {len(name)} characters, and Kafka takes {NAME_CHARACTERS_MAX}; shorten the name or the prefix"
+    if _LEGAL.fullmatch(name) is None or name in (".", ".."):
+        return "Kafka's names have letters, digits, '.', '_' and '-', and are not '.' or '..'"
+    if name.endswith("."):
+        return "where ACLs are printed, a name that ends with a dot stands for all names that begin so"
+    if name.startswith("__"):
+        return "names that begin with '__' are Kafka's own"
+    return None
