@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.state")
 
 _PATIENCE_S = 0.2  # Longest wait for an answer in one call; who calls has other partitions to serve.
-_FRESH_S = 5.0  # For how long an answer holds: many partitions are opened one after the other.
+_FRESH_S = 1.0  # For how long an answer holds: many partitions are opened one after the other.
 _LOOK_S = 0.002  # Between two looks for it.
 _TOPIC: Final = 0  # A question about a topic as a whole is asked under this number.
 

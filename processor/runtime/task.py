@@ -18,6 +18,7 @@ from processor.errors import (
     Stop,
     TransactionAborted,
 )
+from processor.record import Record
 from processor.runtime.context import TaskContext
 from processor.runtime.note import Ends, Note
 from processor.runtime.reject_limit import RejectLimit
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Processor
-    from processor.record import Outgoing, Record, RejectReason
+    from processor.record import Outgoing, RejectReason
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.rejection_log import RejectionLog
     from processor.runtime.tail import Tail

@@ -6,7 +6,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from functools import partial
@@ -19,13 +18,14 @@ from processor import allocator
 from processor.codec import codec_of
 from processor.control import ControlThread
 from processor.errors import ConfigurationError, Stop
+from processor.interruption import stop_on_signal
 from processor.kafka.admin import Admin
 from processor.log_setup import set_up_logging
 from processor.plugins.plain_deltas import has_compiled
 from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline, check_settings, needed, pipelines
 from processor.runtime.slot import Slot
-from processor.runtime.supervision import Supervised
+from processor.runtime.supervision import PipelineState, Supervised
 from processor.runtime.topic_check import check_topics
 from processor.runtime.topic_watch import TopicWatch
 from processor.runtime.watchdog import Watchdog
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
+_UNSTARTED_S = 1.0  # How long a pipeline that is not running is waited for at the end.
 
 
-def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1) -> int:
-    """Run pipelines until SIGTERM or SIGINT; the exit code.
+def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Event, processes: int = 1) -> int:
+    """Run pipelines until told to stop; the exit code.
 
     A pipeline that cannot go on is started again after a while, and the others go on. While Kafka does not answer, all
     of them wait.
@@ -49,15 +50,13 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
     Args:
         config: the settings.
         names: which of the configured names; none: all.
+        stop: set by a signal (`interruption.stop_on_signal`).
         processes: how many processes share the work.
 
     Raises:
         ConfigurationError: settings or topics that cannot work; nothing was started.
         Stop: no pipeline can go on.
     """
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     chosen = pipelines(config, names)
     if not chosen:
         raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
@@ -148,8 +147,10 @@ class _Worker:
             pipeline.stop()
         deadline = time.monotonic() + self._config.runtime.shutdown_timeout_s
         for pipeline in self._pipelines:
-            pipeline.thread.join(max(0.0, deadline - time.monotonic()))
-            if pipeline.thread.is_alive():
+            # One that waits for Kafka's answer has nothing to commit.
+            patience_s = deadline - time.monotonic() if pipeline.state is PipelineState.RUNNING else _UNSTARTED_S
+            pipeline.thread.join(max(0.0, patience_s))
+            if pipeline.thread.is_alive() and pipeline.state is PipelineState.RUNNING:
                 log.error("not stopped in time; ending by force", thread=pipeline.thread.name)
                 os._exit(1)
         self._control.stop()
@@ -170,10 +171,8 @@ class _Worker:
 
 def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:
     """A child process of `--processes`: a fresh interpreter, which nobody has told how to log."""
+    stop = stop_on_signal()
     set_up_logging(verbose=verbose, tells_process=True)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
         raise SystemExit(_run_here(config, pipelines(config, names), stop))
     except Stop as error:
