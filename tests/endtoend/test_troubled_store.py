@@ -174,7 +174,7 @@ def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
     """A processor reads its state by the clock too."""
     slot = Slot(world.config.state_dir)
     stop, failed = threading.Event(), []
-    thread = Assembly(world.config, slot, is_stopping=stop.is_set).thread(_pipeline(world))
+    thread = Assembly(world.config, slot).thread(_pipeline(world), stop.is_set)
 
     def run() -> None:
         try:
