@@ -16,7 +16,6 @@ SowstreamError
     ├── SubscriberTooSlow     a subscriber has not taken what it was told, and forbade to fold it; others go on
     ├── PositionLost          what a reader was to read next is not in Kafka any more: begin with a snapshot
     ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
-    ├── RestoreStalled        the SOW topic stopped moving while a partition was being restored
     ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
     └── UndeclaredOutput      a processor forwards to an output that it does not declare: no record is at fault
 """
@@ -145,10 +144,6 @@ class PositionLost(Stop):
 
 class AcksMissing(Stop):
     """Acks that were asked for have not come; what became of the records is not known."""
-
-
-class RestoreStalled(Stop):
-    """A restore made no progress for too long."""
 
 
 class DiskUnusable(Stop):

@@ -20,11 +20,11 @@ def config(tmp_path, kafka, **runtime):
         ("{group.instance.id: a}", "set runtime.static_membership"),
         ("{transactional.id: a}", "set application_id"),
         ("{session.timeout.ms: 6000}", "is not what runtime.session_timeout_s says"),
-        ("{heartbeat.interval.ms: 6000}", "at most half of runtime.session_timeout_s"),
+        ("{heartbeat.interval.ms: 11000}", "at most half of runtime.session_timeout_s"),
         ("{max.poll.interval.ms: 9000}", "at least runtime.session_timeout_s"),
         ("{max.poll.interval.ms: 29000}", "at least three times runtime.transaction_timeout_s"),
         ("{max.poll.interval.ms: soon}", "'soon' is not a number of milliseconds"),
-        ("{group.protocol: consumer, session.timeout.ms: 10000}", "the brokers' to say"),
+        ("{group.protocol: consumer, session.timeout.ms: 20000}", "the brokers' to say"),
         ("{group.protocol: consumer, heartbeat.interval.ms: 1000}", "the brokers' to say"),
     ],
 )
@@ -38,7 +38,7 @@ def test_what_contradicts_is_refused_with_what_to_set(tmp_path, kafka, said):
 @pytest.mark.parametrize(
     "kafka",
     [
-        "{session.timeout.ms: 10000, heartbeat.interval.ms: 3000}",
+        "{session.timeout.ms: 20000, heartbeat.interval.ms: 3000}",
         "{max.poll.interval.ms: 30000}",
         "{message.timeout.ms: 300000}",
         "{group.protocol: consumer, group.remote.assignor: range}",

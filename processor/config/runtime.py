@@ -24,9 +24,9 @@ class RuntimeConfig(Section):
     """Most records given to a processor at once."""
     transaction_timeout_s: IntervalS = Field(default=10.0, ge=1, le=900)
     """The broker aborts a dead worker's transaction after this; readers of the topics wait for it that long."""
-    session_timeout_s: IntervalS = Field(default=10.0, ge=1)
-    """A worker that is not heard of for this long loses its partitions; with `kafka.group.protocol` `consumer` the
-    brokers say how long that is."""
+    session_timeout_s: IntervalS = Field(default=20.0, ge=1)
+    """A worker that is not heard of for this long loses its partitions; more than Kafka takes to give up a broker that
+    died (9 s, `broker.session.timeout.ms`). With `kafka.group.protocol` `consumer` the brokers say how long it is."""
     shutdown_timeout_s: IntervalS = Field(default=20.0, ge=1)
     """A stop that takes longer than this is ended by force; Kafka then rolls the open transaction back."""
     write_back_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
@@ -37,7 +37,8 @@ class RuntimeConfig(Section):
     block_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """RocksDB's block cache and write buffers, shared by all partitions of a process."""
     restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
-    """A restore that gets no record for this long stops the worker with an error."""
+    """A partition whose restore gets no record for this long, while Kafka answers other questions, is held with the
+    reason, and asked again."""
     stuck_timeout_s: IntervalS | None = Field(default=None, ge=10)
     """A thread that has not come round for this long is taken for stuck: the process says where, and ends. None: two
     minutes, or three times `transaction_timeout_s` if that is more."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -21,20 +22,37 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import ConfigurationError, Stop
-from processor.kafka import failure, properties
+from processor.kafka import failure, outage, properties
 from processor.kafka.group_description import GroupQuestion
+from processor.kafka.partition_questions import (
+    ASK_TIMEOUT_S,
+    Answers,
+    Committed,
+    committed_of,
+    in_time,
+    offset_of,
+    retained_ms,
+    values,
+)
+from processor.kafka.refusals import Refusals
+from processor.kafka.renewal import InBackground, Renewal, leave
 from processor.kafka.topic_question import TopicQuestion
 from processor.topic_problems import FoundTopic
-from processor.topics import DAY_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka.admin._metadata import ClusterMetadata
 
     from processor.topics import TopicSpec
 
+Place: TypeAlias = Literal["oldest", "end", "stable_end"]
+"""A place in a partition that can be asked for: the oldest offset kept, the true end, and the last stable offset, which
+is the end that readers of committed records see."""
+
 _TIMEOUT_S = 15.0
+_TRY_S = 4.0  # A question is asked again after this: the broker that it went to may be dead.
+_LOOK_TIMEOUT_S = 2.0
 _NEW_S = 2.0  # Within it a topic that was just made has leaders, and the client has heard of them.
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two questions: to list all topics is much to ask of a large cluster.
 _SILENCE_S = 2.0  # Whoever waits for longer is told what for.
@@ -59,10 +77,15 @@ class Admin:
             ConfigurationError: librdkafka does not take a property.
         """
         self._bootstrap = kafka.get("bootstrap.servers", "")
+        self._refusals = Refusals()
+        self._properties = self._refusals.listening(properties.common(kafka))
         try:
-            self._client = AdminClient(properties.common(kafka))
+            self._client = AdminClient(self._properties)
         except KafkaException as error:
             raise ConfigurationError(f"the section `kafka` of the settings: {failure.of(error).str()}") from None
+        self._looking = InBackground("looking for brokers", self._look)
+        self.renewal = Renewal(self.refresh, self._renew)
+        """Gives the client up when a question stays unanswered."""
 
     def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
         """Look at the cluster.
@@ -70,10 +93,15 @@ class Admin:
         Raises:
             BrokerUnavailable: no answer in time.
         """
+        doing = f"looking at the cluster at {self._bootstrap}"
         try:
             metadata = self._metadata(timeout_s)
         except KafkaException as error:
-            raise failure.stop(error, f"looking at the cluster at {self._bootstrap}") from error
+            self._client.poll(0)  # Why it was refused, if it was.
+            if failure.is_unreachable(error) and self._refusals.error is None:
+                outage.unreachable(doing)
+            raise failure.stop(self._refusals.error or error, doing) from error
+        outage.reached()
         return Cluster(
             [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()],
             {name: len(topic.partitions) for name, topic in metadata.topics.items()},
@@ -87,9 +115,67 @@ class Admin:
             except KafkaException as error:
                 if not failure.is_unreachable(error):
                     raise
+            self._client.poll(0)
+            if self._refusals.error is not None:
+                raise KafkaException(self._refusals.error)
             properties.log.warning("waiting for Kafka at %s, up to %g s", self._bootstrap, timeout_s)
             timeout_s -= _SILENCE_S
         return self._client.list_topics(timeout=timeout_s)
+
+    def refresh(self) -> None:
+        """Have the client look who leads and coordinates what; returns at once."""
+        self._looking.start()
+
+    def _look(self) -> None:
+        try:
+            self._client.list_topics(timeout=_LOOK_TIMEOUT_S)
+        except KafkaException as error:
+            if failure.is_unreachable(error):
+                outage.unreachable("asking for brokers and leaders")
+        else:
+            outage.reached()
+
+    def _renew(self) -> None:
+        """Make the client anew: the one there is may wait for a broker that is dead."""
+        properties.log.warning("no answer from Kafka; connecting anew")
+        leave(self._swap(AdminClient(self._properties)))
+
+    def _swap(self, client: AdminClient) -> AdminClient:
+        former, self._client = self._client, client
+        return former
+
+    def _ask(
+        self, question: str, ask: Callable[[Sequence[str], float], Mapping[str, Future[Any]]], names: Sequence[str],
+        timeout_s: float,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Ask about topics until each has an answer, and wait for them.
+
+        Args:
+            question: what is asked, for people.
+            ask: tries once, for so many seconds.
+            names: the topics.
+            timeout_s: longest wait.
+
+        Returns:
+            The answer, or Kafka's error, by topic.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        answers: dict[str, Any] = {}
+        while left := [name for name in names if name not in answers]:
+            try_s = max(_PAUSE_S, min(_TRY_S, deadline_s - time.monotonic()))
+            for name, future in ask(left, try_s).items():
+                answer = in_time(future, try_s)
+                if not isinstance(answer, KafkaException) or not failure.is_unanswered(answer):
+                    self.renewal.answered(f"{question} {name}")
+                    outage.reached()
+                    answers[name] = answer
+                else:
+                    self.renewal.unanswered(f"{question} {name}")
+                    if time.monotonic() >= deadline_s:
+                        answers[name] = answer
+            if len(answers) < len(names):
+                time.sleep(_PAUSE_S)
+        return answers
 
     def create(self, specs: Iterable[TopicSpec], *, replication: int = -1) -> list[str]:
         """Create topics that do not exist; the names of those it created.
@@ -164,17 +250,31 @@ class Admin:
                 if failure.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise failure.stop(error, f"deleting the topic {name}") from error
 
-    def topic_config(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The settings in force of each topic."""
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    def topic_config(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, dict[str, str]]:
+        """The settings in force of each topic.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka refuses.
+        """
         found = {}
-        for resource, future in self._client.describe_configs(resources).items() if resources else ():
-            try:
-                entries = future.result()
-            except KafkaException as error:
-                raise failure.stop(error, f"reading the settings of the topic {resource.name}") from error
-            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        for name, entries in self._ask("settings of", self._ask_config, names, timeout_s).items():
+            if isinstance(entries, KafkaException):
+                raise failure.stop(entries, f"reading the settings of the topic {name}") from entries
+            found[name] = values(entries)
         return found
+
+    def ask_config(self, name: str) -> Answers[dict[str, str]]:
+        """Ask for the settings of a topic, under the number 0; the answer is to be looked for."""
+        return Answers({0: self._ask_config([name], ASK_TIMEOUT_S)[name]}, lambda _, entries: values(entries))
+
+    def _ask_config(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        asked = self._client.describe_configs(resources, request_timeout=timeout_s) if resources else {}
+        return {resource.name: future for resource, future in asked.items()}
+
+    def _ask_topics(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
+        return dict(self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s))
 
     def found(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, FoundTopic]:
         """Topics as they are; those that do not exist are left out.
@@ -183,15 +283,13 @@ class Admin:
             BrokerUnavailable: no answer in time.
             Stop: Kafka does not let us look.
         """
-        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s) if names else {}
         there = {}
-        for name, future in asked.items():
-            try:
-                there[name] = future.result()
-            except KafkaException as error:
-                if failure.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise failure.stop(error, f"looking at the topic {name}") from error
-        config = self.topic_config(list(there))
+        for name, answer in self._ask("look at", self._ask_topics, names, timeout_s).items():
+            if not isinstance(answer, KafkaException):
+                there[name] = answer
+            elif failure.of(answer).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise failure.stop(answer, f"looking at the topic {name}") from answer
+        config = self.topic_config(list(there), timeout_s)
         return {
             name: FoundTopic(
                 partitions=len(topic.partitions),
@@ -202,13 +300,14 @@ class Admin:
             for name, topic in there.items()
         }
 
-    def delete_retention_ms(self, topic: str) -> float:
+    def delete_retention_ms(self, topic: str, timeout_s: float = _TIMEOUT_S) -> float:
         """How long deletes stay in a compacted topic: a copy that is older may lack some.
 
         Raises:
-            Stop: Kafka does not answer, or refuses.
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka refuses.
         """
-        return float(self.topic_config([topic]).get(topic, {}).get("delete.retention.ms", DAY_MS))
+        return retained_ms(self.topic_config([topic], timeout_s).get(topic, {}))
 
     def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
         """What tells a topic from another one that had its name before.
@@ -216,11 +315,14 @@ class Admin:
         Raises:
             BrokerUnavailable: no answer in time.
         """
-        asked = self._client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
-        try:
-            return str(asked[name].result().topic_id)
-        except KafkaException as error:
-            raise failure.stop(error, f"looking at the topic {name}") from error
+        answer = self._ask("look at", self._ask_topics, [name], timeout_s)[name]
+        if isinstance(answer, KafkaException):
+            raise failure.stop(answer, f"looking at the topic {name}") from answer
+        return str(answer.topic_id)
+
+    def ask_topic_id(self, name: str) -> Answers[str]:
+        """Ask what tells a topic from its namesakes, under the number 0; the answer is to be looked for."""
+        return Answers({0: self._ask_topics([name], ASK_TIMEOUT_S)[name]}, lambda _, topic: str(topic.topic_id))
 
     def ask_topic(self, name: str, timeout_s: float) -> TopicQuestion:
         """Ask what a topic is; the answer is to be looked for."""
@@ -258,39 +360,65 @@ class Admin:
             BrokerUnavailable: no answer in time.
         """
         began_s, pause_s = time.monotonic(), _PAUSE_S
-        wanted = list(partitions)
+        found: dict[int, int] = {}
+        left = list(partitions)
         while True:
-            answers = self._ask_ends(topic, wanted, timeout_s)
-            moved = [error for error in answers.values() if isinstance(error, KafkaException)]
-            if not moved:
-                return {partition: end for partition, end in answers.items() if isinstance(end, int)}
-            is_there = all(map(failure.is_moved, moved))
-            patience_s = timeout_s if is_there else min(timeout_s, _NEW_S)
-            if time.monotonic() > began_s + patience_s:
-                raise failure.stop(moved[0], f"asking for the ends of {topic}")
+            try_s = max(_PAUSE_S, min(_TRY_S, began_s + timeout_s - time.monotonic()))
+            answers = self.ask_offsets(topic, left, "end", try_s).wait()
+            found |= {partition: end for partition, end in answers.items() if isinstance(end, int)}
+            errors = [error for error in answers.values() if isinstance(error, KafkaException)]
+            if not errors:
+                self.renewal.answered(f"ends of {topic}")
+                outage.reached()
+                return found
+            left = [partition for partition in left if partition not in found]
+            self._check_ends(topic, errors, time.monotonic() - began_s, timeout_s)
             # librdkafka asks with the epoch of the leader it knows, and learns no newer one from the refusal. Where it
             # saw no leader, as of a broker that was away for a moment, it asks nobody for a quarter of an hour. So we
             # have it look; at all topics, if this one may not be there, as a broker may make what it is asked for.
+            is_there = all(map(failure.is_moved, errors))
             with contextlib.suppress(KafkaException):
-                self._client.list_topics(topic if is_there else None, timeout=timeout_s)
+                self._client.list_topics(topic if is_there else None, timeout=min(timeout_s, _LOOK_TIMEOUT_S))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
-    def _ask_ends(self, topic: str, partitions: Sequence[int], timeout_s: float) -> dict[int, int | KafkaException]:
-        """Ask once: the end of each partition, or that its leader is another one now, or not known yet."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {TopicPartition(topic, partition): latest for partition in partitions}
-        futures = self._client.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
-        )
-        found: dict[int, int | KafkaException] = {}
-        for position, future in futures.items():
-            try:
-                found[position.partition] = future.result().offset
-            except KafkaException as error:
-                if not failure.is_moved(error) and not failure.is_leaderless(error):
-                    raise failure.stop(
-                        error, f"asking for the end of {topic} partition {position.partition}"
-                    ) from error
-                found[position.partition] = error
-        return found
+    def _check_ends(self, topic: str, errors: Sequence[KafkaException], waited_s: float, timeout_s: float) -> None:
+        """Whether to ask again where a topic ends.
+
+        Raises:
+            Stop: one of the errors stays, or has stayed for too long.
+        """
+        patience_s = timeout_s
+        for error in errors:
+            if failure.is_unanswered(error):
+                self.renewal.unanswered(f"ends of {topic}")
+            elif failure.is_leaderless(error):
+                patience_s = min(timeout_s, _NEW_S)
+            elif not failure.is_moved(error):
+                raise failure.stop(error, f"asking for the ends of {topic}") from error
+        if waited_s > patience_s:
+            raise failure.stop(errors[0], f"asking for the ends of {topic}") from errors[0]
+
+    def ask_offsets(
+        self, topic: str, partitions: Iterable[int], place: Place, timeout_s: float = ASK_TIMEOUT_S
+    ) -> Answers[int]:
+        """Ask where partitions begin or end; the answers are to be looked for.
+
+        librdkafka gives an invalid offset (-1001) for an answer where a leader is changing: it counts as none.
+        """
+        spec: Any = OffsetSpec.earliest() if place == "oldest" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        level = IsolationLevel.READ_COMMITTED if place == "stable_end" else IsolationLevel.READ_UNCOMMITTED
+        asked = {TopicPartition(topic, partition): spec for partition in partitions}
+        futures = self._client.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
+        return Answers({at.partition: future for at, future in futures.items()}, offset_of, timeout_s)
+
+    def ask_committed(self, group: str, topic: str, partitions: Sequence[int]) -> Answers[Committed]:
+        """Ask for the committed offsets of a group; the answers are to be looked for.
+
+        Of a partition whose offset a transaction holds in the balance the answer is `UNSTABLE_OFFSET_COMMIT`.
+        """
+        places = [TopicPartition(topic, partition) for partition in partitions]
+        future = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], require_stable=True, request_timeout=ASK_TIMEOUT_S
+        )[group]
+        return Answers(dict.fromkeys(partitions, future), committed_of)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, ProducerLost, Stop, TransactionAborted
+from processor.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    PartitionHeld,
+    PositionLost,
+    ProducerLost,
+    Stop,
+    TransactionAborted,
+)
 
 if TYPE_CHECKING:
     from processor.errors import SowstreamError
@@ -67,6 +75,17 @@ _GOES_BY = (
     )
 )
 
+_UNANSWERED = _UNREACHABLE | frozenset(
+    (
+        KafkaError._DESTROY,  # Its client was given up.
+        KafkaError._DESTROY_BROKER,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    )
+)
+_UNREADABLE = frozenset((KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG))
+
 # Done again, each of these fails again: a record that the topic does not take, a topic that is gone.
 _STAYS = frozenset(
     (
@@ -114,6 +133,26 @@ def is_unreachable(error: KafkaException | KafkaError) -> bool:
     return of(error).code() in _UNREACHABLE
 
 
+def is_unanswered(error: KafkaException | KafkaError) -> bool:
+    """Whether a question did not come to whoever can answer it: nobody is there, or another one is by now."""
+    return of(error).code() in _UNANSWERED
+
+
+def is_unreadable(error: KafkaException | KafkaError) -> bool:
+    """Whether a batch of records came and cannot be unpacked: to fetch it again brings the same."""
+    return of(error).code() in _UNREADABLE
+
+
+def is_out_of_range(error: KafkaException | KafkaError) -> bool:
+    """Whether what is to be read next is not in the partition."""
+    return of(error).code() in _OUT_OF_RANGE
+
+
+def is_unstable(error: KafkaException | KafkaError) -> bool:
+    """Whether an open transaction holds a committed offset in the balance."""
+    return of(error).code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+
+
 def is_moved(error: KafkaException | KafkaError) -> bool:
     """Whether what the client knows of a partition's leader is out of date: it is to look anew and ask again."""
     return of(error).code() in _MOVED
@@ -137,7 +176,7 @@ def is_fenced(error: BaseException) -> bool:
 
 
 def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
-    """The error that ends the process, with what was being done and what to do about it."""
+    """The error that ends a command, or stops a pipeline, with what was being done and what to do about it."""
     kafka_error = of(error)
     code = code_of(error)
     if code in _UNREACHABLE:
@@ -184,6 +223,22 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
     return Stop(f"{doing}: {kafka_error.str()} ({kafka_error.name()})")
 
 
+def of_partition(
+    error: KafkaError, topic: str | None, partition: int | None, offset: int | None
+) -> PartitionHeld | Stop:
+    """What an error of one partition asks for, where the others can be read on.
+
+    A batch that does not unpack is fetched again and again by librdkafka, and comes as it was (its #5260).
+    """
+    if is_unreadable(error):
+        return PartitionHeld(
+            "unreadable_batch",
+            f"{topic} partition {partition}: the batch of records at offset {offset} cannot be read ({error.str()}). "
+            "Is it damaged, or compressed in a way that this build of librdkafka does not know?",
+        )
+    return stop(error, f"reading {topic} partition {partition}")
+
+
 def of_commit(error: KafkaException, doing: str) -> SowstreamError:
     """What a failed commit of offsets outside a transaction asks for: to ask what is committed and go on there."""
     if code_of(error) in _REFUSED | {KafkaError.OFFSET_METADATA_TOO_LARGE}:
@@ -203,7 +258,7 @@ def in_transaction(error: KafkaException, doing: str) -> SowstreamError:
     none      `ProducerLost`        the same: what became of the transaction is not known
     ========  ====================  =====================================================
 
-    Whatever the flags: what Kafka refuses for good, or would refuse again, ends the process.
+    Whatever the flags: what Kafka refuses for good, or would refuse again, stops the pipeline.
     Source: librdkafka's INTRODUCTION.md, "Transactional producer", error handling.
     """
     kafka_error = of(error)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from processor.errors import PartitionHeld, Stop, TransactionAborted
-from processor.kafka import failure, properties
+from processor.errors import PartitionHeld, TransactionAborted
+from processor.kafka import failure, outage, properties
 from processor.kafka.message import Message
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class GroupConsumer:
         self.topic = topic
         self.ended: set[int] = set()
         """Partitions of which Kafka has told, for now, of no record after the last one returned."""
+        self._unreadable: dict[int, PartitionHeld] = {}
         self._listener = listener
         self._made_anew = made_anew
         self._properties = properties.group_member(
@@ -73,6 +75,8 @@ class GroupConsumer:
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
         """The next messages, of all partitions begun. The listener is called from here.
 
+        Of partitions that cannot be read on `take_unreadable` tells; the others' messages are returned.
+
         Raises:
             Stop: the input cannot be read on; the message says why.
         """
@@ -83,13 +87,16 @@ class GroupConsumer:
         for message in messages:
             if message.error() is not None:
                 return self._without_events(messages)
+        if messages:
+            outage.reached()
         if self.ended:
             self.ended.difference_update([message.partition() for message in messages])
         return messages
 
     def take_unreadable(self) -> dict[int, PartitionHeld]:
-        """Stand-in."""
-        return {}
+        """The partitions that cannot be read on, with why; each is told once, and paused until `begin`."""
+        unreadable, self._unreadable = self._unreadable, {}
+        return unreadable
 
     def begin(self, partition: int, offset: int) -> None:
         """Start reading a partition at an offset.
@@ -98,6 +105,7 @@ class GroupConsumer:
             TransactionAborted: the partition is not ready for it, or not ours any more; it is to be tried again.
         """
         self.ended.discard(partition)
+        self._unreadable.pop(partition, None)
         position = TopicPartition(self.topic, partition, offset)
         try:
             self._consumer.seek(position)
@@ -161,21 +169,38 @@ class GroupConsumer:
                 self.ended.discard(partition)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.ended.add(partition)
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                was_remade = f", or it was deleted and made anew: then {self._made_anew}" if self._made_anew else ""
-                raise Stop(
-                    f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
-                    f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is "
-                    "skipped silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again"
-                )
+                outage.reached()
+            elif failure.is_out_of_range(error) or failure.is_unreadable(error):
+                self._hold(partition, self._trouble(message, error))
             elif failure.is_unreleased(error):
                 self._join_again(error)
                 return []
             elif not failure.passes(error):
                 raise failure.stop(error, f"reading {self.topic}")
             else:
+                if error.code() == KafkaError._ALL_BROKERS_DOWN:
+                    outage.unreachable(f"reading {self.topic}")
                 properties.log.warning("reading %s: %s; going on", self.topic, error.str())
         return records
+
+    def _trouble(self, message: Message, error: KafkaError) -> PartitionHeld:
+        """Why a partition cannot be read on."""
+        trouble = failure.of_partition(error, self.topic, message.partition(), message.offset())
+        if isinstance(trouble, PartitionHeld):
+            return trouble
+        was_remade = f", or it was deleted and made anew: then {self._made_anew}" if self._made_anew else ""
+        return PartitionHeld(
+            "input_gone",
+            f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
+            f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is skipped "
+            "silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again",
+        )
+
+    def _hold(self, partition: int, trouble: PartitionHeld) -> None:
+        """Read no more of a partition: librdkafka would fetch the same again and again."""
+        self._unreadable.setdefault(partition, trouble)
+        with contextlib.suppress(KafkaException):  # Not ours any more.
+            self._consumer.pause([TopicPartition(self.topic, partition)])
 
     def _join(self) -> None:
         self._consumer = Consumer(self._properties)
@@ -228,6 +253,8 @@ class GroupConsumer:
 
     def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.ended.difference_update([partition.partition for partition in partitions])
+        for partition in partitions:
+            self._unreadable.pop(partition.partition, None)
         try:
             consumer.incremental_unassign(partitions)
         except KafkaException as error:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from processor.errors import PartitionHeld, Stop
 from processor.kafka import failure, properties
 from processor.kafka.message import Message
+from processor.kafka.renewal import Renewal, leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_LOOK_TIMEOUT_S: Final = 1.0
 
 OFFSET_BEGINNING = -2  # librdkafka's RD_KAFKA_OFFSET_BEGINNING: the oldest record kept.
 
@@ -42,28 +47,50 @@ class LogReader:
     nor what compaction emptied, and comparing them with the end hangs for ever.
     """
 
-    def __init__(self, kafka: Mapping[str, str], *, group: str) -> None:
+    def __init__(self, kafka: Mapping[str, str], *, group: str, bears_trouble: bool = False) -> None:
         """Make a reader.
 
         Args:
             kafka: librdkafka properties.
             group: the consumer group that `committed` and `group_metadata` tell of; it is never joined.
+            bears_trouble: whether `take_troubled` tells of partitions that cannot be read on, and `read` does not
+                raise: the others are read on.
         """
-        self._consumer = Consumer(properties.log_reader(kafka, group=group))
+        self.group = group
+        """The consumer group."""
+        self._properties = properties.log_reader(kafka, group=group)
+        self._bears_trouble = bears_trouble
+        self._consumer = Consumer(self._properties)
+        self._troubled: dict[tuple[str, int], PartitionHeld | Stop] = {}
+        self._begun: dict[tuple[str, int], int] = {}  # What is assigned, and where it began.
+        self._renewal = Renewal(self._look, self.renew)
 
     def add(self, positions: Iterable[Position]) -> None:
         """Read these partitions too."""
-        self._consumer.incremental_assign([TopicPartition(*position) for position in positions])
+        added = list(positions)
+        self._begun |= {(position.topic, position.partition): position.offset for position in added}
+        self._consumer.incremental_assign([TopicPartition(*position) for position in added])
 
     def remove(self, topic: str, partition: int) -> None:
         """Read a partition no more."""
+        self._begun.pop((topic, partition), None)
         self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+
+    def renew(self) -> None:
+        """Connect anew, and go on in each partition after the last record that was read: the broker may be dead."""
+        properties.log.warning("no answer from Kafka; reading with a new connection")
+        places = self._consumer.position([TopicPartition(*where) for where in self._begun]) if self._begun else []
+        begun = {(place.topic, place.partition): place.offset for place in places if place.offset >= 0}
+        self._begun |= begun
+        former, self._consumer = self._consumer, Consumer(self._properties)
+        leave(former, former.close)
+        self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in self._begun.items()])
 
     def read(self, records_max: int, timeout_s: float) -> Read:
         """The next records.
 
         Raises:
-            Stop: a partition cannot be read on.
+            Stop: a partition cannot be read on, and the reader does not bear it.
         """
         came = self._consumer.consume(records_max, timeout_s)
         if not any(map(Message.error, came)):  # The usual case, without a step of Python's for each.
@@ -82,8 +109,18 @@ class LogReader:
                 assert offset is not None
                 ends.append(Position(topic, partition, offset))
             elif not failure.passes(error):
-                raise failure.stop(error, f"reading {topic} partition {partition}") from KafkaException(error)
+                trouble = failure.of_partition(error, topic, partition, offset)
+                if not self._bears_trouble or topic is None or partition is None:
+                    raise (trouble if isinstance(trouble, Stop) else Stop(str(trouble))) from KafkaException(error)
+                self._troubled[topic, partition] = trouble
         return Read(messages, ends)
+
+    def take_troubled(self) -> dict[tuple[str, int], PartitionHeld | Stop]:
+        """The topics and partitions that cannot be read on, with why, since the last time."""
+        if not self._troubled:
+            return self._troubled
+        troubled, self._troubled = self._troubled, {}
+        return troubled
 
     def committed(self, topic: str, partition: int, timeout_s: float) -> int | None:
         """The group's committed offset, or None if it has none; see `committed_with_note`."""
@@ -98,16 +135,19 @@ class LogReader:
             TimeoutError: it was not decided in time; ask again.
             Stop: Kafka refuses.
         """
+        question = f"committed offset of {topic} partition {partition}"
         try:
             (found,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
         except KafkaException as error:
             if failure.passes(failure.of(error)):
+                self._renewal.unanswered(question)
                 raise TimeoutError from None
             raise failure.stop(error, f"asking for the committed offset of {topic} partition {partition}") from error
         if found.error is not None:
             if found.error.retriable():
                 raise TimeoutError
             raise failure.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
+        self._renewal.answered(question)
         return (found.offset if found.offset >= 0 else None), found.metadata or None
 
     def group_metadata(self) -> Any:
@@ -123,14 +163,21 @@ class LogReader:
             TimeoutError: no answer in time; ask again.
             Stop: Kafka refuses.
         """
+        question = f"ends of {topic} partition {partition}"
         try:
             found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
         except KafkaException as error:
             if failure.passes(failure.of(error)) or failure.is_unknown(error):
+                self._renewal.unanswered(question)
                 raise TimeoutError from None
             raise failure.stop(error, f"asking for the ends of {topic} partition {partition}") from error
+        # Where a leader is changing, librdkafka may give an invalid offset (-1001) for an answer.
         if found is None:
             raise TimeoutError
+        if min(found) < 0:
+            self._renewal.unanswered(question)
+            raise TimeoutError
+        self._renewal.answered(question)
         return found
 
     def at_time(self, topic: str, partitions: Iterable[int], time_ms: int, timeout_s: float) -> dict[int, int | None]:
@@ -162,4 +209,10 @@ class LogReader:
 
     def close(self) -> None:
         """Close the connection."""
+        self._begun.clear()
         self._consumer.close()
+
+    def _look(self) -> None:
+        """Ask any broker who leads and coordinates what. Not on another thread: a consumer may be closed meanwhile."""
+        with contextlib.suppress(KafkaException):  # Silent too.
+            self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S)

@@ -29,6 +29,8 @@ def common(kafka: Mapping[str, str]) -> dict[str, Any]:
         "bootstrap.servers": "localhost:9092",
         # Seconds of back-off after a lost connection would outlast most restarts of a broker.
         "reconnect.backoff.max.ms": "2000",
+        # Packets to a machine that is gone are dropped, and nobody says so: the default waits half a minute for it.
+        "socket.connection.setup.timeout.ms": "2500",
         **{name: value for name, value in kafka.items() if name not in _MEMBERSHIP | _MEMBER_LIMITS},
         "logger": log,
     }

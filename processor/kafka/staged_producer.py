@@ -13,6 +13,7 @@ Only then does the local state follow. The price is in the guarantee, see the se
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from processor.errors import ProducerLost, TransactionAborted
-from processor.kafka import failure, properties
+from processor.kafka import failure, outage, properties
 from processor.kafka.pulse import Pulse
+from processor.kafka.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _TRY_S = 0.5
 _REACH_TRY_S = 5.0
-_REACH_PATIENCE_S = 30.0
+_REACH_PAUSE_S = 0.2  # At least, between two tries.
 
 
 class _Batch(NamedTuple):
@@ -63,6 +65,7 @@ class StagedProducer:
         later: Sequence[Collection[str]],
         session_timeout_s: float,
         is_stopping: Callable[[], bool] = lambda: False,
+        blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
     ) -> None:
         """Make one that is not started.
 
@@ -71,10 +74,13 @@ class StagedProducer:
             later: the topics of the second stage, of the third, and so on; all others are of the first.
             session_timeout_s: how long the group waits for a member that is not heard of.
             is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
+            blocked: called with `init` and the seconds of each try of a start.
         """
+        self._blocked = blocked
+        self._refusals = Refusals()
         self._timeout_s = session_timeout_s * 0.75
         self._pause_s = session_timeout_s * 0.5
-        self._properties = properties.producer(kafka) | {
+        self._properties = self._refusals.listening(properties.producer(kafka)) | {
             "message.timeout.ms": str(int(self._timeout_s * 1000)),
             "topic.metadata.propagation.max.ms": str(int(self._timeout_s * 250)),
             "acks": "all",
@@ -95,24 +101,38 @@ class StagedProducer:
     def start(self) -> None:
         """Begin anew, once what the producer before still had in hand has arrived or can no longer arrive.
 
+        Waits for as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
+
         Raises:
-            BrokerUnavailable: no answer in time, or before we are to stop.
+            BrokerUnavailable: we are to stop before Kafka has answered.
+            ConfigurationError: Kafka refuses our credentials.
         """
         self._drop()
         if self._pulse is None:
             self._pulse = Pulse(self._pause_s)
         self._pauses = self._pulse.pauses
         producer = Producer(self._properties)
-        deadline = time.monotonic() + _REACH_PATIENCE_S
+        self._refusals.error = None
         topic = next(iter(self._stage_of))  # One is enough: the cluster may have thousands.
         while True:
+            began_s = time.monotonic()
             try:
                 producer.list_topics(topic, _REACH_TRY_S)
             except KafkaException as error:
-                if time.monotonic() > deadline or self._is_stopping() or not failure.passes(failure.of(error)):
+                with contextlib.suppress(KafkaException):
+                    producer.poll(0)  # Why it was refused, if it was.
+                if self._refusals.error is not None:
+                    raise failure.stop(self._refusals.error, "starting the producer") from error
+                if self._is_stopping() or not failure.passes(failure.of(error)):
                     raise failure.stop(error, "starting the producer") from error
+                outage.unreachable("starting the producer")
             else:
                 break
+            finally:
+                spent_s = time.monotonic() - began_s
+                self._blocked("init", spent_s)
+            time.sleep(max(0.0, _REACH_PAUSE_S - spent_s))
+        outage.reached()
         self._producer = producer
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:

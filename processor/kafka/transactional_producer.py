@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from processor.errors import ProducerLost, TransactionAborted
-from processor.kafka import failure, properties
+from processor.errors import BrokerUnavailable, ProducerLost, TransactionAborted
+from processor.kafka import failure, outage, properties
 from processor.kafka.connection_breaks import ConnectionBreaks
 from processor.kafka.limit import CallThread
+from processor.kafka.refusals import Refusals
+from processor.kafka.renewal import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 _CALL_TIMEOUT_S = 5.0  # One try of a transaction call; retriable failures are tried again until the deadline.
 _LEAST_TIMEOUT_S = 0.1  # Nought is for ever, to librdkafka's binding.
 _SLOW_S = 5.0
+_TRY_S = 0.2  # Least time between two tries of a start.
+_LOOK_TIMEOUT_S = 1.0
+_TRIES_MAX = 2  # Of a start on one client, where other brokers answer: it may wait for a coordinator that is dead.
+_LINE_INTERVAL_S = 60.0
+_ABORT_LIMIT_S = 2.0  # At the end nobody waits for long; what is left open the broker rolls back.
 _LATE_S = 1.0  # After its deadline a commit's last try has ended, unless librdkafka forgot its limit.
 
 
@@ -61,11 +68,14 @@ class TransactionalProducer:
         self._timeout_s = transaction_timeout_s
         self._blocked = blocked
         self._breaks = ConnectionBreaks(properties.log)
-        self._properties = properties.transactional(
-            kafka,
-            transactional_id=transactional_id,
-            transaction_timeout_s=transaction_timeout_s,
-            logger=self._breaks,
+        self._refusals = Refusals()
+        self._properties = self._refusals.listening(
+            properties.transactional(
+                kafka,
+                transactional_id=transactional_id,
+                transaction_timeout_s=transaction_timeout_s,
+                logger=self._breaks,
+            )
         )
         self._producer: Producer | None = None
         self.is_open = False
@@ -80,28 +90,65 @@ class TransactionalProducer:
     def start(self) -> None:
         """Fence whoever had this transactional id before and roll back what it left open.
 
+        Waits for as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
+
         Raises:
-            BrokerUnavailable: no answer within the transaction timeout, or before we are to stop.
+            BrokerUnavailable: we are to stop before Kafka has answered.
+            ConfigurationError: Kafka refuses our credentials, or lacks an ACL for us.
         """
         self._drop()
         # What went out before the new epoch is fenced. A break counts from here on, one during the start too: the same
         # news is told once in half a minute, and the break that matters may be the next one.
         self._breaks.count, self._is_doubtful = 0, False
-        producer = Producer(self._properties)
-        began_s = time.monotonic()
-        deadline_s = began_s + max(self._timeout_s, 30.0)
+        self._refusals.error = None
+        producer, tries, line_s = Producer(self._properties), 0, 0.0
         while True:
+            began_s = time.monotonic()
             try:
                 producer.init_transactions(_CALL_TIMEOUT_S)
             except KafkaException as error:
-                is_hopeless = not failure.of(error).retriable() or time.monotonic() > deadline_s
-                if is_hopeless or self._is_stopping():
-                    raise failure.stop(error, f"starting the producer {self.transactional_id}") from error
+                is_reached = self._is_worth_waiting(producer, error)
+                tries = tries + 1 if is_reached else 0
+                if is_reached and began_s - line_s > _LINE_INTERVAL_S:
+                    line_s = began_s
+                    why = failure.of(error).str()
+                    properties.log.warning("starting the producer %s: %s; waiting", self.transactional_id, why)
             else:
                 break
             finally:
-                began_s = self._spent("init", began_s)
+                now_s = self._spent("init", began_s)
+            if tries == _TRIES_MAX:
+                former, producer, tries = producer, Producer(self._properties), 0
+                leave(former)
+                del former
+            time.sleep(max(0.0, _TRY_S - (now_s - began_s)))
+        outage.reached()
         self._producer = producer
+
+    def _is_worth_waiting(self, producer: Producer, error: KafkaException) -> bool:
+        """After a start that failed, whether some broker answers at least; returns only where it may go well later.
+
+        Raises:
+            Stop: it will not, or we are to stop.
+        """
+        doing = f"starting the producer {self.transactional_id}"
+        said = failure.stop(error, doing)
+        kafka_error = failure.of(error)
+        goes_by = kafka_error.retriable() or isinstance(said, BrokerUnavailable)
+        if kafka_error.fatal() or not goes_by or self._is_stopping():
+            raise said from error
+        try:
+            producer.poll(0)  # Why it was refused, if it was.
+            if self._refusals.error is not None:
+                raise failure.stop(self._refusals.error, doing) from error
+            producer.list_topics(timeout=_LOOK_TIMEOUT_S)
+        except KafkaException as silence:
+            if not failure.is_unreachable(silence):
+                raise failure.stop(silence, doing) from silence
+            outage.unreachable(doing)
+            return False
+        outage.reached()
+        return True
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
         """Send records to one partition; None lets each key's hash choose. Returns the bytes of their values.
@@ -234,7 +281,11 @@ class TransactionalProducer:
             self._ended(producer)
 
     def close(self) -> None:
-        """Let go of the producer; an open transaction is left to the broker to roll back."""
+        """Let go of the producer; an open transaction is rolled back, by the broker if that takes long."""
+        if self._producer is not None and self.is_open and not self._commits.is_busy:
+            # To take a producer apart in the middle of a transaction has ended the process, inside librdkafka.
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_LIMIT_S)
         self._commits.close()
         self._drop()
 

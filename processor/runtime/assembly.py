@@ -75,7 +75,7 @@ class Assembly:
         admin = Admin(config.kafka)
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
-            reader=LogReader(config.kafka, group=group),
+            reader=LogReader(config.kafka, group=group, bears_trouble=True),
             admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow") if pipeline.has_state else None,
@@ -111,6 +111,7 @@ class Assembly:
                     later=[[pipeline.output("sow")], [pipeline.output("mark"), pipeline.output("ack")]],
                     session_timeout_s=runtime.session_timeout_s,
                     is_stopping=is_stopping,
+                    blocked=partial(self._blocked, pipeline.name),
                 )
             log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
         return TransactionalProducer(
@@ -140,7 +141,9 @@ class Assembly:
             lookout=lookout if replicas > 0 else None,
             admin=admin,
             # Its queue is small: what waits there is not wanted now, and there is one for each pipeline.
-            open_reader=partial(LogReader, self._config.kafka | {"queued.max.messages.kbytes": "8192"}, group=group),
+            open_reader=partial(
+                LogReader, self._config.kafka | {"queued.max.messages.kbytes": "8192"}, group=group, bears_trouble=True
+            ),
             open_state=open_state,
         )
 

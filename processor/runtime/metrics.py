@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
+from processor.kafka import outage
 from processor.runtime.timings import Timings
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ STATE_BYTES = Gauge(
 )
 PIPELINE_STATE = Gauge("sowstream_pipeline_state", "1 for the state a pipeline is in.", ["processor", "state"])
 HELD = Gauge("sowstream_held_partitions", "Partitions that are held, by why.", ["processor", "reason"])
+KAFKA_UNREACHABLE = Gauge(
+    "sowstream_kafka_unreachable_seconds", "Seconds since a broker was last reached; 0 while one is."
+)
+KAFKA_UNREACHABLE.set_function(outage.seconds)
 BLOCK_CACHE = Gauge("sowstream_block_cache_bytes", "The memory all local states of a process share.", ["kind"])
 
 

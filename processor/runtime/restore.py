@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
 from processor.errors import (
     BrokerUnavailable,
     ConfigurationError,
-    RestoreStalled,
+    PartitionHeld,
+    PositionLost,
     StateDamaged,
     StateLocked,
     Stop,
@@ -21,15 +21,14 @@ from processor.errors import (
 from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
-from processor.runtime.note import Note
+from processor.runtime.restore_aim import Aim, Aims, Start
+from processor.runtime.restore_stall import Stalls
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
-from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from processor.errors import PartitionHeld
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
     from processor.runtime.restore_progress import RestoreProgress
@@ -42,7 +41,6 @@ log = structlog.stdlib.get_logger("sowstream.restore")
 _BATCH_RECORDS_MAX = 2_000  # What a processor's cache holds: five times as many take half as long again.
 _TURN_S = 0.05  # How long ready partitions may wait for those that are not, besides a batch's own time.
 _OPEN_S = 0.5  # How long partitions are opened in one turn; those that are ready wait for as long.
-_ASK_TIMEOUT_S = 0.5  # One try of a question to Kafka; processing of ready partitions waits for as long.
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
 _DAMAGES_MAX = 3
@@ -54,16 +52,16 @@ class _Job:
 
     task: Task
     began_s: float
-    start_offset: int | None = None  # Where the input goes on; asked for before the targets, see `_aim`.
-    tail: Tail | None = None  # Found with it, as the next.
-    noted: str = ""
-    is_new: bool = False  # The group has no offset.
+    start: Start | None = None  # Where the input goes on.
     logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; of none if there is nothing to restore.
-    is_aimed: bool = False  # Whether the logs and their targets are known.
+    why_closed: str = ""  # Why its directory is not open yet.
     read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
-    moved_s: float = field(default=0.0)
     logged_s: float = field(default=0.0)
+
+
+def _stop(_task: Task, error: PartitionHeld) -> NoReturn:
+    raise Stop(str(error)) from error
 
 
 class Restorer:
@@ -71,7 +69,7 @@ class Restorer:
 
     A partition is ready when the end-of-partition events of its SOW topic, and of its mark topic if it has marks, reach
     the true ends, taken after the group's committed input offset was known: the offset, the records and the marks it
-    stands for were committed in one transaction.
+    stands for were committed in one transaction. One that cannot be restored is given up, and holds up no other.
     """
 
     def __init__(
@@ -87,48 +85,56 @@ class Restorer:
         progress: RestoreProgress | None = None,
         is_copy: bool = False,
         made_anew: str = "",
+        on_held: Callable[[Task, PartitionHeld], None] = _stop,
     ) -> None:
         """Make a restorer.
 
         Args:
-            reader: a reader that knows the input's consumer group; owned by the restorer.
-            admin: tells where the topics end.
+            reader: a reader that knows the input's consumer group, and bears trouble; owned by the restorer.
+            admin: answers where the input goes on, and where the topics begin and end.
             source: the input topic.
             sow: the topic to restore states from; None if the processor has none.
             mark: the topic to restore marks from; None if the processor has none.
             open_state: opens the state of a partition.
-            stall_timeout_s: how long a restore may bring nothing.
+            stall_timeout_s: how long a restore may bring nothing while Kafka answers other questions.
             progress: is told of all that is done.
             made_anew: how to make such states again, for messages.
             is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
                 tell whether it was one of the same records.
+            on_held: takes a partition that cannot be restored, with why; the restorer has forgotten it by then. None
+                given: it raises `Stop`.
         """
         self._reader = reader
-        self._admin = admin
         self._source = source
         self._sow = sow
         self._shown = sow or source  # Named in messages about a partition.
         self._mark = mark
         self._open_state = open_state
-        self._stall_timeout_s = stall_timeout_s
         self._progress = progress
         self._is_copy = is_copy
         self._made_anew = made_anew
+        self.on_held = on_held
+        """Takes a partition that cannot be restored."""
+        self._aims = Aims(admin, group=reader.group, source=source, sow=sow, mark=mark)
+        self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, _Job] = {}
-        self._horizon_ms: float | None = None
-        self.on_held: Callable[[Task, PartitionHeld], None]
 
     def add(self, task: Task) -> None:
         """Begin to restore a task's partition."""
         now_s = time.monotonic()
-        self._jobs[task.partition] = _Job(task, now_s, moved_s=now_s, logged_s=now_s)
+        self._jobs[task.partition] = _Job(task, now_s, logged_s=now_s)
+        self._stalls.moved(task.partition)
+        if task.task_state is not TaskState.CREATED:
+            self._aims.add(task.partition)
 
     def remove(self, partition: int) -> None:
         """Stop restoring a partition, if it was being restored."""
         job = self._jobs.pop(partition, None)
-        for log_read in job.logs.values() if job is not None else ():
-            if not log_read.is_complete:
-                self._reader.remove(log_read.topic, partition)
+        self._aims.remove(partition)
+        self._stalls.forget(partition)
+        for part in job.logs.values() if job is not None else ():
+            if not part.is_complete:
+                self._reader.remove(part.topic, partition)
 
     @property
     def is_busy(self) -> bool:
@@ -144,177 +150,176 @@ class Restorer:
             if job.logs
         }
 
+    @property
+    def waits_for(self) -> dict[int, str]:
+        """What each partition waits for that has come no further for some seconds, for people."""
+        return {
+            partition: self._awaited(job) for partition, job in self._jobs.items() if self._stalls.is_slow(partition)
+        }
+
     def advance(self, timeout_s: float) -> list[tuple[Task, int]]:
         """Do one batch of the work; the tasks that are ready, each with its input offset.
 
         Raises:
-            RestoreStalled: nothing came for too long.
-            Stop: a partition cannot be restored.
+            DiskUnusable: no state can be written.
+            ConfigurationError: Kafka refuses.
         """
-        waiting = [job for job in self._jobs.values() if not job.is_aimed]
         ready: list[tuple[Task, int]] = []
-        if waiting:
-            self._aim(waiting, ready)
-        if not any(job.logs for job in self._jobs.values()):
-            self._watch(time.monotonic())
-            if not ready:
-                time.sleep(timeout_s)  # There is nothing to read: the directories are locked, or Kafka is silent.
-            return ready
+        self._open()
+        for number, aim in self._aims.turn().items():
+            self._begin(self._jobs[number], aim, ready)
         until_s = time.monotonic() + _TURN_S
-        while True:
+        while any(job.logs for job in self._jobs.values()):
             read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
             self._apply(read, ready)
             if ready or len(read.messages) < _BATCH_RECORDS_MAX or time.monotonic() >= until_s:
                 break
             timeout_s = 0.0
-        self._watch(time.monotonic())
+        else:
+            if not ready and self._jobs:
+                time.sleep(timeout_s)  # There is nothing to read: directories are locked, or answers are on their way.
+        self._watch()
         self._show()
         return ready
 
-    def _apply(self, read: Read, ready: list[tuple[Task, int]]) -> None:
-        """Take over what came."""
-        now_s = time.monotonic()
-        for (topic, partition), messages in by_log(read.messages).items():
-            job = self._jobs.get(partition)
-            if job is not None and topic in job.logs:
-                self._healing(job, partial(self._take, job, job.logs[topic], messages, now_s))
-        for topic, partition, end in read.ends:
-            job = self._jobs.get(partition)
-            part = None if job is None else job.logs.get(topic)
-            if job is not None and part is not None and not part.is_complete and end >= part.target:
-                self._healing(job, partial(self._finish, job, part, end, now_s, ready))
-
     def close(self) -> None:
         """Close the connection; what is being restored stays as far as it came."""
+        for partition in list(self._jobs):
+            self._aims.remove(partition)
         self._jobs.clear()
         self._show()
         self._reader.close()
 
-    def _aim(self, waiting: Iterable[_Job], ready: list[tuple[Task, int]]) -> None:
-        """Find out from where and to where each partition is to be restored, and start reading."""
-        aimed: list[_Job] = []
+    def _open(self) -> None:
+        """Open the states' directories; those that others still hold are tried again at the next turn."""
         until_s = time.monotonic() + _OPEN_S
+        is_late = False
+        for job in [job for job in self._jobs.values() if job.task.task_state is TaskState.CREATED]:
+            if is_late:
+                self._stalls.moved(job.task.partition)  # It waits for its turn, and has not stalled.
+                continue
+            self._try_step(job, partial(self._open_one, job))
+            # Hundreds would take longer than a transaction of those that are ready may.
+            is_late = time.monotonic() > until_s
+
+    def _open_one(self, job: _Job) -> None:
+        partition = job.task.partition
         try:
-            for job in waiting:
-                if aimed and time.monotonic() > until_s:
-                    break  # Hundreds would take longer than a transaction of those that are ready may.
-                if job.task.task_state is TaskState.CREATED and not self._open(job):
-                    continue
-                if job.start_offset is None:
-                    self._begin(job)
-                aimed.append(job)
-            logs_of = [(job, self._logs_of(job)) for job in aimed]
-            logs = [part for _, parts in logs_of for part in parts]
-            # librdkafka takes half a second to find a beginning by itself.
-            oldest = {part: self._reader.bounds(part.topic, part.partition, _ASK_TIMEOUT_S)[0] for part in logs}
-            # Only now, when the input offsets are settled: see the class.
-            self._set_targets(logs)
-            horizon_ms = self._delete_retention_ms()
-        except (TimeoutError, BrokerUnavailable):
-            return  # Asked again at the next turn; `_watch` knows for how long.
+            job.task.open(self._open_state(partition))
+        except StateLocked as error:
+            if time.monotonic() - job.began_s > _LOCK_PATIENCE_S:
+                raise PartitionHeld("state_locked", str(error)) from error
+            job.why_closed = str(error)
+            self._stalls.moved(partition)  # Kafka has no part in it.
+        except BrokerUnavailable as error:
+            job.why_closed = str(error)
         except ConfigurationError as error:
             if not failure.is_unknown(error):
                 raise
-            return  # The topics were there at the start: a broker that has just started was asked.
-        for job, parts in logs_of:
-            positions = [Position(part.topic, part.partition, oldest[part]) for part in parts]
-            self._healing(job, partial(self._follow, job, parts, positions, horizon_ms))
-        now_s = time.monotonic()
-        for job, parts in logs_of:
-            if not parts:
-                self._complete(job, now_s, ready)
-        if aimed:
-            for job in waiting:
-                job.moved_s = now_s  # Whoever waits for its turn has not stalled.
+            job.why_closed = str(error)  # The topics were there at the start: a broker that has just started was asked.
+        else:
+            self._stalls.moved(partition)
+            self._aims.add(partition)
 
-    def _follow(self, job: _Job, logs: list[RestoredLog], oldest: list[Position], horizon_ms: float) -> None:
+    def _begin(self, job: _Job, aim: Aim | PartitionHeld, ready: list[tuple[Task, int]]) -> None:
+        """Start reading a partition's logs, if there are any; it is ready otherwise."""
+        if isinstance(aim, PartitionHeld):
+            self._hold(job, aim)
+            return
+        job.start = aim.start
+        self._stalls.moved(job.task.partition)
+        logs = self._logs_of(job, aim)
+        if logs:
+            self._try_step(job, partial(self._follow, job, logs, aim))
+        else:
+            self._complete(job, ready)
+
+    def _follow(self, job: _Job, logs: list[RestoredLog], aim: Aim) -> None:
         """Start reading a partition's logs, from where what is left of it ends."""
+        assert self._aims.horizon_ms is not None
         for part in logs:
-            if (why := part.distrust(horizon_ms)) is not None:
+            if (why := part.distrust(self._aims.horizon_ms)) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
                 _tell("restoring", part)
-        job.logs, job.is_aimed = {part.topic: part for part in logs}, True
         # The reader tells the end of a partition also where there is nothing to read.
-        self._reader.add(
-            [first._replace(offset=max(part.position, first.offset)) for part, first in zip(logs, oldest, strict=True)]
-        )
+        positions = [Position(part.topic, part.partition, max(part.position, aim.oldest[part.topic])) for part in logs]
+        job.logs = {part.topic: part for part in logs}
+        self._reader.add(positions)
 
-    def _logs_of(self, job: _Job) -> list[RestoredLog]:
-        """What a partition is restored from."""
-        task, tail = job.task, job.tail
+    def _logs_of(self, job: _Job, aim: Aim) -> list[RestoredLog]:
+        """What a partition is restored from, with where it ends."""
+        task, start = job.task, aim.start
         # Where a topic ends does not say whether it has records: all of them may have been rolled back.
-        is_whole = self._is_copy and job.is_new
+        is_whole = self._is_copy and start.is_new
         logs: list[RestoredLog] = []
         if self._sow is not None:
-            logs.append(SowLog(self._sow, task.partition, task.state, tail, is_whole=is_whole))
+            logs.append(SowLog(self._sow, task.partition, task.state, start.tail, is_whole=is_whole))
         if self._mark is not None and task.marks is not None:
-            logs.append(MarkLog(self._mark, task.partition, task.marks, tail))
+            logs.append(MarkLog(self._mark, task.partition, task.marks, start.tail))
+        for part in logs:
+            part.target = aim.ends[part.topic]
         return logs
 
-    def _set_targets(self, logs: Iterable[RestoredLog]) -> None:
-        """Ask for the true ends, of all partitions of a topic at once."""
-        by_topic: dict[str, list[RestoredLog]] = {}
-        for part in logs:
-            by_topic.setdefault(part.topic, []).append(part)
-        for topic, parts in by_topic.items():
-            ends = self._admin.end_offsets(topic, [part.partition for part in parts], _ASK_TIMEOUT_S * 4)
-            for part in parts:
-                part.target = ends[part.partition]
+    def _apply(self, read: Read, ready: list[tuple[Task, int]]) -> None:
+        """Take over what came."""
+        for (topic, partition), messages in by_log(read.messages).items():
+            job = self._jobs.get(partition)
+            if job is not None and topic in job.logs:
+                self._try_step(job, partial(self._take, job, job.logs[topic], messages))
+        for topic, partition, end in read.ends:
+            job = self._jobs.get(partition)
+            part = None if job is None else job.logs.get(topic)
+            if job is not None and part is not None and not part.is_complete and end >= part.target:
+                self._try_step(job, partial(self._finish, job, part, end, ready))
+        for (_, partition), trouble in self._reader.take_troubled().items():
+            if (job := self._jobs.get(partition)) is not None:
+                self._try_step(job, partial(self._meet, job, trouble))
 
-    def _open(self, job: _Job) -> bool:
-        """Open the state's directory; False while its last user still holds it."""
-        try:
-            job.task.open(self._open_state(job.task.partition))
-        except StateLocked as error:
-            if time.monotonic() - job.began_s > _LOCK_PATIENCE_S:
-                raise Stop(str(error)) from error
-            return False
-        return True
+    def _meet(self, job: _Job, trouble: PartitionHeld | Stop) -> None:
+        """A log cannot be read on."""
+        if not isinstance(trouble, PositionLost):
+            raise trouble
+        # Its oldest records have gone since we asked for the oldest.
+        log.warning("restoring from the new beginning", partition=job.task.partition, why=str(trouble))
+        self._again(job)
 
-    def _healing(self, job: _Job, step: Callable[[], None]) -> None:
+    def _try_step(self, job: _Job, step: Callable[[], None]) -> None:
         """Do a step of a restore; a store that turns out damaged is wiped, and its restore begins anew."""
         try:
             step()
+        except PartitionHeld as error:
+            self._hold(job, error)
         except StateDamaged as error:
             partition = job.task.partition
             if job.damages == _DAMAGES_MAX:
-                raise Stop(
+                why = (
                     f"restoring {self._shown} partition {partition}: the store was damaged again and again, at last "
                     f"by: {error}. Is the disk of state_dir, or the memory, failing?"
-                ) from error
+                )
+                self._hold(job, PartitionHeld("state_damaged", why))
+                return
             log.error("local state damaged; restoring it anew", topic=self._shown, partition=partition, why=str(error))
             self.remove(partition)
             job.task.state.wipe()
             self.add(job.task)
             self._jobs[partition].damages = job.damages + 1
 
-    def _begin(self, job: _Job) -> None:
-        """Find out where the input goes on: at the committed offset, or its beginning for a group that has none."""
-        partition = job.task.partition
-        committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
-        low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
-        if committed is None:
-            job.start_offset, job.is_new = low, True
-            return
-        if committed < low:
-            raise Stop(
-                f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "
-                f"kept is {low}. Records were deleted before they were processed; nothing is skipped silently: decide "
-                "with Kafka's kafka-consumer-groups --reset-offsets, then start again"
-            )
-        job.start_offset, job.tail, job.noted = committed, Tail.noted(committed, text), Note.read(text).noted
+    def _again(self, job: _Job) -> None:
+        """Begin a partition's restore anew."""
+        self.remove(job.task.partition)
+        self.add(job.task)
+        self._jobs[job.task.partition].damages = job.damages
 
-    def _delete_retention_ms(self) -> float:
-        if self._sow is None:
-            return math.inf
-        if self._horizon_ms is None:
-            self._horizon_ms = self._admin.delete_retention_ms(self._sow)
-        return self._horizon_ms
+    def _hold(self, job: _Job, error: PartitionHeld) -> None:
+        """Give a partition up; it is asked again by those who have it."""
+        self.remove(job.task.partition)
+        self.on_held(job.task, error)
 
-    def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:
+    def _take(self, job: _Job, part: RestoredLog, messages: list[Message]) -> None:
         """Apply a batch of one log."""
-        if job.is_new and self._is_copy:
+        assert job.start is not None
+        if job.start.is_new and self._is_copy:
             raise Stop(
                 f"{part.topic} partition {part.partition} has records, but its workers' group has no offset of "
                 f"{self._source}, which they are made of. If that topic was deleted and made anew, "
@@ -325,50 +330,57 @@ class Restorer:
         job.read += len(messages)
         if self._progress is not None:
             self._progress.took(len(messages))
-        job.moved_s = now_s
+        self._stalls.moved(part.partition)
+        now_s = time.monotonic()
         if now_s - job.logged_s > _LOG_INTERVAL_S:
             job.logged_s = now_s
             _tell("restoring", part)
 
-    def _finish(self, job: _Job, part: RestoredLog, end: int, now_s: float, ready: list[tuple[Task, int]]) -> None:
+    def _finish(self, job: _Job, part: RestoredLog, end: int, ready: list[tuple[Task, int]]) -> None:
         """A log is complete; with the last one the task is ready."""
         part.finish(end)
         self._reader.remove(part.topic, part.partition)
-        job.moved_s = now_s
+        self._stalls.moved(part.partition)
         if all(other.is_complete for other in job.logs.values()):
-            self._complete(job, now_s, ready)
+            self._complete(job, ready)
 
-    def _complete(self, job: _Job, now_s: float, ready: list[tuple[Task, int]]) -> None:
+    def _complete(self, job: _Job, ready: list[tuple[Task, int]]) -> None:
         """Everything is restored: the task is ready."""
-        task = job.task
+        task, start = job.task, job.start
+        assert start is not None
         self.remove(task.partition)
-        seconds = round(now_s - job.began_s, 3)
+        seconds = round(time.monotonic() - job.began_s, 3)
         rate = round(job.read / max(seconds, 0.001))
         log.info(
             "restored", topic=self._shown, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
         )
-        assert job.start_offset is not None
-        task.tail, task.noted = job.tail, job.noted
-        ready.append((task, job.start_offset))
+        task.tail, task.noted = start.tail, start.noted
+        ready.append((task, start.offset))
 
     def _show(self) -> None:
         """Tell how much is left."""
         if self._progress is not None:
             self._progress.left(sum(self.remaining.values()))
 
-    def _watch(self, now_s: float) -> None:
-        """A restore that brings nothing for too long is an error, not a wait."""
-        for partition, job in self._jobs.items():
-            if now_s - job.moved_s <= self._stall_timeout_s:
-                continue
+    def _watch(self) -> None:
+        """Tell what is waited for, and give up what has waited for too long."""
+        for partition, job in list(self._jobs.items()):
             part = next((part for part in job.logs.values() if not part.is_complete), None)
-            topic = self._shown if part is None else part.topic
-            reached = "its beginning" if part is None else f"offset {part.position} of {part.target}"
-            raise RestoreStalled(
-                f"restoring {topic} partition {partition}: nothing for {self._stall_timeout_s:g} s at {reached}. "
-                "A transaction of a dead worker may be open "
-                "(transaction.timeout.ms ends it), or the brokers do not answer; `sowstream doctor` looks closer"
+            error = self._stalls.check(
+                partition, self._awaited(job), part, is_in_balance=self._aims.is_in_balance(partition)
             )
+            if error is not None:
+                self._hold(job, error)
+        self._stalls.turn()
+
+    def _awaited(self, job: _Job) -> str:
+        """What a partition waits for, for people."""
+        if job.task.task_state is TaskState.CREATED:
+            return job.why_closed or "its turn to be opened"
+        part = next((part for part in job.logs.values() if not part.is_complete), None)
+        if part is not None:
+            return f"records of {part.topic} partition {part.partition} at offset {part.position} of {part.target}"
+        return self._aims.unanswered(job.task.partition) or "its turn"
 
 
 def _tell(what: str, part: RestoredLog) -> None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from operator import add
 from typing import TYPE_CHECKING, Final, cast
 
-from processor.errors import ConfigurationError
+from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
 from processor.runtime.sow_record import Heads, stored_from
 from processor.state.distrust import distrusted
@@ -47,7 +47,7 @@ class RestoredLog(ABC):
         """The next records.
 
         Raises:
-            ConfigurationError: one of them was not written by a worker.
+            PartitionHeld: one of them was not written by a worker.
             StateDamaged: the store cannot take them.
         """
 
@@ -71,10 +71,11 @@ class RestoredLog(ABC):
             horizon_ms: how long deletes stay in the topic.
         """
 
-    def _refuse(self, record: Record, why: str, kind: str) -> ConfigurationError:
-        return ConfigurationError(
+    def _refuse(self, record: Record, why: str, kind: str) -> PartitionHeld:
+        return PartitionHeld(
+            "unreadable_batch",
             f"{self.topic} partition {self.partition} offset {record.offset} is not a {kind}: {why}. "
-            f"Only workers may write to a {kind.split(maxsplit=1)[0]} topic"
+            f"Only workers may write to a {kind.split(maxsplit=1)[0]} topic",
         )
 
 

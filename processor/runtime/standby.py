@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
-from processor.errors import BrokerUnavailable, SowstreamError, StateDamaged, StateLocked
+from processor.errors import BrokerUnavailable, PartitionHeld, PositionLost, SowstreamError, StateDamaged, StateLocked
 from processor.kafka.log_reader import Position
 from processor.kafka.message import by_partition
 from processor.runtime.metrics import StandbyMetrics
@@ -22,6 +22,7 @@ from processor.runtime.restored_log import SowLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from processor.errors import Stop
     from processor.kafka.admin import Admin
     from processor.kafka.log_reader import LogReader
     from processor.kafka.message import Message
@@ -36,7 +37,7 @@ _BUSY_SHARE = 4  # While there is input, so many times longer for it than for th
 _ASK_TIMEOUT_S = 0.5
 _PAUSE_S = 30.0  # Before another try where the directory is taken or damaged, or Kafka refuses.
 _ROOM_S = 3.0  # For an owner beside us to open its directory; it tries many times a second.
-_RETRY_S = 1.0  # Where Kafka has not answered.
+_RETRY_S = 5.0  # Where Kafka has not answered: those who wait for records wait for our questions, too.
 _CONFIRM_S = 600.0  # How old the word may be that nothing has come; the least horizon is hours.
 
 
@@ -172,6 +173,8 @@ class Standbys:
         if self._reader is None or not self._kept:
             return False
         read = self._reader.read(records_max, 0.0)
+        for (_, partition), trouble in self._reader.take_troubled().items():
+            self._healing(partition, partial(_raise, trouble=trouble))
         for partition, messages in by_partition(read.messages).items():
             self._healing(partition, partial(_take, messages=messages))
         for _, partition, end in read.ends:
@@ -179,7 +182,10 @@ class Standbys:
         now_s = time.monotonic()
         if now_s > self._confirm_s:
             self._confirm_s = now_s + min(_CONFIRM_S, max(1.0, self._horizon() / 2))
-            self._confirm()
+            try:
+                self._confirm()
+            except BrokerUnavailable:
+                self._confirm_s = now_s + _RETRY_S
         self._metrics.lags({partition: self._lag(partition) for partition in self._kept})
         return len(read.messages) == records_max
 
@@ -229,7 +235,7 @@ class Standbys:
         if self._reader is None:
             self._reader = self._open_reader()
         oldest, _ = self._reader.bounds(self._sow, partition, _ASK_TIMEOUT_S)
-        sow_log.target = self._admin.end_offsets(self._sow, [partition], _ASK_TIMEOUT_S * 4)[partition]
+        sow_log.target = self._admin.end_offsets(self._sow, [partition], _ASK_TIMEOUT_S)[partition]
         if (why := sow_log.distrust(self._horizon() * 1000)) is not None:
             log.warning("local state wiped", topic=self._sow, partition=partition, why=why)
         self._reader.add([Position(self._sow, partition, max(sow_log.position, oldest))])
@@ -248,6 +254,10 @@ class Standbys:
             if time.monotonic() - standby.current_s > self._horizon():
                 raise StateDamaged("deletes may be missing: it is behind by more than the topic's delete.retention.ms")
             step(standby)
+        except (PartitionHeld, PositionLost) as error:
+            log.warning("standby given up for a while", topic=self._sow, partition=partition, why=str(error))
+            self._paused[partition] = time.monotonic() + _PAUSE_S
+            self._let_go(partition)
         except StateDamaged as error:
             log.error("standby wiped", topic=self._sow, partition=partition, why=str(error))
             self._paused[partition] = time.monotonic() + _PAUSE_S
@@ -259,7 +269,7 @@ class Standbys:
     def _confirm(self) -> None:
         """Note that quiet partitions are still complete: a state that nobody has touched for long would be wiped."""
         quiet = [partition for partition, standby in self._kept.items() if standby.is_current]
-        ends = self._admin.end_offsets(self._sow, quiet, _ASK_TIMEOUT_S * 4) if quiet else {}
+        ends = self._admin.end_offsets(self._sow, quiet, _ASK_TIMEOUT_S) if quiet else {}
         for partition, end in ends.items():
             if self._kept[partition].log.position >= end:
                 self._healing(partition, partial(_reached, end=end))
@@ -267,7 +277,7 @@ class Standbys:
     def _horizon(self) -> float:
         """How long deletes stay in the topic, in seconds."""
         if self._horizon_s is None:
-            self._horizon_s = self._admin.delete_retention_ms(self._sow) / 1000
+            self._horizon_s = self._admin.delete_retention_ms(self._sow, _ASK_TIMEOUT_S) / 1000
         return self._horizon_s
 
     def _lag(self, partition: int) -> int:
@@ -294,6 +304,11 @@ def _take(standby: _Standby, messages: list[Message]) -> None:
     """More has come."""
     standby.is_current = False
     standby.log.take_messages(messages)
+
+
+def _raise(_standby: _Standby, trouble: PartitionHeld | Stop) -> NoReturn:
+    """Its log cannot be read on."""
+    raise trouble
 
 
 def _reached(standby: _Standby, end: int) -> None:

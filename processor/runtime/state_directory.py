@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from processor.errors import StateDamaged
+from processor.errors import BrokerUnavailable, StateDamaged
+from processor.kafka.partition_questions import PartitionQuestion
 from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
 from processor.state.rocks import RocksStore
 from processor.state.transactional import TransactionalState
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.state")
 
-_ASK_TIMEOUT_S = 2.0
+_PATIENCE_S = 0.2  # Longest wait for an answer in one call; who calls has other partitions to serve.
+_FRESH_S = 1.0  # For how long an answer holds: many partitions are opened one after the other.
+_LOOK_S = 0.002  # Between two looks for it.
+_TOPIC: Final = 0  # A question about a topic as a whole is asked under this number.
 
 
 class StateDirectory:
@@ -42,9 +47,12 @@ class StateDirectory:
         """
         self._directory = directory
         self._memory = memory
-        self._admin = admin
         self._processor = pipeline.name
         self._sow = pipeline.output("sow")
+        self._question = PartitionQuestion(
+            f"which topic {self._sow} is", admin, lambda _: admin.ask_topic_id(self._sow)
+        )
+        self._answer: tuple[float, str] | None = None
         self._cache_bytes = runtime.write_back_bytes // pipeline.topic.partitions
         BLOCK_CACHE.labels("used").set_function(lambda: memory.used_bytes)
         BLOCK_CACHE.labels("capacity").set(memory.capacity_bytes)
@@ -53,13 +61,14 @@ class StateDirectory:
         """The state of a partition as it was left; a damaged one is replaced by an empty one.
 
         Raises:
-            BrokerUnavailable: Kafka does not say which topic it is to be a cache of.
+            BrokerUnavailable: Kafka has not said yet which topic it is to be a cache of; it is asked, and the next
+                call looks for the answer.
             StateLocked: another process has it open.
             DiskUnusable: the disk is full, read-only, failing or forbidden.
         """
         directory = self._directory / str(partition)
         # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
-        identity = f"{self._sow}/{partition}/{self._admin.topic_id(self._sow, _ASK_TIMEOUT_S)}"
+        identity = f"{self._sow}/{partition}/{self._topic_id()}"
         damage: StateDamaged | None = None
         try:
             store, state = self._made(directory, identity)
@@ -69,6 +78,18 @@ class StateDirectory:
             store, state = self._made(directory, identity)
         self._tell(directory, store, damage)
         return state
+
+    def _topic_id(self) -> str:
+        until_s = time.monotonic() + _PATIENCE_S
+        if self._answer is not None and time.monotonic() - self._answer[0] < _FRESH_S:
+            return self._answer[1]
+        self._question.want(_TOPIC)
+        while not (found := self._question.turn()):
+            if time.monotonic() > until_s:
+                raise BrokerUnavailable(f"{self._question.unanswered(_TOPIC)}; Kafka has not said yet")
+            time.sleep(_LOOK_S)
+        self._answer = time.monotonic(), found[_TOPIC]
+        return found[_TOPIC]
 
     def _made(self, directory: Path, identity: str) -> tuple[RocksStore, TransactionalState]:
         store = RocksStore(directory, identity=identity, memory=self._memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
@@ -10,10 +11,11 @@ import pytest
 
 from processor.api import Input, Output, Processor
 from processor.codec import load_codec
-from processor.errors import DiskUnusable, RestoreStalled, SowstreamError, StateDamaged, StateLocked, Stop
+from processor.errors import DiskUnusable, PartitionHeld, SowstreamError, StateDamaged, StateLocked
 from processor.kafka.admin import Admin
 from processor.kafka.log_reader import LogReader
 from processor.record import Stored
+from processor.runtime import restore
 from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restore import Restorer
@@ -114,6 +116,13 @@ def _task(world: World) -> Task:
     return Task(_pipeline(world), 0, load_codec("json"))
 
 
+def _until(restorer: Restorer, reached: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < deadline_s
+        restorer.advance(_TURN_S)
+
+
 def _advance(restorer: Restorer) -> None:
     deadline_s = time.monotonic() + 8
     while time.monotonic() < deadline_s:
@@ -121,20 +130,23 @@ def _advance(restorer: Restorer) -> None:
 
 
 def test_a_locked_directory_is_tried_again_and_not_all_the_time(
-    world: World, restorer: Callable[..., Restorer]
+    world: World, restorer: Callable[..., Restorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last user may be just letting go of it; the processor is left to him, and there is an end to the waiting."""
-    tries = []
+    tries, held = [], []
 
     def locked(partition: int) -> TransactionalState:
         tries.append(partition)
         raise StateLocked("in use")
 
-    waiting = restorer(locked, stall_timeout_s=0.5)
+    monkeypatch.setattr(restore, "_LOCK_PATIENCE_S", 0.5)
+    waiting = restorer(locked, stall_timeout_s=0.1)
+    waiting.on_held = lambda task, error: held.append((task.partition, error.reason, str(error)))
     waiting.add(_task(world))
-    with pytest.raises(RestoreStalled, match="at its beginning"):
-        _advance(waiting)
+    _until(waiting, lambda: held)
+    assert held == [(0, "state_locked", "in use")]
     assert len(tries) <= 0.5 / _TURN_S + 2
+    assert not waiting.is_busy
 
 
 def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Restorer]) -> None:
@@ -145,15 +157,16 @@ def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Rest
         _advance(full)
 
 
-def test_a_store_that_is_damaged_again_and_again_stops_the_worker(
-    world: World, restorer: Callable[..., Restorer]
-) -> None:
+def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer: Callable[..., Restorer]) -> None:
     """To wipe and to restore helps against damage, a few times."""
     wiped: list[str] = []
     damaged = restorer(lambda _: TransactionalState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
+    held: list[PartitionHeld] = []
+    damaged.on_held = lambda _, error: held.append(error)
     damaged.add(_task(world))
-    with pytest.raises(Stop, match=r"damaged again and again.*a block's checksum is wrong"):
-        _advance(damaged)
+    _until(damaged, lambda: held)
+    assert held[0].reason == "state_damaged"
+    assert re.search(r"damaged again and again.*a block's checksum is wrong", str(held[0]))
     assert wiped == ["damaged"] * 3
 
 
@@ -161,7 +174,7 @@ def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
     """A processor reads its state by the clock too."""
     slot = Slot(world.config.state_dir)
     stop, failed = threading.Event(), []
-    thread = Assembly(world.config, slot, is_stopping=stop.is_set).thread(_pipeline(world))
+    thread = Assembly(world.config, slot).thread(_pipeline(world), stop.is_set)
 
     def run() -> None:
         try:

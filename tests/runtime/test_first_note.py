@@ -17,7 +17,8 @@ from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.plugins.delta_merge import DeltaMerge
 from processor.runtime.pipeline import Pipeline
-from processor.runtime.restore import Restorer, _Job
+from processor.runtime.restore import Restorer
+from processor.runtime.restore_aim import Aim, Aims, Start
 from processor.runtime.stream_thread import Clients, StreamThread
 from processor.runtime.task import Task
 from processor.state.memory import MemoryStore
@@ -57,11 +58,17 @@ def kafka() -> Iterator[dict[str, str]]:
     owner.flush(0)
 
 
-def _found(restorer: Restorer, pipeline: Pipeline) -> _Job:
+def _found(kafka: dict[str, str]) -> Start:
     """What a restore of the partition finds beside the input offset."""
-    job = _Job(Task(pipeline, 0, load_codec("json")), 0.0)
-    restorer._begin(job)
-    return job
+    aims = Aims(Admin(kafka), group="g", source="orders.publish", sow=None, mark=None)
+    aims.add(0)
+    deadline_s = time.monotonic() + 20
+    while not (outcomes := aims.turn()):
+        assert time.monotonic() < deadline_s, "no answer"
+        time.sleep(0.01)
+    aim = outcomes[0]
+    assert isinstance(aim, Aim)
+    return aim.start
 
 
 def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dict[str, str]) -> None:
@@ -73,8 +80,8 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
         open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
-    first = _found(restorer, pipeline)
-    assert (first.start_offset, first.tail, first.noted, first.is_new) == (0, None, "", True)
+    first = _found(kafka)
+    assert (first.offset, first.tail, first.noted, first.is_new) == (0, None, "", True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
@@ -94,8 +101,8 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
     task.open(state)
     thread._begin(task, 0)
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
-    found = _found(restorer, pipeline)
+    found = _found(kafka)
     assert found.tail is not None
-    assert (found.start_offset, found.tail.position, found.is_new) == (0, 60, False)
+    assert (found.offset, found.tail.position, found.is_new) == (0, 60, False)
     thread._consumer.close()
     reader.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -24,10 +25,9 @@ def restorer(code: int) -> Restorer:
         error = KafkaException(KafkaError(code))
         raise failure.stop(error, "looking at the topic orders.sow") from error
 
-    nobody = cast("Any", None)  # Nobody else is asked before.
     made = Restorer(
-        reader=nobody,
-        admin=nobody,
+        reader=cast("Any", SimpleNamespace(group="g")),  # Nobody else is asked before.
+        admin=cast("Any", None),
         source="orders.publish",
         sow="orders.sow",
         mark=None,

@@ -64,7 +64,7 @@ def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Res
             open_state=open_state,
             stall_timeout_s=20.0,
         )
-        restorer._horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
+        restorer._aims.horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
         pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
         for partition in range(partitions):
             restorer.add(Task(pipeline, partition, load_codec("json")))
@@ -117,7 +117,7 @@ def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
 def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
     """Only the committed position is asked for; no directory is opened and no settings of topics are."""
     restorer = begin(lambda _: TransactionalState(MemoryStore(), cache_bytes=0), 2)
-    restorer._sow, restorer._horizon_ms = None, None
+    restorer._sow = None
     deadline_s, ready = time.monotonic() + 20, []
     while restorer.is_busy:
         assert time.monotonic() < deadline_s, "not ready"

@@ -5,7 +5,7 @@ import random
 import pytest
 from confluent_kafka import Message
 
-from processor.errors import ConfigurationError
+from processor.errors import PartitionHeld
 from processor.kafka.message import by_log, records
 from processor.runtime import restored_log
 from processor.runtime.restored_log import SowLog
@@ -79,7 +79,7 @@ def test_what_no_worker_wrote_is_told_by_its_offset(open_log, bad):
     log, _ = open_log()
     messages = [message(offset) for offset in range(100)]
     messages[71] = message(71, **bad)
-    with pytest.raises(ConfigurationError, match=r"orders.sow partition 0 offset 71 is not a SOW record"):
+    with pytest.raises(PartitionHeld, match=r"orders.sow partition 0 offset 71 is not a SOW record"):
         log.take_messages(messages)
 
 

@@ -3,6 +3,8 @@
 import os
 import shutil
 import tempfile
+import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from structlog.testing import capture_logs
 
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskUnusable, StateLocked
+from processor.kafka.partition_questions import Answers
+from processor.kafka.renewal import Renewal
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Stored
+from processor.runtime import state_directory
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restored_log import SowLog
 from processor.runtime.state_directory import StateDirectory
@@ -28,9 +33,20 @@ class Topics:
 
     id = "first"
 
-    def topic_id(self, topic: str, timeout_s: float) -> str:
-        """Of the topic now."""
-        return self.id
+    def __init__(self) -> None:
+        nothing = lambda: None  # noqa: E731
+        self.renewal = Renewal(nothing, nothing)
+
+    def make_anew(self) -> None:
+        """Another topic has the name; a moment later, when no answer holds any more."""
+        self.id = "second"
+        time.sleep(state_directory._FRESH_S)
+
+    def ask_topic_id(self, topic: str) -> Answers[str]:
+        """Of the topic now; answered at once."""
+        future: Future[str] = Future()
+        future.set_result(self.id)
+        return Answers({0: future}, lambda _, topic_id: topic_id)
 
 
 class Place:
@@ -104,7 +120,7 @@ CALAMITIES = {
     "RocksDB's log is garbage": ("clean", lambda place: rewrite(rocksdb(place) / "LOG", b"\0\xff" * 50)),
     "the database is gone": ("new", lambda place: shutil.rmtree(rocksdb(place))),
     "everything is gone": ("new", lambda place: shutil.rmtree(place.partition)),
-    "the topic was made anew": ("identity", lambda place: setattr(place.topics, "id", "second")),
+    "the topic was made anew": ("identity", lambda place: place.topics.make_anew()),
 }
 
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 
 class Api(enum.IntEnum):
-    """Kafka's number for the requests that a transaction is made of."""
+    """Kafka's number for the requests that a transaction is made of, and for the questions of a restore."""
 
     PRODUCE = 0
     FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25

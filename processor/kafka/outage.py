@@ -1,0 +1,81 @@
+"""Keeps account of Kafka being unreachable as a whole: for the log, once a minute, and for a metric."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = structlog.stdlib.get_logger("sowstream.kafka")
+
+_LINE_INTERVAL_S: Final = 60.0
+
+
+class Outage:
+    """Since when no broker has answered a client of this process. Safe from any thread.
+
+    Only questions that any broker may answer count: a coordinator or leader that is away is no outage.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """Begin with a Kafka that is reached; `clock_s` is a clock that does not jump."""
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._since_s: float | None = None
+        self._line_s = -_LINE_INTERVAL_S
+        self._was_logged = False
+
+    def unreachable(self, doing: str) -> None:
+        """No broker has answered; `doing` is what the client waits for, as "starting the producer x"."""
+        with self._lock:
+            now_s = self._clock_s()
+            if self._since_s is None:
+                self._since_s = now_s
+            if now_s - self._line_s < _LINE_INTERVAL_S:
+                return
+            self._line_s, self._was_logged = now_s, True
+            away_s = round(now_s - self._since_s, 1)
+        log.warning("Kafka does not answer; waiting for it", doing=doing, away_s=away_s)
+
+    def reached(self) -> None:
+        """Some broker has answered."""
+        if self._since_s is None:  # Nearly always, and then without the lock.
+            return
+        with self._lock:
+            away_s, self._since_s = self.seconds, None
+            was_logged, self._was_logged = self._was_logged, False
+        if was_logged:
+            log.info("Kafka answers again", away_s=round(away_s, 1))
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last question that any broker may answer had no answer."""
+        return self._since_s is not None
+
+    @property
+    def seconds(self) -> float:
+        """For how long Kafka has been away; 0 while it is reached."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else self._clock_s() - since_s
+
+
+_process: Final = Outage()
+"""The process's own account: all its clients speak to the same cluster."""
+
+unreachable = _process.unreachable
+reached = _process.reached
+
+
+def is_away() -> bool:
+    """Whether Kafka is unreachable for this process; see `Outage.is_away`."""
+    return _process.is_away
+
+
+def seconds() -> float:
+    """For how long Kafka has been unreachable for this process; 0 while it is reached."""
+    return _process.seconds

@@ -1,0 +1,61 @@
+"""The account of a Kafka that does not answer."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from processor.kafka.outage import Outage
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_there_is_a_line_a_minute_and_one_when_kafka_is_back() -> None:
+    """However often it is asked in vain meanwhile."""
+    clock = Clock()
+    outage = Outage(clock)
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(150):
+            outage.unreachable("starting the producer t")
+            clock.now_s += 1
+        outage.reached()
+        outage.reached()
+    assert [(line["event"], line["away_s"]) for line in lines] == [
+        ("Kafka does not answer; waiting for it", 0.0),
+        ("Kafka does not answer; waiting for it", 60.0),
+        ("Kafka does not answer; waiting for it", 120.0),
+        ("Kafka answers again", 150.0),
+    ]
+    assert lines[0]["doing"] == "starting the producer t"
+
+
+def test_a_connection_that_comes_and_goes_fills_no_log() -> None:
+    """A short outage soon after another one is shown by the metric only."""
+    clock = Clock()
+    outage = Outage(clock)
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(10):
+            outage.unreachable("reading orders.publish")
+            clock.now_s += 1
+            outage.reached()
+    assert len(lines) == 2
+
+
+def test_the_seconds_are_those_since_the_first_question_in_vain() -> None:
+    """And none while Kafka is reached."""
+    clock = Clock()
+    outage = Outage(clock)
+    assert (outage.is_away, outage.seconds) == (False, 0.0)
+    outage.unreachable("x")
+    clock.now_s += 7
+    outage.unreachable("x")
+    assert (outage.is_away, outage.seconds) == (True, pytest.approx(7.0))
+    outage.reached()
+    assert (outage.is_away, outage.seconds) == (False, 0.0)
