@@ -46,6 +46,8 @@ class TopicSpec(NamedTuple):
     """The other family's Kafka topic that a processor makes its family of; empty where it is published to."""
     made_into: tuple[str, ...] = ()
     """Families that processors make of it, as far as it is known."""
+    is_optional: bool = False
+    """Whether a worker goes on without it, with a warning."""
 
 
 def topic_name(family: str, role: Role) -> str:
@@ -86,11 +88,10 @@ def _config(role: Role, settings: Mapping[str, str]) -> dict[str, str]:
             "min.compaction.lag.ms": str(SNAPSHOT_MS_MAX),
         }
     elif role == "mark":
-        # The last value of each mark, for as long as a record may come again: what the input keeps. Small segments,
-        # cleaned early: every start reads it whole.
+        # The last value of each mark, for ever: the input position is one, and must outlast any pause. Marks beyond a
+        # bound are removed by tombstones. Small segments, cleaned early: every start reads it whole.
         config |= {
-            "cleanup.policy": "compact,delete",
-            "retention.ms": str(7 * DAY_MS),
+            "cleanup.policy": "compact",
             "segment.ms": str(DAY_MS // 24),
             "segment.bytes": str(MARK_SEGMENT_BYTES),
             "min.cleanable.dirty.ratio": "0.1",

@@ -13,6 +13,7 @@ from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.input_position import InputPositions
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.restore import Restorer
@@ -73,17 +74,20 @@ class Assembly:
         group = f"{config.application_id}.{pipeline.name}"
         producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka)
+        pipeline = _as_there(pipeline, admin)
+        positions = InputPositions(config.application_id, pipeline.name, pipeline.source, _advice(pipeline))
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
             reader=LogReader(config.kafka, group=group),
             admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow") if pipeline.has_state else None,
-            mark=pipeline.output("mark") if pipeline.has_marks else None,
+            mark=pipeline.output("mark") if pipeline.keeps_position else None,
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
             progress=RestoreProgress(pipeline.name, self._bar),
             is_copy=pipeline.made_of.endswith(".sow"),
+            positions=positions,
         )
         clients = Clients(
             consumer=partial(self._consumer, pipeline, group),
@@ -92,6 +96,7 @@ class Assembly:
             standbys=standbys,
             beat=self._beat,
             notices=self._control,
+            positions=positions,
         )
         thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
         if isinstance(producer, StagedProducer):
@@ -159,3 +164,18 @@ class Assembly:
         """A transaction call has come back, or is made again."""
         self._beat()
         BLOCKED.labels(processor, call).inc(seconds)
+
+
+def _as_there(pipeline: Pipeline, admin: Admin) -> Pipeline:
+    """A pipeline without its mark topic where an installation has none and it can do without."""
+    mark = pipeline.output("mark")
+    if pipeline.has_marks or not pipeline.keeps_position or mark in admin.cluster().topics:
+        return pipeline
+    return pipeline.without_position()
+
+
+def _advice(pipeline: Pipeline) -> str:
+    """What else is to be done where the offsets of a copy are gone."""
+    if not pipeline.made_of:
+        return ""
+    return f". If {pipeline.source} was deleted and made anew, {make_anew(pipeline.name, pipeline.source)}"

@@ -13,6 +13,7 @@ import structlog
 from processor.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    PartitionHeld,
     RestoreStalled,
     StateDamaged,
     StateLocked,
@@ -21,16 +22,16 @@ from processor.errors import (
 from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
+from processor.runtime.input_position import Found, InputPosition, InputPositions
 from processor.runtime.note import Note
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
-from processor.topic_problems import make_anew
+from processor.state.marks import POSITION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from processor.errors import PartitionHeld
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
     from processor.runtime.restore_progress import RestoreProgress
@@ -55,13 +56,12 @@ class _Job:
 
     task: Task
     began_s: float
-    start_offset: int | None = None  # Where the input goes on; asked for before the targets, see `_aim`.
-    tail: Tail | None = None  # Found with it, as the next.
-    noted: str = ""
-    is_new: bool = False  # The group has no offset.
+    found: Found | None = None  # What the group says of the input; asked for before the targets, see `_aim`.
+    tail: Tail | None = None  # Found with it.
     logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; of none if there is nothing to restore.
     is_aimed: bool = False  # Whether the logs and their targets are known.
     read: int = 0
+    sow_read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
     moved_s: float = field(default=0.0)
     logged_s: float = field(default=0.0)
@@ -87,6 +87,7 @@ class Restorer:
         stall_timeout_s: float,
         progress: RestoreProgress | None = None,
         is_copy: bool = False,
+        positions: InputPositions | None = None,
     ) -> None:
         """Make a restorer.
 
@@ -101,6 +102,7 @@ class Restorer:
             progress: is told of all that is done.
             is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
                 tell whether it was one of the same records.
+            positions: decides where the input begins; None: there is no mark topic to know it by.
         """
         self._reader = reader
         self._admin = admin
@@ -112,6 +114,8 @@ class Restorer:
         self._stall_timeout_s = stall_timeout_s
         self._progress = progress
         self._is_copy = is_copy
+        self._keeps_positions = positions is not None and mark is not None
+        self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
         self.on_held: Callable[[Task, PartitionHeld], None]
@@ -198,8 +202,15 @@ class Restorer:
                     break  # Hundreds would take longer than a transaction of those that are ready may.
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
-                if job.start_offset is None:
-                    self._begin(job)
+                if self._keeps_positions:
+                    self._positions.ask(self._admin, _ASK_TIMEOUT_S * 4)
+                if job.found is None:
+                    try:
+                        self._begin(job)
+                    except PartitionHeld as error:
+                        self.remove(job.task.partition)
+                        self.on_held(job.task, error)
+                        continue
                 aimed.append(job)
             logs_of = [(job, self._logs_of(job)) for job in aimed]
             logs = [part for _, parts in logs_of for part in parts]
@@ -242,7 +253,7 @@ class Restorer:
         """What a partition is restored from."""
         task, tail = job.task, job.tail
         # Where a topic ends does not say whether it has records: all of them may have been rolled back.
-        is_whole = self._is_copy and job.is_new
+        is_whole = self._is_copy and job.found is not None and job.found.committed is None
         logs: list[RestoredLog] = []
         if self._sow is not None:
             logs.append(SowLog(self._sow, task.partition, task.state, tail, is_whole=is_whole))
@@ -288,20 +299,14 @@ class Restorer:
             self._jobs[partition].damages = job.damages + 1
 
     def _begin(self, job: _Job) -> None:
-        """Find out where the input goes on: at the committed offset, or its beginning for a group that has none."""
+        """Ask what the group says of the input."""
         partition = job.task.partition
         committed, text = self._reader.committed_with_note(self._source, partition, _ASK_TIMEOUT_S)
         low, _ = self._reader.bounds(self._source, partition, _ASK_TIMEOUT_S)
-        if committed is None:
-            job.start_offset, job.is_new = low, True
-            return
-        if committed < low:
-            raise Stop(
-                f"{self._source} partition {partition}: the group stands at offset {committed}, but the oldest record "
-                f"kept is {low}. Records were deleted before they were processed; nothing is skipped silently: decide "
-                "with Kafka's kafka-consumer-groups --reset-offsets, then start again"
-            )
-        job.start_offset, job.tail, job.noted = committed, Tail.noted(committed, text), Note.read(text).noted
+        if committed is not None:
+            self._positions.refuse_gone(partition, committed, low)  # Now: there may be much to restore.
+            job.tail = Tail.noted(committed, text)
+        job.found = Found(committed, text, low, has_records=False)
 
     def _delete_retention_ms(self) -> float:
         if self._sow is None:
@@ -312,16 +317,9 @@ class Restorer:
 
     def _take(self, job: _Job, part: RestoredLog, messages: list[Message], now_s: float) -> None:
         """Apply a batch of one log."""
-        if job.is_new and self._is_copy:
-            family = part.topic.rpartition(".")[0]
-            raise Stop(
-                f"{part.topic} partition {part.partition} has records, but its workers' group has no offset of "
-                f"{self._source}, which they are made of. If that topic was deleted and made anew, "
-                f"{make_anew(family, self._source)}. If it is the same one, as under a new application_id or when "
-                "offsets have expired, do steps (1), (4) and (5): what it has already is recognised"
-            )
         part.take_messages(messages)
         job.read += len(messages)
+        job.sow_read += len(messages) * (part.topic == self._sow)
         if self._progress is not None:
             self._progress.took(len(messages))
         job.moved_s = now_s
@@ -338,17 +336,32 @@ class Restorer:
             self._complete(job, now_s, ready)
 
     def _complete(self, job: _Job, now_s: float, ready: list[tuple[Task, int]]) -> None:
-        """Everything is restored: the task is ready."""
-        task = job.task
+        """Everything is restored: the task is ready, unless where its input begins says otherwise."""
+        task, found = job.task, job.found
+        assert found is not None
         self.remove(task.partition)
+        position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
+        # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
+        has_records = job.sow_read > 0 if self._is_copy else bool(task.state.scan(None, 1))
+        try:
+            begin = self._positions.begin(task.partition, found._replace(has_records=has_records), position)
+        except PartitionHeld as error:
+            self.on_held(task, error)
+            return
+        tail = Tail.noted(begin.offset, begin.note)
+        if tail is not None and job.tail is None:
+            # The end of the SOW topic is to be read with other eyes: some of its input comes again.
+            self.add(task)
+            again = self._jobs[task.partition]
+            again.found, again.tail = Found(begin.offset, begin.note, found.oldest, has_records=False), tail
+            return
         seconds = round(now_s - job.began_s, 3)
         rate = round(job.read / max(seconds, 0.001))
         log.info(
             "restored", topic=self._shown, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
         )
-        assert job.start_offset is not None
-        task.tail, task.noted = job.tail, job.noted
-        ready.append((task, job.start_offset))
+        task.tail, task.noted = job.tail, Note.read(begin.note).noted
+        ready.append((task, begin.offset))
 
     def _show(self) -> None:
         """Tell how much is left."""

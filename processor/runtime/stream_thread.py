@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Record
     from processor.runtime.held_tasks import Notices
+    from processor.runtime.input_position import InputPositions
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
@@ -76,6 +77,8 @@ class Clients(NamedTuple):
     """Tells the watchdog that the thread comes round."""
     notices: Notices | None = None
     """Told of held partitions, and brings operators' orders."""
+    positions: InputPositions | None = None
+    """Makes the records of input positions."""
 
 
 class StreamThread:
@@ -98,7 +101,7 @@ class StreamThread:
         self._restorer.on_held = self._held.hold
         self._to_hold: dict[Task, PartitionHeld] = {}  # Of which the transaction at hand must first be rolled back.
         self._rejections = RejectionLog(pipeline.source)
-        self._transactions = Transactions(pipeline, clients.producer, self._metrics)
+        self._transactions = Transactions(pipeline, clients.producer, self._metrics, clients.positions)
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._has_more = False  # A processor wants to be punctuated again at once.
@@ -290,6 +293,7 @@ class StreamThread:
             TransactionAborted: we are no member any more, or nobody knows whether it was done.
         """
         notes = {partition: str(self._tasks[partition].note_with_ends) for partition in offsets}
+        self._transactions.send_positions(self._tasks, offsets, notes)
         self._consumer.commit(offsets, notes)
 
     def _write_back(self, now_s: float, taken: int) -> None:

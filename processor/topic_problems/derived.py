@@ -17,8 +17,8 @@ def make_anew(family: str, source: str) -> str:
     """
     return (
         f"make {family} anew: (1) stop its workers; (2) save what is still needed of {family}.dlq, and delete all "
-        f"topics {family}.*; (3) sowstream topics apply; (4) kafka-consumer-groups --reset-offsets --to-earliest "
-        f"--execute --topic {source} for the group of {family}; (5) start its workers, and its subscribers anew"
+        f"topics {family}.*; (3) sowstream topics apply; (4) sowstream offsets adopt {family} --from earliest "
+        f"--yes: {source} is read from its beginning; (5) start its workers, and its subscribers anew"
     )
 
 
