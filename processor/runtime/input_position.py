@@ -6,10 +6,10 @@ It is written with each transaction that moves it, as one record for each partit
     value  {"application_id": "desk", "topic_id": "b5xA…", "offset": 4711, "note": "seen 4800"}
 
 The group's offsets say the same, and are what a worker begins with. But Kafka forgets them when nobody is in the group
-for `offsets.retention.minutes`, anybody may set or delete them, another `application_id` has none, and a mirrored cluster
-translates them to earlier ones. To merge input that is in the SOW topic already would add it up twice: so the two are
-compared whenever a partition begins, and where they contradict each other the partition is held until `sowstream offsets
-adopt` says where to begin.
+for `offsets.retention.minutes`, anybody may set or delete them, another `application_id` has none, and a mirrored
+cluster translates them to earlier ones. To merge input that is in the SOW topic already would add it up twice: so the
+two are compared whenever a partition begins, and where they contradict each other the partition is held until
+`sowstream offsets adopt` says where to begin.
 
 With a transaction the position is that of the transaction's own offsets. Without one it is sent when Kafka has
 acknowledged the SOW records before it, so that it is never ahead of the SOW topic; its note says where that ended.

@@ -16,6 +16,7 @@ from processor.kafka.group_consumer import GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.plugins.delta_merge import DeltaMerge
+from processor.runtime.input_position import Found
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restore import Restorer, _Job
 from processor.runtime.stream_thread import Clients, StreamThread
@@ -74,7 +75,7 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
     first = _found(restorer, pipeline)
-    assert (first.start_offset, first.tail, first.noted, first.is_new) == (0, None, "", True)
+    assert (first.found, first.tail) == (Found(None, None, 0, has_records=False), None)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
@@ -96,6 +97,6 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
     found = _found(restorer, pipeline)
     assert found.tail is not None
-    assert (found.start_offset, found.tail.position, found.is_new) == (0, 60, False)
+    assert (found.found, found.tail.position) == (Found(0, "sow 60 mark 0", 0, has_records=False), 60)
     thread._consumer.close()
     reader.close()
