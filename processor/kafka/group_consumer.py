@@ -166,7 +166,7 @@ class GroupConsumer:
                 raise Stop(
                     f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
                     f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is "
-                    "skipped silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again"
+                    "skipped silently: stop the workers, then sowstream offsets adopt TOPIC --from earliest goes on"
                 )
             elif failure.is_unreleased(error):
                 self._join_again(error)

@@ -18,6 +18,7 @@ from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.restore import Restorer
 from processor.runtime.restore_progress import RestoreBar, RestoreProgress
+from processor.runtime.rivals import tell_who_fenced
 from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
@@ -97,6 +98,7 @@ class Assembly:
             beat=self._beat,
             notices=self._control,
             positions=positions,
+            fenced=partial(tell_who_fenced, admin, group, pipeline.source, self._slot.name),
         )
         thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
         if isinstance(producer, StagedProducer):
@@ -150,7 +152,7 @@ class Assembly:
 
     def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
         return GroupConsumer(
-            self._config.kafka,
+            {"client.id": self._slot.name} | self._config.kafka,  # Whoever shares the group is known by it.
             group=group,
             topic=pipeline.source,
             session_timeout_s=self._config.runtime.session_timeout_s,

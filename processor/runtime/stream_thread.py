@@ -23,6 +23,7 @@ from processor.errors import (
     StateDamaged,
     TransactionAborted,
 )
+from processor.kafka import failure
 from processor.kafka.message import by_partition, records
 from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
@@ -79,6 +80,8 @@ class Clients(NamedTuple):
     """Told of held partitions, and brings operators' orders."""
     positions: InputPositions | None = None
     """Makes the records of input positions."""
+    fenced: Callable[[], None] = lambda: None
+    """Called when somebody else has taken our transactional id."""
 
 
 class StreamThread:
@@ -92,6 +95,7 @@ class StreamThread:
         self._restorer = clients.restorer
         self._standbys = clients.standbys
         self._open_consumer = clients.consumer
+        self._on_fenced = clients.fenced
         self._beat = clients.beat
         self._consumer: GroupConsumer
         self._tasks: dict[int, Task] = {}
@@ -332,6 +336,8 @@ class StreamThread:
         time.sleep(back_off_s(error, self._failures))
         self._failures += 1
         if isinstance(error, ProducerLost):
+            if failure.is_fenced(error):
+                self._on_fenced()
             self._producer.start()
         else:
             self._producer.abort()

@@ -35,7 +35,7 @@ def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, bro
         wrong += cleanup_problems(spec, topic)
         wrong += _size(spec, topic)
         wrong += copies_problems(spec, topic, brokers)
-        wrong += retention_problems(spec, topic, found)
+        wrong += retention_problems(spec, topic)
     return wrong
 
 
