@@ -240,7 +240,7 @@ class ProcessorTestDriver:
         Raises:
             LookupError: it declares no output for them.
         """
-        if self._task.marks is None:
+        if self._task.marks is None or not self._pipeline.has_marks:
             raise LookupError(f"{self._pipeline.processor_type.__name__} declares no output of role 'mark'")
         return self._task.marks
 

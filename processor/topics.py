@@ -83,6 +83,8 @@ class TopicSpec(NamedTuple):
     """The topic of the settings that it belongs to."""
     names: KafkaNames = KafkaNames()
     """The Kafka names of the others."""
+    is_optional: bool = False
+    """Whether a worker goes on without it, with a warning."""
 
 
 def directory_spec(prefix: str = "") -> TopicSpec:
@@ -139,11 +141,10 @@ def _config(role: Role, needed: int) -> dict[str, str]:
             "min.compaction.lag.ms": str(SNAPSHOT_MS_MAX),
         }
     elif role == "mark":
-        # The last value of each mark, for as long as a record may come again: what the input keeps. Small segments,
-        # cleaned early: every start reads it whole.
+        # The last value of each mark, for ever: the input position is one, and must outlast any pause. Marks beyond a
+        # bound are removed by tombstones. Small segments, cleaned early: every start reads it whole.
         config |= {
-            "cleanup.policy": "compact,delete",
-            "retention.ms": str(7 * DAY_MS),
+            "cleanup.policy": "compact",
             "segment.ms": str(DAY_MS // 24),
             "segment.bytes": str(MARK_SEGMENT_BYTES),
             "min.cleanable.dirty.ratio": "0.1",

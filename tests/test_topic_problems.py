@@ -100,10 +100,32 @@ def test_who_accepts_the_loss_of_deltas_is_warned_only():
 
 
 def test_the_mark_topic_is_compacted():
-    """Else every start of a worker would read each mark as often as it changed; whether old marks go is the user's."""
+    """Else every start of a worker would read each mark as often as it changed."""
     (problem,) = with_setting("mark", cleanup_policy="delete")
-    assert (problem.topic, "cleanup.policy=[compact,delete]" in problem.to_do) == ("orders.mark", True)
+    assert (problem.severity, problem.topic) == ("refuse", "orders.mark")
+    assert problem.to_do.endswith("cleanup.policy=compact")
     assert with_setting("mark", cleanup_policy="compact") == []
+
+
+def test_a_mark_topic_of_an_older_version_forgets_the_input_position():
+    """It was made with `compact,delete`: a warning, with the setting to change; without a limit it forgets nothing."""
+    older = {"cleanup_policy": "compact,delete", "retention_ms": "604800000"}
+    (problem,) = with_setting("mark", **older)
+    assert (problem.severity, problem.topic) == ("warn", "orders.mark")
+    assert "forgets marks after 7 days: the input position in it goes" in problem.what
+    assert problem.to_do.endswith("cleanup.policy=compact")
+    assert with_setting("mark", **older | {"retention_ms": "-1"}) == []
+
+
+def test_a_mark_topic_for_the_input_position_alone_may_be_missing():
+    """As in an installation that was made before it was needed: a worker goes on without it."""
+    family = [spec._replace(is_optional=spec.role == "mark") for spec in FAMILY]
+    there = {name: topic for name, topic in AS_IT_SHOULD_BE.items() if name != "orders.mark"}
+    (problem,) = problems(family, there)
+    assert (problem.severity, problem.topic) == ("warn", "orders.mark")
+    assert problem.to_do.startswith("sowstream topics apply")
+    assert changes(family, there, there) == []
+    assert [problem.severity for problem in problems(FAMILY, there)] == ["refuse"]
 
 
 def test_large_records_fit_everywhere():
@@ -200,7 +222,7 @@ class TestPartitions:
         (problem,) = problems(family, grown("sow", 3))
         assert problem.what == "has 3 partitions, and trades.sow, which orders is made of, is to have 4"
         assert problem.to_do.startswith("make orders anew: (1) stop its workers; ")
-        assert "--topic trades.sow" in problem.to_do
+        assert "(4) sowstream offsets adopt orders --from earliest --yes: trades.sow is read" in problem.to_do
 
     def test_what_is_made_of_it_is_told_of(self):
         """A family of a new name is another underlying."""
@@ -291,7 +313,6 @@ class TestRetention:
             ("publish", {"retention_bytes": "1200000000"}, "1,200,000,000 bytes of a partition, 20 minutes of 1 MB/s"),
             ("delta", {"retention_ms": "60000"}, "keeps records for 1 minute: a subscriber that was away"),
             ("dlq", {"retention_ms": "60000"}, "before anybody has looked"),
-            ("mark", {"retention_ms": "86400000"}, "less than the input keeps records (7 days)"),
             ("sow", {"min_compaction_lag_ms": "0"}, "compacted after 0 ms: a snapshot that takes longer"),
             ("sow", {"delete_retention_ms": "1000"}, "deleted records come back in a restore"),
             ("sow", {"delete_retention_ms": "3600000"}, "down for longer restores everything"),
@@ -309,8 +330,7 @@ class TestRetention:
     def test_what_is_kept_for_ever_is_kept_long_enough(self):
         """-1 is no short time."""
         for role in ("publish", "delta", "dlq", "mark"):
-            wrong = with_setting(role, retention_ms="-1")
-            assert [problem.topic for problem in wrong] == (["orders.mark"] if role == "publish" else [])
+            assert with_setting(role, retention_ms="-1") == []
 
     def test_how_long_a_record_is_there_for_sure(self):
         """Until it is deleted or compacted, whichever may come first; None is for ever."""
@@ -365,7 +385,7 @@ class TestChanges:
         (problem,) = changes(
             FAMILY, {"orders.sow": AS_IT_SHOULD_BE["orders.sow"]._replace(topic_id="old")}, AS_IT_SHOULD_BE
         )
-        assert "--to-earliest" in problem.to_do
+        assert "sowstream offsets adopt orders --from earliest" in problem.to_do
         assert "sowstream topics apply" in problem.to_do
 
     @pytest.mark.parametrize("is_there", [True, False], ids=["made anew", "deleted"])

@@ -10,7 +10,8 @@ from processor.doctor.finding import Finding
 from processor.errors import ConfigurationError, Stop
 from processor.healing import look, topics_to_look_at
 from processor.kafka.admin import Admin, Cluster
-from processor.runtime.pipeline import specs
+from processor.runtime.pipeline import pipelines, specs
+from processor.runtime.rivals import ask, rivals
 from processor.runtime.topic_check import problems_of
 from processor.topic_directory import report
 from processor.topic_problems import Problem, internal_problems
@@ -41,7 +42,31 @@ def check_kafka(config: Config) -> list[Finding]:
         found.append(Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c"))
     elif not wrong:
         found.append(Finding("ok", "topics", f"{len(wanted)} are as they should be"))
-    return [*found, *_keys(config, admin)]
+    return [*found, *_groups(config, admin), *_keys(config, admin)]
+
+
+def _groups(config: Config, admin: Admin) -> list[Finding]:
+    """Installations that share a consumer group by mistake."""
+    findings = []
+    for pipeline in pipelines(config, []):
+        group = f"{config.application_id}.{pipeline.name}"
+        try:
+            found = rivals(ask(admin, group, pipeline.source, _PATIENCE_S))
+        except Stop as error:
+            findings.append(Finding("warn", f"group {group}", str(error), "have somebody look who may"))
+            continue
+        for pair in found.values():
+            who = " and ".join(f"{member.client_id} at {member.host}" for member in pair)
+            findings.append(
+                Finding(
+                    "warn",
+                    f"group {group}",
+                    f"two installations share it: {who}",
+                    "give one of them another application_id, and topics of its own; where a worker was just killed "
+                    "and its state_dir lost, look again after the session timeout",
+                )
+            )
+    return findings
 
 
 def _keys(config: Config, admin: Admin) -> list[Finding]:

@@ -193,7 +193,7 @@ class GroupConsumer:
             "input_gone",
             f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
             f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is skipped "
-            "silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again",
+            "silently: stop the workers, then sowstream offsets adopt TOPIC --from earliest goes on",
         )
 
     def _hold(self, partition: int, trouble: PartitionHeld) -> None:

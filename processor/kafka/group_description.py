@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import ConsumerGroupState, KafkaException
@@ -9,6 +10,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from processor.kafka import failure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from confluent_kafka.admin._group import ConsumerGroupDescription
@@ -25,6 +27,8 @@ class Group(NamedTuple):
     """The partitions of each member, by member id."""
     hosts: dict[str, str]
     """The address that each member comes from, by member id."""
+    clients: Mapping[str, str] = MappingProxyType({})
+    """The client id of each member, by member id."""
 
 
 class GroupQuestion:
@@ -56,4 +60,5 @@ class GroupQuestion:
             for member in found.members
         }
         hosts = {member.member_id: member.host for member in found.members}
-        return Group(found.state is ConsumerGroupState.STABLE, found.partition_assignor, assigned, hosts)
+        clients = {member.member_id: member.client_id for member in found.members}
+        return Group(found.state is ConsumerGroupState.STABLE, found.partition_assignor, assigned, hosts, clients)

@@ -7,6 +7,7 @@ before it with all in-sync replicas::
     2  SOW records                                                each names its input record, which is then recognised
     3  marks, acks                                                tell of nothing that is not in SOW
     4  input offsets                                              as a member of the group: a stale one is refused
+       input positions in the mark topic                          at the same time: what is before them is in SOW
 
 Only then does the local state follow. The price is in the guarantee, see the section "At least once" of the README.
 """
@@ -149,6 +150,14 @@ class StagedProducer:
         """`send`, and tell the offset of the last record during a later call."""
         return self._take(_Batch(topic, partition, records, delivered))
 
+    def send_at_once(self, topic: str, partition: int, record: Outgoing) -> None:
+        """Send a record whatever its stage; `begin_commit` waits for it.
+
+        Raises:
+            TransactionAborted: it cannot be sent.
+        """
+        self._send_now(_Batch(topic, partition, [record], None))
+
     def begin_commit(
         self,
         topic: str,  # noqa: ARG002
@@ -184,6 +193,7 @@ class StagedProducer:
                 self._send_stage(batches, deadline_s)
         self._check_awake()
         self.commit_offsets(offsets)
+        self._deliver("input positions", deadline_s)
         self.is_open = False
         self._commit_seconds = time.monotonic() - began_s
 

@@ -13,10 +13,12 @@ from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.input_position import InputPositions
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.restore import Restorer
 from processor.runtime.restore_progress import RestoreBar, RestoreProgress
+from processor.runtime.rivals import tell_who_fenced
 from processor.runtime.standby import Standbys
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
@@ -73,18 +75,20 @@ class Assembly:
         group = f"{config.group_prefix}.{pipeline.name}"
         producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka)
+        pipeline = _as_there(pipeline, admin)
+        positions = InputPositions(config.application_id, pipeline.name, pipeline.source, _advice(pipeline))
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
             reader=LogReader(config.kafka, group=group, bears_trouble=True),
             admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow") if pipeline.has_state else None,
-            mark=pipeline.output("mark") if pipeline.has_marks else None,
+            mark=pipeline.output("mark") if pipeline.keeps_position else None,
             open_state=standbys.open_state,
             stall_timeout_s=runtime.restore_stall_timeout_s,
             progress=RestoreProgress(pipeline.name, self._bar),
             is_copy=pipeline.underlying is not None and pipeline.processor_type.input.role == "sow",
-            made_anew=_made_anew(pipeline),
+            positions=positions,
         )
         clients = Clients(
             consumer=partial(self._consumer, pipeline, group),
@@ -93,6 +97,8 @@ class Assembly:
             standbys=standbys,
             beat=self._beat,
             notices=self._control,
+            positions=positions,
+            fenced=partial(tell_who_fenced, admin, group, pipeline.source, self._slot.name),
         )
         thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
         if isinstance(producer, StagedProducer):
@@ -149,7 +155,7 @@ class Assembly:
 
     def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
         return GroupConsumer(
-            self._config.kafka,
+            {"client.id": self._slot.name} | self._config.kafka,  # Whoever shares the group is known by it.
             group=group,
             topic=pipeline.source,
             session_timeout_s=self._config.runtime.session_timeout_s,
@@ -165,6 +171,20 @@ class Assembly:
         BLOCKED.labels(processor, call).inc(seconds)
 
 
+def _as_there(pipeline: Pipeline, admin: Admin) -> Pipeline:
+    """A pipeline without its mark topic where an installation has none and it can do without."""
+    mark = pipeline.output("mark")
+    if pipeline.has_marks or not pipeline.keeps_position or mark in admin.cluster().topics:
+        return pipeline
+    return pipeline.without_position()
+
+
 def _made_anew(pipeline: Pipeline) -> str:
     """How to make a copy of another family again; empty where a pipeline makes none."""
     return make_anew(pipeline.name, pipeline.source, pipeline.names) if pipeline.made_of else ""
+
+
+def _advice(pipeline: Pipeline) -> str:
+    """What else is to be done where the offsets of a copy are gone."""
+    anew = _made_anew(pipeline)
+    return f". If {pipeline.source} was deleted and made anew, {anew}" if anew else ""

@@ -70,13 +70,15 @@ class Pipeline(NamedTuple):
         role, from_underlying = processor_type.input
         own_input: tuple[Role, ...] = () if from_underlying else (role,)
         outputs = tuple(output.role for output in processor_type.outputs)
+        # Beside a SOW topic there are marks in any case: the input position is one.
+        position: tuple[Role, ...] = ("mark",) if "sow" in outputs else ()
         return cls(
             name=name,
             processor_type=processor_type,
             settings=settings,
             topic=topic,
             source=names.topic(underlying or name, role),
-            roles=tuple(dict.fromkeys((*own_input, *outputs, "dlq"))),
+            roles=tuple(dict.fromkeys((*own_input, *outputs, *position, "dlq"))),
             repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
             underlying=underlying,
             names=names,
@@ -94,8 +96,17 @@ class Pipeline(NamedTuple):
 
     @property
     def has_marks(self) -> bool:
-        """Whether the plug-in keeps marks."""
+        """Whether the plug-in keeps marks of its own."""
+        return any(output.role == "mark" for output in self.processor_type.outputs)
+
+    @property
+    def keeps_position(self) -> bool:
+        """Whether the mark topic has the input position."""
         return "mark" in self.roles
+
+    def without_position(self) -> Pipeline:
+        """The same where there is no mark topic, as in an installation that was made before it was needed."""
+        return self._replace(roles=tuple(role for role in self.roles if role != "mark"))
 
     def output(self, role: Role) -> str:
         """The Kafka topic behind an output."""
@@ -148,7 +159,10 @@ def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
 def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """The topics of a pipeline's own family, as they should be."""
     family = _specs(pipeline, pipeline.name, pipeline.roles)
-    return [spec._replace(made_of=pipeline.made_of) for spec in family]
+    return [
+        spec._replace(made_of=pipeline.made_of, is_optional=spec.role == "mark" and not pipeline.has_marks)
+        for spec in family
+    ]
 
 
 def _specs(pipeline: Pipeline, family: str, roles: Iterable[Role]) -> list[TopicSpec]:

@@ -21,16 +21,22 @@ from processor.errors import (
 from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
-from processor.runtime.restore_aim import Aim, Aims, Start
+from processor.runtime.input_position import Found, InputPosition, InputPositions
+from processor.runtime.note import Note
+from processor.runtime.restore_aim import Aim, Aims
 from processor.runtime.restore_stall import Stalls
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
+from processor.runtime.tail import Tail
 from processor.runtime.task import Task, TaskState
+from processor.state.marks import POSITION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
+    from processor.runtime.input_position import Beginning
+    from processor.runtime.restore_aim import Start
     from processor.runtime.restore_progress import RestoreProgress
     from processor.state.transactional import TransactionalState
 
@@ -52,10 +58,12 @@ class _Job:
 
     task: Task
     began_s: float
-    start: Start | None = None  # Where the input goes on.
+    start: Start | None = None  # Where the input goes on, as the group says.
+    instead: Beginning | None = None  # Where it goes on in its place.
     logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; of none if there is nothing to restore.
     why_closed: str = ""  # Why its directory is not open yet.
     read: int = 0
+    sow_read: int = 0
     damages: int = 0  # How often its store was wiped on the way.
     logged_s: float = field(default=0.0)
 
@@ -84,7 +92,7 @@ class Restorer:
         stall_timeout_s: float,
         progress: RestoreProgress | None = None,
         is_copy: bool = False,
-        made_anew: str = "",
+        positions: InputPositions | None = None,
         on_held: Callable[[Task, PartitionHeld], None] = _stop,
     ) -> None:
         """Make a restorer.
@@ -98,9 +106,9 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may bring nothing while Kafka answers other questions.
             progress: is told of all that is done.
-            made_anew: how to make such states again, for messages.
             is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
                 tell whether it was one of the same records.
+            positions: decides where the input begins; None: there is no mark topic to know it by.
             on_held: takes a partition that cannot be restored, with why; the restorer has forgotten it by then. None
                 given: it raises `Stop`.
         """
@@ -112,10 +120,10 @@ class Restorer:
         self._open_state = open_state
         self._progress = progress
         self._is_copy = is_copy
-        self._made_anew = made_anew
+        self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         self.on_held = on_held
         """Takes a partition that cannot be restored."""
-        self._aims = Aims(admin, group=reader.group, source=source, sow=sow, mark=mark)
+        self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark)
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, _Job] = {}
 
@@ -226,13 +234,11 @@ class Restorer:
         if isinstance(aim, PartitionHeld):
             self._hold(job, aim)
             return
-        job.start = aim.start
+        job.start = aim.start if job.instead is None else _instead(aim.start, job.instead)
         self._stalls.moved(job.task.partition)
         logs = self._logs_of(job, aim)
-        if logs:
-            self._try_step(job, partial(self._follow, job, logs, aim))
-        else:
-            self._complete(job, ready)
+        step = partial(self._follow, job, logs, aim) if logs else partial(self._complete, job, ready)
+        self._try_step(job, step)
 
     def _follow(self, job: _Job, logs: list[RestoredLog], aim: Aim) -> None:
         """Start reading a partition's logs, from where what is left of it ends."""
@@ -249,7 +255,8 @@ class Restorer:
 
     def _logs_of(self, job: _Job, aim: Aim) -> list[RestoredLog]:
         """What a partition is restored from, with where it ends."""
-        task, start = job.task, aim.start
+        task, start = job.task, job.start
+        assert start is not None
         # Where a topic ends does not say whether it has records: all of them may have been rolled back.
         is_whole = self._is_copy and start.is_new
         logs: list[RestoredLog] = []
@@ -318,16 +325,10 @@ class Restorer:
 
     def _take(self, job: _Job, part: RestoredLog, messages: list[Message]) -> None:
         """Apply a batch of one log."""
-        assert job.start is not None
-        if job.start.is_new and self._is_copy:
-            raise Stop(
-                f"{part.topic} partition {part.partition} has records, but its workers' group has no offset of "
-                f"{self._source}, which they are made of. If that topic was deleted and made anew, "
-                f"{self._made_anew}. If it is the same one, as under a new application_id or when "
-                "offsets have expired, do steps (1), (4) and (5): what it has already is recognised"
-            )
         part.take_messages(messages)
         job.read += len(messages)
+        job.sow_read += len(messages) * (part.topic == self._sow)
+        job.sow_read += len(messages) * (part.topic == self._sow)
         if self._progress is not None:
             self._progress.took(len(messages))
         self._stalls.moved(part.partition)
@@ -345,17 +346,39 @@ class Restorer:
             self._complete(job, ready)
 
     def _complete(self, job: _Job, ready: list[tuple[Task, int]]) -> None:
-        """Everything is restored: the task is ready."""
+        """Everything is restored: the task is ready, unless its position contradicts the group's offset."""
         task, start = job.task, job.start
         assert start is not None
+        begin = self._beginning(job, start)
+        tail = Tail.noted(begin.offset, begin.note)
+        if tail is not None and start.tail is None:
+            # The end of the SOW topic is to be read with other eyes: some of its input comes again.
+            self._again(job)
+            self._jobs[task.partition].instead = begin
+            return
         self.remove(task.partition)
         seconds = round(time.monotonic() - job.began_s, 3)
         rate = round(job.read / max(seconds, 0.001))
         log.info(
             "restored", topic=self._shown, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
         )
-        task.tail, task.noted = start.tail, start.noted
-        ready.append((task, start.offset))
+        task.tail, task.noted = start.tail, Note.read(begin.note).noted
+        ready.append((task, begin.offset))
+
+    def _beginning(self, job: _Job, start: Start) -> Beginning:
+        """Where the input begins, as group and position say.
+
+        Raises:
+            PartitionHeld: they contradict each other, or say nothing.
+        """
+        task = job.task
+        position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
+        # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
+        has_records = job.sow_read > 0 if self._is_copy else bool(task.state.scan(None, 1))
+        committed = None if start.is_new else start.offset
+        return self._positions.begin(
+            task.partition, Found(committed, start.note, start.oldest, has_records=has_records), position
+        )
 
     def _show(self) -> None:
         """Tell how much is left."""
@@ -381,6 +404,11 @@ class Restorer:
         if part is not None:
             return f"records of {part.topic} partition {part.partition} at offset {part.position} of {part.target}"
         return self._aims.unanswered(job.task.partition) or "its turn"
+
+
+def _instead(start: Start, begin: Beginning) -> Start:
+    """Another place where the input goes on, with what is known of it."""
+    return start._replace(offset=begin.offset, tail=Tail.noted(begin.offset, begin.note), is_new=False, note=begin.note)
 
 
 def _tell(what: str, part: RestoredLog) -> None:

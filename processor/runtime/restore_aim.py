@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from processor.errors import PartitionHeld
 from processor.kafka import failure
 from processor.kafka.partition_questions import PartitionQuestion, retained_ms
-from processor.runtime.note import Note
 from processor.runtime.tail import Tail
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin import Admin, Place
     from processor.kafka.partition_questions import Answers, Committed
+    from processor.runtime.input_position import InputPositions
 
 _SETTINGS: Final = 0  # A question about a topic as a whole is asked under this number.
 
@@ -34,10 +34,12 @@ class Start(NamedTuple):
     """The next input offset."""
     tail: Tail | None = None
     """What the SOW topic may have of the input behind it; None after a transaction."""
-    noted: str = ""
-    """What the processor noted beside it."""
     is_new: bool = False
     """Whether the group has no offset."""
+    note: str | None = None
+    """What stands beside the group's offset."""
+    oldest: int = 0
+    """The oldest input offset kept."""
 
 
 class Aim(NamedTuple):
@@ -54,16 +56,27 @@ class Aim(NamedTuple):
 class Aims:
     """The partitions of one pipeline whose restore cannot begin yet. One thread only."""
 
-    def __init__(self, admin: Admin, *, group: str, source: str, sow: str | None, mark: str | None) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        positions: InputPositions,
+        *,
+        group: str,
+        source: str,
+        sow: str | None,
+        mark: str | None,
+    ) -> None:
         """Ask nothing yet.
 
         Args:
             admin: asks.
+            positions: judges input positions; told of the input topic's id.
             group: the input's consumer group.
             source: the input topic.
             sow: the topic that states are restored from; None if there are none.
             mark: the topic that marks are restored from; None if there are none.
         """
+        self._positions = positions
         self._admin = admin
         self._source = source
         self._topics = [topic for topic in (sow, mark) if topic is not None]
@@ -83,6 +96,7 @@ class Aims:
         self._ask_oldest_input = self._place_question(source, "oldest")
         self._ask_oldest = {topic: self._place_question(topic, "oldest") for topic in self._topics}
         self._ask_ends = {topic: self._place_question(topic, "end") for topic in self._topics}
+        self._ask_topic_id = PartitionQuestion(f"the id of {source}", admin, lambda _: admin.ask_topic_id(source))
         self._ask_settings = PartitionQuestion(f"the settings of {sow}", admin, lambda _: admin.ask_config(sow or ""))
 
     def add(self, partition: int) -> None:
@@ -93,6 +107,8 @@ class Aims:
         self._ask_oldest_input.want(partition)
         if self.horizon_ms is None:
             self._ask_settings.want(_SETTINGS)
+        if not self._positions.topic_id:
+            self._ask_topic_id.want(_SETTINGS)
 
     def remove(self, partition: int) -> None:
         """Forget a partition."""
@@ -113,7 +129,7 @@ class Aims:
         questions: list[PartitionQuestion[Any]] = []
         questions += [self._ask_committed, self._ask_oldest_input, *self._ask_oldest.values(), *self._ask_ends.values()]
         asked = [question.unanswered(partition) for question in questions]
-        asked.append(self._ask_settings.unanswered(_SETTINGS))
+        asked += [self._ask_settings.unanswered(_SETTINGS), self._ask_topic_id.unanswered(_SETTINGS)]
         return next((text for text in asked if text is not None), None)
 
     def is_in_balance(self, partition: int) -> bool:
@@ -129,11 +145,12 @@ class Aims:
         """
         self._committed_of |= self._ask_committed.turn()
         self._oldest_input |= self._ask_oldest_input.turn()
+        self._positions.topic_id = next(iter(self._ask_topic_id.turn().values()), self._positions.topic_id)
         outcomes: dict[int, Aim | PartitionHeld] = {}
         for partition in self._committed_of.keys() & self._oldest_input.keys():
             committed, oldest = self._committed_of.pop(partition), self._oldest_input.pop(partition)
             try:
-                self._starts[partition] = self.start_of(partition, committed, oldest)
+                self._starts[partition] = self._start_of(partition, committed, oldest)
             except PartitionHeld as error:
                 outcomes[partition] = error
             else:
@@ -145,28 +162,23 @@ class Aims:
             self._ends |= {(topic, number): at for number, at in self._ask_ends[topic].turn().items()}
         for settings in self._ask_settings.turn().values():
             self.horizon_ms = retained_ms(settings)
-        outcomes |= self._complete()
+        if self._positions.topic_id:
+            outcomes |= self._complete()
         for partition in outcomes:
             self.remove(partition)
         return outcomes
 
-    def start_of(self, partition: int, committed: Committed, oldest: int) -> Start:
-        """Where the input of a partition goes on: at the committed offset, or its beginning for a group without one.
+    def _start_of(self, partition: int, committed: Committed, oldest: int) -> Start:
+        """Where the group says that the input of a partition goes on.
 
         Raises:
-            PartitionHeld: the records there are gone.
+            PartitionHeld: the records there are gone: it is told before much is restored.
         """
         if committed.offset is None:
-            return Start(oldest, is_new=True)
-        if committed.offset < oldest:
-            raise PartitionHeld(
-                "input_gone",
-                f"{self._source} partition {partition}: the group stands at offset {committed.offset}, but the oldest "
-                f"record kept is {oldest}. Records were deleted before they were processed; nothing is skipped "
-                "silently: decide with Kafka's kafka-consumer-groups --reset-offsets, then start again",
-            )
-        noted = Note.read(committed.text).noted
-        return Start(committed.offset, Tail.noted(committed.offset, committed.text), noted)
+            return Start(oldest, is_new=True, oldest=oldest)
+        self._positions.refuse_gone(partition, committed.offset, oldest)
+        tail = Tail.noted(committed.offset, committed.text)
+        return Start(committed.offset, tail, note=committed.text, oldest=oldest)
 
     def _complete(self) -> dict[int, Aim]:
         if self.horizon_ms is None:

@@ -23,6 +23,7 @@ from processor.errors import (
     StateDamaged,
     TransactionAborted,
 )
+from processor.kafka import failure
 from processor.kafka.message import by_partition, records
 from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Record
     from processor.runtime.held_tasks import Notices
+    from processor.runtime.input_position import InputPositions
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
@@ -76,6 +78,10 @@ class Clients(NamedTuple):
     """Tells the watchdog that the thread comes round."""
     notices: Notices | None = None
     """Told of held partitions, and brings operators' orders."""
+    positions: InputPositions | None = None
+    """Makes the records of input positions."""
+    fenced: Callable[[], None] = lambda: None
+    """Called when somebody else has taken our transactional id."""
 
 
 class StreamThread:
@@ -89,6 +95,7 @@ class StreamThread:
         self._restorer = clients.restorer
         self._standbys = clients.standbys
         self._open_consumer = clients.consumer
+        self._on_fenced = clients.fenced
         self._beat = clients.beat
         self._consumer: GroupConsumer
         self._tasks: dict[int, Task] = {}
@@ -98,7 +105,7 @@ class StreamThread:
         self._restorer.on_held = self._held.hold
         self._to_hold: dict[Task, PartitionHeld] = {}  # Of which the transaction at hand must first be rolled back.
         self._rejections = RejectionLog(pipeline.source)
-        self._transactions = Transactions(pipeline, clients.producer, self._metrics)
+        self._transactions = Transactions(pipeline, clients.producer, self._metrics, clients.positions)
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._has_more = False  # A processor wants to be punctuated again at once.
@@ -290,6 +297,7 @@ class StreamThread:
             TransactionAborted: we are no member any more, or nobody knows whether it was done.
         """
         notes = {partition: str(self._tasks[partition].note_with_ends) for partition in offsets}
+        self._transactions.send_positions(self._tasks, offsets, notes)
         self._consumer.commit(offsets, notes)
 
     def _write_back(self, now_s: float, taken: int) -> None:
@@ -328,6 +336,8 @@ class StreamThread:
         time.sleep(back_off_s(error, self._failures))
         self._failures += 1
         if isinstance(error, ProducerLost):
+            if failure.is_fenced(error):
+                self._on_fenced()
             self._producer.start()
         else:
             self._producer.abort()

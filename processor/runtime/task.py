@@ -119,8 +119,8 @@ class Task:
         self.partition = partition
         self.task_state = TaskState.CREATED
         self.state: TransactionalState
-        self.marks = TransactionalMarks() if pipeline.has_marks else None
-        """What lasts besides the records; None for a processor that declares no output for it."""
+        self.marks = TransactionalMarks() if pipeline.keeps_position else None
+        """What lasts besides the records, the input position among it; None without a mark topic."""
         self.next_offset = -1
         """The input offset after the last record given to the processor."""
         self.committed_offset = -1
@@ -165,7 +165,7 @@ class Task:
             self.partition,
             self._codec,
             self.state,
-            self.marks,
+            self.marks if self.pipeline.has_marks else None,
             self._rejected,
             None if self.tail is None else self.tail.applied,
             self.noted,
@@ -274,9 +274,14 @@ class Task:
         return is_marked or self.committable_offset > self.committed_offset
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the next record comes again, and is in SOW already."""
+        return self.next_offset <= self._again_until
+
+    @property
     def committable_offset(self) -> int:
         """The input position that may be committed: not one among those that come again, which are in SOW already."""
-        if self.next_offset <= self._again_until:
+        if self.is_behind:
             return self.committed_offset
         held = self._context.held_offset
         return self.next_offset if held is None else min(held, self.next_offset)
@@ -285,13 +290,12 @@ class Task:
     def note(self) -> Note:
         """What a transaction commits beside the committable offset."""
         # Below what is in SOW already the offset stays where it was committed, and so does what was noted beside it.
-        is_behind = self.next_offset <= self._again_until
-        return Note(None, self.noted if is_behind else self._context.note)
+        return Note(None, self.noted if self.is_behind else self._context.note)
 
     @property
     def note_with_ends(self) -> Note:
         """The same for a commit without a transaction, which says how far the outputs follow from the offset."""
-        if self.tail is not None and self.next_offset <= self._again_until:
+        if self.tail is not None and self.is_behind:
             ends = Ends(self.tail.position, self.tail.mark_position)
         else:
             sow, mark = self._delivered.get("sow"), self._delivered.get("mark")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from processor.kafka.staged_producer import StagedProducer
+from processor.state.marks import POSITION_NAME
 
-    from processor.kafka.staged_producer import StagedProducer
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Outgoing
+    from processor.runtime.input_position import InputPositions
     from processor.runtime.metrics import ThreadMetrics
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.task import Prepared, Task
@@ -29,9 +32,21 @@ class Transactions:
     """
 
     def __init__(
-        self, pipeline: Pipeline, producer: TransactionalProducer | StagedProducer, metrics: ThreadMetrics
+        self,
+        pipeline: Pipeline,
+        producer: TransactionalProducer | StagedProducer,
+        metrics: ThreadMetrics,
+        positions: InputPositions | None = None,
     ) -> None:
-        """Begin with nothing sent."""
+        """Begin with nothing sent.
+
+        Args:
+            pipeline: says where the outputs go.
+            producer: sends them.
+            metrics: counts them.
+            positions: has the input positions sent with them; None: nothing has.
+        """
+        self._positions = positions if pipeline.keeps_position else None
         self._pipeline = pipeline
         self._producer = producer
         self._metrics = metrics
@@ -67,6 +82,8 @@ class Transactions:
         """
         assert self._prepared is None
         for task in tasks:
+            if self._positions is not None and self._producer.is_transactional:
+                self._positions.stage(task)
             self._send_marks(task)
         # All positions, also those that did not move: they carry the proof that we are still a member.
         prepared = {task: task.prepare() for task in tasks}
@@ -94,6 +111,22 @@ class Transactions:
         for task in committed:
             task.committed()
         return True
+
+    def send_positions(self, tasks: Mapping[int, Task], offsets: Mapping[int, int], notes: Mapping[int, str]) -> None:
+        """Send the input positions that go with offsets which are committed without a transaction.
+
+        Args:
+            tasks: by partition.
+            offsets: of those partitions that are committed, whose SOW records Kafka has acknowledged.
+            notes: the texts beside them.
+        """
+        if self._positions is None:
+            return
+        assert isinstance(self._producer, StagedProducer)
+        topic = self._pipeline.output("mark")
+        for partition, value in self._positions.changed(tasks, offsets, notes).items():
+            self._producer.send_at_once(topic, partition, (POSITION_NAME, value, []))
+            self._metrics.emitted("mark", 1, len(value))
 
     def _send_marks(self, task: Task) -> None:
         """Send the changed marks: the last value of each."""

@@ -24,6 +24,7 @@ from processor.log_setup import set_up_logging
 from processor.plugins.plain_deltas import has_compiled
 from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline, check_settings, needed, pipelines
+from processor.runtime.rivals import GroupWatch
 from processor.runtime.slot import Slot
 from processor.runtime.supervision import PipelineState, Supervised
 from processor.runtime.topic_check import check_topics
@@ -90,6 +91,12 @@ class _Worker:
             Supervised(pipeline, self._run_once, tell_failed=self._control.tell_failed) for pipeline in chosen
         ]
         self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
+        self._group_watch = GroupWatch(
+            Admin(config.kafka),
+            [(f"{config.application_id}.{pipeline.name}", pipeline.source) for pipeline in chosen],
+            stop=self._stop,
+            session_timeout_s=config.runtime.session_timeout_s,
+        )
 
     def run(self) -> int:
         """Run the threads until a signal comes, the parent dies or none of them can go on."""
@@ -104,6 +111,7 @@ class _Worker:
         for pipeline in self._pipelines:
             pipeline.thread.start()
         self._watch.start()
+        self._group_watch.start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check()

@@ -15,6 +15,12 @@ log = structlog.stdlib.get_logger("sowstream.marks")
 NAMES_MAX: Final = 100_000
 """Marks kept for each partition; beyond them the one not changed for longest is forgotten."""
 
+POSITION_NAME: Final = b"\0sowstream/input"
+"""The mark that says up to which input record the outputs have come; a processor's own marks begin with no NUL."""
+
+_TOMBSTONES_MAX: Final = 1_000
+"""Forgotten marks that one transaction removes from the topic."""
+
 
 class TransactionalMarks:
     """One partition's marks: committed ones, those of the transaction being committed, and those changed since.
@@ -27,6 +33,9 @@ class TransactionalMarks:
         self._committed: dict[bytes, bytes] = {}  # In the order of their last change.
         self._prepared: dict[bytes, bytes] = {}
         self._staged: dict[bytes, bytes] = {}
+        # Forgotten here and still in the topic, which keeps the last value of each name for ever.
+        self._left: dict[bytes, None] = {}
+        self._removing: list[bytes] = []  # By the transaction that is being committed.
         self.position = 0
         """The next offset of the mark topic after what is committed here."""
         self.forgotten = 0
@@ -43,24 +52,35 @@ class TransactionalMarks:
         """Stage a mark."""
         self._staged[name] = value
 
+    def note(self, name: bytes, value: bytes) -> None:
+        """Take over a mark that was sent without a transaction."""
+        self._take([(name, value)])
+
     @property
     def has_staged(self) -> bool:
         """Whether anything is to be sent."""
         return bool(self._staged)
 
     @property
-    def staged(self) -> list[tuple[bytes, bytes]]:
-        """What is to be sent with the transaction: the last value of each mark put."""
-        return list(self._staged.items())
+    def staged(self) -> list[tuple[bytes, bytes | None]]:
+        """What is to be sent with the transaction: the last value of each mark put, then tombstones of forgotten ones.
+
+        Tombstones never ask for a transaction of their own.
+        """
+        return [*self._staged.items(), *((name, None) for name in self._next_tombstones())]
 
     def prepare(self) -> None:
         """What is staged, and sent, is to be committed next; what is put from here on is not part of it."""
         assert not self._prepared
+        self._removing = self._next_tombstones()
+        for name in self._removing:
+            del self._left[name]
         self._prepared, self._staged = self._staged, {}
 
     def rollback(self) -> None:
         """Drop what is not committed."""
-        self._prepared, self._staged = {}, {}
+        self._left |= dict.fromkeys(self._removing)
+        self._prepared, self._staged, self._removing = {}, {}, []
 
     def commit(self, position: int | None) -> None:
         """What was prepared is committed.
@@ -70,6 +90,7 @@ class TransactionalMarks:
         """
         if position is not None:
             self.position = position
+        self._removing = []
         if self._prepared:
             prepared, self._prepared = self._prepared, {}
             self._take(prepared.items())
@@ -89,18 +110,28 @@ class TransactionalMarks:
     def wipe(self) -> None:
         """Forget everything."""
         self._committed, self._prepared, self._staged, self.position = {}, {}, {}, 0
+        self._left, self._removing = {}, []
+
+    def _next_tombstones(self) -> list[bytes]:
+        """The forgotten marks that the next transaction removes; those put again have a value to send."""
+        if not self._left or not self._staged:
+            return []
+        return [name for name in islice(self._left, _TOMBSTONES_MAX) if name not in self._staged]
 
     def _take(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         committed = self._committed
         for name, value in changes:
             committed.pop(name, None)  # What changes becomes the newest.
+            self._left.pop(name, None)
             if value is not None:
                 committed[name] = value
-        excess = len(committed) - self._names_max
+        excess = len(committed) - self._names_max - (POSITION_NAME in committed)
         if excess <= 0:
             return
         if not self.forgotten:
             log.warning("too many marks; those not changed for longest are forgotten", names_max=self._names_max)
         self.forgotten += excess
-        for name in list(islice(committed, excess)):
+        oldest = (name for name in committed if name != POSITION_NAME)
+        for name in list(islice(oldest, excess)):
             del committed[name]
+            self._left[name] = None

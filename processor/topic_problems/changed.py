@@ -28,6 +28,8 @@ def changes(
     wrong: list[Problem] = []
     for spec in specs:
         topic = now.get(spec.name)
+        if topic is None and spec.is_optional and spec.name not in before:
+            continue
         if topic is None:
             wrong.append(Problem("refuse", spec.name, "was deleted", _deleted(spec)))
             continue
@@ -55,9 +57,15 @@ def remade(names: KafkaNames, family: str, role: Role) -> Problem:
             "refuse",
             topic,
             f"{what}: the group's offsets are those of other records",
-            f"say where to begin, with the workers stopped: kafka-consumer-groups --reset-offsets --topic {topic}",
+            "say where to begin, with the workers stopped: sowstream offsets adopt "
+            f"{_family(topic)} --from earliest, or --from latest",
         )
     return Problem("warn", topic, f"{what}: what it had is gone", "nothing, unless a reader missed it")
+
+
+def _family(topic: str) -> str:
+    """The first part of a topic's name."""
+    return topic.rpartition(".")[0]
 
 
 def _deleted(spec: TopicSpec) -> str:
@@ -73,7 +81,6 @@ def _rebuild(names: KafkaNames, family: str) -> str:
     return (
         "to rebuild them from what its input still has: (1) stop all workers of the family, and publishers where "
         f"deltas matter; (2) delete {sow} and {delta}, and {mark} if there is one, and run "
-        "sowstream topics apply; (3) kafka-consumer-groups --reset-offsets --to-earliest --execute for the group of "
-        f"{family} and its input; (4) start the workers. A worker that is merely restarted goes on with what the new "
-        "topic has"
+        f"sowstream topics apply; (3) sowstream offsets adopt {family} --from earliest --yes; (4) start the workers. A "
+        "worker that is merely restarted goes on with what the new topic has"
     )

@@ -14,6 +14,7 @@ COMPACTION_LAG_MS: Final = 7 * DAY_MS
 """Longest outage of a worker that a compacted input topic must outlast."""
 
 _SUPERSEDED: Final = "records that are not updated for long are lost"
+_FORGOTTEN: Final = "the input position in it goes while nothing is published or no worker runs"
 _GROWS: Final = "it grows with every commit, and each start of a worker reads it whole"
 
 
@@ -28,12 +29,22 @@ def cleanup_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     if spec.role == "sow":
         return [] if policy == {"compact"} else [_refused(spec, policy, _SUPERSEDED, "compact")]
     if spec.role == "mark":
-        return [] if "compact" in policy else [_refused(spec, policy, _GROWS, "[compact,delete]")]
+        return _marks(spec, topic, policy)
     if "compact" not in policy:
         return []
     if spec.role == "publish":
         return _compacted_input(spec, topic)
     return [_refused(spec, policy, "compaction keeps a key's last record only", "delete")]
+
+
+def _marks(spec: TopicSpec, topic: FoundTopic, policy: set[str]) -> list[Problem]:
+    if "compact" not in policy:
+        return [_refused(spec, policy, _GROWS, "compact")]
+    retention_ms = topic.number("retention.ms", 7 * DAY_MS)
+    if "delete" not in policy or retention_ms < 0:
+        return []
+    what = f"forgets marks after {duration(retention_ms)}: {_FORGOTTEN}"
+    return [Problem("warn", spec.name, what, alter(spec.name, "cleanup.policy=compact"))]
 
 
 def _refused(spec: TopicSpec, policy: set[str], why: str, right: str) -> Problem:

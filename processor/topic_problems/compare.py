@@ -32,14 +32,22 @@ def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, bro
     for spec in specs:
         topic = found.get(spec.name)
         if topic is None:
-            wrong.append(Problem("refuse", spec.name, "does not exist", "sowstream topics apply"))
+            wrong.append(_missing(spec))
             continue
         wrong += partition_problems(spec, topic)
         wrong += cleanup_problems(spec, topic)
         wrong += _size(spec, topic)
         wrong += copies_problems(spec, topic, brokers)
-        wrong += retention_problems(spec, topic, found)
+        wrong += retention_problems(spec, topic)
     return wrong
+
+
+def _missing(spec: TopicSpec) -> Problem:
+    """A topic that does not exist."""
+    if not spec.is_optional:
+        return Problem("refuse", spec.name, "does not exist", "sowstream topics apply")
+    what = "does not exist: if the group's offsets are lost, nothing says which input is in the SOW topic"
+    return Problem("warn", spec.name, what, "sowstream topics apply, give workers Read and Write, restart them")
 
 
 def _size(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:

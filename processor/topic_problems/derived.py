@@ -20,8 +20,8 @@ def make_anew(family: str, source: str, names: KafkaNames) -> str:
     dead_letters, topics = names.topic(family, "dlq"), names.family_text(family)
     return (
         f"make {family} anew: (1) stop its workers; (2) save what is still needed of {dead_letters}, and delete all "
-        f"topics {topics}; (3) sowstream topics apply; (4) kafka-consumer-groups --reset-offsets --to-earliest "
-        f"--execute --topic {source} for the group of {family}; (5) start its workers, and its subscribers anew"
+        f"topics {topics}; (3) sowstream topics apply; (4) sowstream offsets adopt {family} --from earliest --yes: "
+        f"{source} is read from its beginning; (5) start its workers, and its subscribers anew"
     )
 
 

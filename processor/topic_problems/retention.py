@@ -37,15 +37,12 @@ def kept_ms(topic: FoundTopic) -> int | None:
     return min(limits_ms, default=None)
 
 
-def retention_problems(spec: TopicSpec, topic: FoundTopic, found: Mapping[str, FoundTopic]) -> list[Problem]:
+def retention_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     """What is kept for too short a time, or for an unknown one; none of it breaks a promise by itself."""
     if spec.role == "publish":
         return [*_input(spec, topic), *_bytes(spec, topic, "how long an outage it outlasts depends on the traffic")]
     if spec.role == "sow":
         return _sow(spec, topic)
-    if spec.role == "mark":
-        source = found.get(spec.names.topic(spec.family, "publish"))
-        return _marks(spec, topic, source)
     if spec.role in _LATE:
         return [*_late(spec, topic), *_bytes(spec, topic, _LATE[spec.role])]
     return []
@@ -77,20 +74,6 @@ def _late(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
         return []
     what = f"keeps records for {duration(retention_ms)}: {_LATE[spec.role]}"
     return [Problem("warn", spec.name, what, alter(spec.name, f"retention.ms={7 * DAY_MS}"))]
-
-
-def _marks(spec: TopicSpec, topic: FoundTopic, source: FoundTopic | None) -> list[Problem]:
-    """A mark must outlive the records it tells apart."""
-    if source is None or "delete" not in policies(topic):
-        return []
-    kept, needed = topic.number("retention.ms", -1), kept_ms(source)
-    if kept < 0 or (needed is not None and kept >= needed):
-        return []
-    what = (
-        f"keeps marks for {duration(kept)}, less than the input keeps records"
-        f"{'' if needed is None else f' ({duration(needed)})'}: a late duplicate would be taken for new"
-    )
-    return [Problem("warn", spec.name, what, alter(spec.name, f"retention.ms={-1 if needed is None else needed}"))]
 
 
 def _sow(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:

@@ -117,7 +117,7 @@ def test_a_sow_topic_made_anew_under_an_idle_worker_ends_it(world: World):
     code, said = worker.ended()
     assert code == 1
     assert "was deleted" in said
-    assert "--to-earliest" in said
+    assert "--from earliest" in said
     assert world.read("sow") == []
 
 

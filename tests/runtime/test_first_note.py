@@ -16,6 +16,7 @@ from processor.kafka.group_consumer import GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.plugins.delta_merge import DeltaMerge
+from processor.runtime.input_position import InputPositions
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restore import Restorer
 from processor.runtime.restore_aim import Aim, Aims, Start
@@ -60,7 +61,14 @@ def kafka() -> Iterator[dict[str, str]]:
 
 def _found(kafka: dict[str, str]) -> Start:
     """What a restore of the partition finds beside the input offset."""
-    aims = Aims(Admin(kafka), group="g", source="orders.publish", sow=None, mark=None)
+    aims = Aims(
+        Admin(kafka),
+        InputPositions("a", "orders", "orders.publish"),
+        group="g",
+        source="orders.publish",
+        sow=None,
+        mark=None,
+    )
     aims.add(0)
     deadline_s = time.monotonic() + 20
     while not (outcomes := aims.turn()):
@@ -81,7 +89,7 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
     first = _found(kafka)
-    assert (first.offset, first.tail, first.noted, first.is_new) == (0, None, "", True)
+    assert (first.offset, first.tail, first.note, first.is_new) == (0, None, None, True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))

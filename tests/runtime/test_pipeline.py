@@ -40,7 +40,7 @@ def test_a_conflated_topic_copies_the_sow_topic_under_it(config, name, source):
     assert pipeline.processor_type is Conflate
     assert pipeline.settings == config.conflated[name]
     assert pipeline.topic == config.topics["orders"]
-    assert (pipeline.source, pipeline.roles) == (source, ("sow", "delta", "dlq"))
+    assert (pipeline.source, pipeline.roles) == (source, ("sow", "delta", "mark", "dlq"))
     assert pipeline.repartitioned == frozenset()
 
 
@@ -61,7 +61,7 @@ def test_a_family_has_one_number_of_partitions_and_its_topics_settings(config):
     wanted = {spec.name: spec for spec in specs(config, ["orders", "orders_1m"])}
     assert list(wanted) == [
         *("orders.publish", "orders.sow", "orders.delta", "orders.ack", "orders.mark", "orders.dlq"),
-        *("orders_1m.sow", "orders_1m.delta", "orders_1m.dlq"),
+        *("orders_1m.sow", "orders_1m.delta", "orders_1m.mark", "orders_1m.dlq"),
     ]
     assert {spec.partitions for spec in wanted.values()} == {3}
     assert all(spec.config["min.insync.replicas"] == "2" for spec in wanted.values())
@@ -76,7 +76,7 @@ def test_what_is_read_of_another_family_is_not_made_in_its_own():
 
     topic = TopicConfig()
     pipeline = Pipeline.of(Reader, topic, name="copy", topic=topic, underlying="orders")
-    assert (pipeline.source, pipeline.roles) == ("orders.publish", ("sow", "dlq"))
+    assert (pipeline.source, pipeline.roles) == ("orders.publish", ("sow", "mark", "dlq"))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ def test_a_killed_workers_number_is_free_again(take, tmp_path):
     ) as process:
         try:
             assert process.stdout.readline() == "0\n"
-            assert (tmp_path / "slots" / "0").read_text() == str(process.pid)
+            identity, pid = (tmp_path / "slots" / "0").read_text().split()
+            assert (len(identity), pid) == (32, str(process.pid))
             assert take().number == 1
         finally:
             process.kill()
@@ -78,8 +79,28 @@ def test_the_name_is_fit_for_a_transactional_id(take, monkeypatch, host):
     """The host's name in Kafka's characters, a mark of the directory and the number."""
     monkeypatch.setattr(slot.socket, "gethostname", lambda: host)
     name = take().name
-    assert re.fullmatch(r"[a-zA-Z0-9._-]{1,100}-[0-9a-f]{8}-0", name)
+    assert re.fullmatch(r"[a-zA-Z0-9._-]{1,60}-[0-9a-f]{8}-0-[0-9a-f]{32}", name)
     assert name[:5] in host or host.startswith("stra")
+
+
+def test_two_installations_with_the_same_names_have_different_identities(take, tmp_path, monkeypatch):
+    """Pods of one release name in two namespaces see the same host name and the same path, each on its own volume."""
+    first = take(tmp_path / "state")
+    first.release()
+    (tmp_path / "state").rename(tmp_path / "elsewhere")
+    second = take(tmp_path / "state")
+    assert first.name != second.name
+    assert first.name.rpartition("-")[0] == second.name.rpartition("-")[0]
+
+
+@pytest.mark.parametrize("left", ["", "4711", "0123"])
+def test_a_slot_file_of_an_older_version_or_a_torn_one_gets_an_identity(take, tmp_path, left):
+    """It is kept from then on."""
+    (tmp_path / "slots").mkdir()
+    (tmp_path / "slots" / "0").write_text(left)
+    held = take()
+    held.release()
+    assert take().name == held.name
 
 
 def test_a_directory_that_cannot_be_used_stops_the_worker(tmp_path):

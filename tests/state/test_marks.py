@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.state.marks import TransactionalMarks
+from processor.state.marks import POSITION_NAME, TransactionalMarks
 
 NAMES = [b"", b"a", b"b", b"c"]
 CHANGES = st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=2)), max_size=5)
@@ -158,3 +158,30 @@ def test_those_of_one_commit_are_cut_to_the_bound_at_once():
     marks.commit(1)
     assert len(marks._committed) == 10
     assert (marks.get(b"999"), marks.get(b"989"), marks.forgotten) == (b"1", None, 990)
+
+
+def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
+    """The topic keeps the last value of each name for ever: what is forgotten here must not come back there."""
+    marks = TransactionalMarks(names_max=2)
+    marks.restore([(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"d", b"1")], 4)
+    assert (marks.has_staged, marks.staged) == (False, [])
+    marks.put(b"a", b"2")
+    assert marks.staged == [(b"a", b"2"), (b"b", None)]
+    marks.prepare()
+    marks.rollback()
+    marks.put(b"c", b"2")
+    assert marks.staged[0] == (b"c", b"2")
+    assert dict(marks.staged[1:]) == {b"a": None, b"b": None}
+    marks.prepare()
+    marks.commit(8)
+    marks.put(b"e", b"1")
+    assert marks.staged == [(b"e", b"1")]
+
+
+def test_the_input_position_is_never_forgotten():
+    """It is no mark of the processor's, and does not count."""
+    marks = TransactionalMarks(names_max=2)
+    changes = [(POSITION_NAME, b"0"), *((b"%d" % number, b"1") for number in range(5))]
+    marks.restore(changes, 6)
+    assert [marks.get(name) for name, _ in changes] == [b"0", None, None, None, b"1", b"1"]
+    assert marks.forgotten == 3

@@ -1,0 +1,86 @@
+"""`sowstream offsets`: where workers stand in their input, and where they are to begin once that is lost."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from processor.cli.output import table, tell
+from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+
+app = typer.Typer(help="Where workers stand in their input, and where they are to begin.", no_args_is_help=True)
+
+
+class From(StrEnum):
+    """What `--from` may say."""
+
+    SOW = "sow"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@app.command()
+def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
+    """Print where each partition of a topic's input stands; exit with 1 if a worker would hold one.
+
+    `group` is the offset of the workers' consumer group, `outputs` the input position in the mark topic: the input
+    before it is in the SOW topic. `waiting` is how many offsets lie before the end.
+    """
+    from processor.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
+
+    with Stand(settings(config, bootstrap), topic) as stand:
+        stands = stand.look()
+        has_mark_topic = stand.has_mark_topic
+        mark = stand.pipeline.output("mark")
+    table(COLUMNS, (as_row(one) for one in stands))
+    if not has_mark_topic:
+        tell(f"{mark} does not exist, so nothing but the group's offsets says where the outputs stand.")
+    if any(one.state.partition(",")[0] != "ok" for one in stands):
+        tell(f"`sowstream offsets adopt {topic} --from sow|earliest|latest` says where to begin.")
+        raise typer.Exit(1)
+
+
+@app.command()
+def adopt(
+    topic: TopicArgument,
+    origin: Annotated[
+        From,
+        typer.Option(
+            "--from",
+            help="sow: where the outputs stand; earliest: merge all input again that is kept; latest: skip what waits.",
+        ),
+    ],
+    partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only printed what would be done.")] = False,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Say where the stopped workers of a topic are to begin, under the application_id of the settings.
+
+    For lost offsets, an application_id that takes over from another one, a mirrored cluster, and input that is gone.
+    The group's offsets and the input positions in the mark topic are written in one transaction. What is merged again
+    counts again: a `sum` is doubled by --from earliest. Workers that run are a reason to refuse.
+    """
+    from processor.offsets import Adoption, Stand  # noqa: PLC0415
+
+    tree = settings(config, bootstrap)
+    with Stand(tree, topic) as stand:
+        adoption = Adoption(tree, stand, origin.value, partition)
+        offsets = adoption.offsets
+        rows = [
+            (
+                str(one.partition),
+                "-" if one.committed is None else str(one.committed),
+                str(offsets[one.partition]),
+                adoption.meaning(one),
+            )
+            for one in adoption.stands
+        ]
+        table(("partition", "group", "begin", "meaning"), rows)
+        if not yes:
+            tell("Nothing was changed; --yes does it.")
+            return
+        adoption.write()
+        tell(f"{len(rows)} partitions of {topic} begin there, as application_id {tree.application_id}.")
