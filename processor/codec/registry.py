@@ -35,7 +35,12 @@ def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
 
 
 def codec_options(
-    topic: TopicConfig, *, name: str, registry: Mapping[str, str] | None = None, reads_only: bool = False
+    topic: TopicConfig,
+    *,
+    name: str,
+    registry: Mapping[str, str] | None = None,
+    registry_wait_s: float | None = None,
+    reads_only: bool = False,
 ) -> CodecOptions:
     """What a topic's settings say to its message type.
 
@@ -43,6 +48,7 @@ def codec_options(
         topic: the settings.
         name: the family's name.
         registry: settings of the schema registry's client; None: there is none.
+        registry_wait_s: how long reading a message may wait for it; None: until there is an answer.
         reads_only: whether nothing will be written.
     """
     return CodecOptions(
@@ -50,21 +56,30 @@ def codec_options(
         topic=name,
         schema=topic.message_schema,
         registry=registry or {},
+        registry_wait_s=registry_wait_s,
         separator=topic.separator,
         parts=topic.parts,
         reads_only=reads_only,
     )
 
 
-def codec_of(config: Config, name: str) -> Codec:
+def codec_of(config: Config, name: str, *, registry_wait_s: float | None = None) -> Codec:
     """Make the codec of a configured topic; a copy of another one has the other's.
+
+    Args:
+        config: the settings.
+        name: the topic.
+        registry_wait_s: how long reading a message may wait for the schema registry; None: until there is an answer.
 
     Raises:
         ConfigurationError: as `load_codec`; no such topic.
+        Stop: the schema registry does not answer.
     """
     topic, root = config.topic(name), config.root(name)
+    registry = config.schema_registry
+    options = codec_options(topic, name=root, registry=registry, registry_wait_s=registry_wait_s)
     try:
-        return load_codec(topic.message_type, codec_options(topic, name=root, registry=config.schema_registry))
+        return load_codec(topic.message_type, options)
     except ConfigurationError as error:
         # Some say it themselves.
         told = str(error)
