@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings
+from processor.interruption import stop_on_signal
 
 if TYPE_CHECKING:
+    import threading
+
     from processor.config import Config
 
 Names: TypeAlias = Annotated[
@@ -25,10 +28,11 @@ def worker(
     processes: Processes = 1,
 ) -> None:
     """Merge what is published into the SOW topics, until SIGTERM or Ctrl-C."""
+    stop = stop_on_signal()
     tree = settings(config, bootstrap, state_dir)
     merged = [*tree.topics, *tree.processors]
     _refuse_others(names, merged, {name: f"sowstream conflate {name}" for name in tree.conflated})
-    _run(tree, names or merged, processes, section="topics")
+    _run(tree, names or merged, processes, stop, section="topics")
 
 
 def conflate(
@@ -43,10 +47,11 @@ def conflate(
     Each key of a conflated topic changes at most once per interval, and its last state always arrives. Any number of
     these may run, on any machines; what one held back when it ended, another one delivers.
     """
+    stop = stop_on_signal()
     tree = settings(config, bootstrap, state_dir)
     conflated = list(tree.conflated)
     _refuse_others(names, conflated, {name: f"sowstream worker {name}" for name in (*tree.topics, *tree.processors)})
-    _run(tree, names or conflated, processes, section="conflated")
+    _run(tree, names or conflated, processes, stop, section="conflated")
 
 
 def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[str, str]) -> None:
@@ -65,10 +70,16 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
             raise ConfigurationError(unknown_name("topic", name, known))
 
 
-def _run(config: Config, names: list[str], processes: int, *, section: str) -> None:
-    from processor.errors import ConfigurationError  # noqa: PLC0415
+def _run(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
+    from processor.errors import ConfigurationError, SowstreamError  # noqa: PLC0415
+    from processor.runtime.last_word import tell_end  # noqa: PLC0415
     from processor.runtime.worker import run_worker  # noqa: PLC0415
 
     if not names:
         raise ConfigurationError(f"nothing to run: the settings have no `{section}`; name another file with -c")
-    raise typer.Exit(run_worker(config, names, processes=processes))
+    try:
+        code = run_worker(config, names, stop=stop, processes=processes)
+    except SowstreamError as error:
+        tell_end(error)
+        raise
+    raise typer.Exit(code)

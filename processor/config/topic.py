@@ -169,7 +169,7 @@ class TopicConfig(Section):
     """Largest input and largest merged record; larger ones are rejected as `too_large`. With the longest headers beside
     it, a record of 10 MiB is what the topics take."""
     dlq_max_ratio: float = Field(default=0.9, ge=0, le=1)
-    """The worker stops when more than this part of a window's records of a partition was rejected; 1: never."""
+    """A partition is held when more than this part of a window's records was rejected; 1: never."""
     dlq_window_records: int = Field(default=1000, ge=1)
     """Length of that window, in input records."""
     allow_lossy_compaction: bool = False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from processor.errors import Stop, TransactionAborted
+from processor.errors import PartitionHeld, Stop, TransactionAborted
 from processor.kafka import failure, properties
 from processor.kafka.message import Message
 
@@ -86,6 +86,10 @@ class GroupConsumer:
         if self.ended:
             self.ended.difference_update([message.partition() for message in messages])
         return messages
+
+    def take_unreadable(self) -> dict[int, PartitionHeld]:
+        """Stand-in."""
+        return {}
 
     def begin(self, partition: int, offset: int) -> None:
         """Start reading a partition at an offset.

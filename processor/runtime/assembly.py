@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from processor.config import Config
+    from processor.control import ControlThread
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.slot import Slot
 
@@ -42,28 +43,38 @@ class Assembly:
     """Makes the threads of one process; what they share is made here once."""
 
     def __init__(
-        self, config: Config, slot: Slot, *, is_stopping: Callable[[], bool], beat: Callable[[], None] = lambda: None
+        self,
+        config: Config,
+        slot: Slot,
+        *,
+        control: ControlThread | None = None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare what is shared.
 
         Args:
             config: the settings.
             slot: the process's place on its machine.
-            is_stopping: whether the process has been told to end.
+            control: brings operators' orders, and takes notices of what is held; None: neither.
             beat: what a thread calls whenever it comes round.
         """
         self._config = config
         self._slot = slot
-        self._is_stopping = is_stopping
+        self._control = control
         self._beat = beat
         self._memory = RocksMemory(config.runtime.block_cache_bytes)
         self._bar = RestoreBar()
 
-    def thread(self, pipeline: Pipeline) -> StreamThread:
-        """A pipeline's thread; nothing is started."""
+    def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
+        """A pipeline's thread; nothing is started.
+
+        Args:
+            pipeline: what runs on it.
+            is_stopping: whether it has been told to end.
+        """
         config, runtime = self._config, self._config.runtime
         group = f"{config.application_id}.{pipeline.name}"
-        producer = self._producer(pipeline, group)
+        producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka)
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
@@ -77,14 +88,23 @@ class Assembly:
             progress=RestoreProgress(pipeline.name, self._bar),
             is_copy=pipeline.made_of.endswith(".sow"),
         )
-        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)
+        clients = Clients(
+            consumer=partial(self._consumer, pipeline, group),
+            producer=producer,
+            restorer=restorer,
+            standbys=standbys,
+            beat=self._beat,
+            notices=self._control,
+        )
         codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
         thread = StreamThread(pipeline, clients, runtime, codec)
         if isinstance(producer, StagedProducer):
             producer.commit_offsets = thread.commit_offsets
         return thread
 
-    def _producer(self, pipeline: Pipeline, group: str) -> TransactionalProducer | StagedProducer:
+    def _producer(
+        self, pipeline: Pipeline, group: str, is_stopping: Callable[[], bool]
+    ) -> TransactionalProducer | StagedProducer:
         """The way to write that the guarantee asks for, as far as the processor is made for it."""
         runtime = self._config.runtime
         if self._config.guarantee == "at_least_once":
@@ -93,14 +113,14 @@ class Assembly:
                     self._config.kafka,
                     later=[[pipeline.output("sow")], [pipeline.output("mark"), pipeline.output("ack")]],
                     session_timeout_s=runtime.session_timeout_s,
-                    is_stopping=self._is_stopping,
+                    is_stopping=is_stopping,
                 )
             log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
         return TransactionalProducer(
             self._config.kafka,
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
-            is_stopping=self._is_stopping,
+            is_stopping=is_stopping,
             blocked=partial(self._blocked, pipeline.name),
         )
 

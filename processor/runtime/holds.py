@@ -88,6 +88,10 @@ class Holds:
             self._holds[number] = self._holds[number]._replace(due_s=self._clock_s())
         return wanted
 
+    def last(self, partition: int) -> Hold | None:
+        """The last hold of a partition that is held or was asked again; None: it is neither."""
+        return self._holds.get(partition)
+
     def released(self, partition: int) -> Hold | None:
         """A partition got further, or has left: forget it. Its last hold, if there was one."""
         self._asked.discard(partition)

@@ -53,6 +53,8 @@ STATE_WIPED = Counter("sowstream_state_wiped_total", "Local states wiped to be r
 STATE_BYTES = Gauge(
     "sowstream_state_bytes", "What local states take in memory and on disk.", ["processor", "partition", "kind"]
 )
+PIPELINE_STATE = Gauge("sowstream_pipeline_state", "1 for the state a pipeline is in.", ["processor", "state"])
+HELD = Gauge("sowstream_held_partitions", "Partitions that are held, by why.", ["processor", "reason"])
 BLOCK_CACHE = Gauge("sowstream_block_cache_bytes", "The memory all local states of a process share.", ["kind"])
 
 
@@ -67,6 +69,7 @@ class ThreadMetrics:
         self._shown: set[tuple[int, str]] = set()
         self._sized: set[tuple[int, str]] = set()
         self._gauged: set[tuple[int, str]] = set()
+        self._held_for: set[str] = set()  # Reasons that have been told.
 
     def consumed(self, count: int) -> None:
         """Records were processed."""
@@ -143,6 +146,14 @@ class ThreadMetrics:
         """How far each partition is behind its input."""
         for partition, lag in lags.items():
             LAG.labels(self._processor, partition).set(lag)
+
+    def held(self, reasons: Mapping[str, int]) -> None:
+        """How many partitions are held for each reason; of one that no partition has any more there are none."""
+        for reason in self._held_for - reasons.keys():
+            HELD.labels(self._processor, reason).set(0)
+        self._held_for |= reasons.keys()
+        for reason, count in reasons.items():
+            HELD.labels(self._processor, reason).set(count)
 
     def room(self, rooms_s: Mapping[int, float]) -> None:
         """How long Kafka keeps what each partition has to process next."""

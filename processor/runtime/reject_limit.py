@@ -1,4 +1,4 @@
-"""Stops a worker that would shovel a whole topic into the dead letters: then a setting is wrong, not the records.
+"""Holds a partition that would shovel all its input into the dead letters: then a setting is wrong, not the records.
 
 The input of a partition is counted in windows of a fixed number of records, wherever batches and commits lie. A record
 counts the first time it is through, however often a rollback brings it again; and in the window where it came, however
@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from processor.config import TopicConfig
-from processor.errors import Stop
+from processor.errors import PartitionHeld
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,16 +54,18 @@ class RejectLimit:
         self._seen = 0  # Records of the open window.
         self._full: list[_Window] = []  # Of which records may still be rejected.
         self._pending: list[tuple[int, str, str]] = []
+        self._passed = -1  # Up to here an operator lets all rejected records pass.
 
     def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
         """A record was rejected; it counts once the records it came with are through."""
-        self._pending.append((record.offset, reason, detail[:_EXAMPLE_CHARACTERS_MAX]))
+        if record.offset > self._passed and reason != "skipped":
+            self._pending.append((record.offset, reason, detail[:_EXAMPLE_CHARACTERS_MAX]))
 
     def took(self, records: Sequence[Record]) -> None:
         """The next records are through: merged, rejected before this call, or waiting.
 
         Raises:
-            Stop: a window is full, and too many of it were rejected.
+            PartitionHeld: a window is full, and too many of it were rejected.
         """
         if records[-1].offset > self._counted:
             self._count(records)
@@ -80,6 +82,12 @@ class RejectLimit:
     def committed(self, offset: int) -> None:
         """No record before this input offset will be rejected any more."""
         self._committed = offset
+
+    def let_pass(self) -> None:
+        """Let pass what was counted until now; what comes after it is counted anew."""
+        self._passed = self._counted
+        self._open, self._seen, self._full = _Window(), 0, []
+        self._pending.clear()
 
     def rewound(self) -> None:
         """What was given and is not through will be given again."""
@@ -104,11 +112,13 @@ class RejectLimit:
         offset, example = window.examples[reason]
         is_topic = isinstance(pipeline.settings, TopicConfig)
         setting = f"topics.{pipeline.name}.dlq_max_ratio" if is_topic else "the topic's dlq_max_ratio"
-        raise Stop(
+        raise PartitionHeld(
+            "rejects",
             f"{pipeline.source} partition {self._partition}: {rejected} of {self._window_records} records in a row "
-            f"were rejected, {count} as {reason}, such as offset {offset}: {example}. What is not committed yet is "
-            "read again by the next start. If the topic's settings are wrong (message_type, schema, key), mend them. "
+            f"were rejected, {count} as {reason}, such as offset {offset}: {example}. "
+            "If the topic's settings are wrong (message_type, schema, key), mend them and start the workers again. "
             "If the publisher is, mend it, and let these records pass: "
-            f"raise {setting} (now {pipeline.topic.dlq_max_ratio:g}; 1 never stops). "
-            f"`sowstream dlq list {pipeline.name}` shows what was rejected before"
+            f"`sowstream resume {pipeline.name} --partition {self._partition}`, or raise {setting} (now "
+            f"{pipeline.topic.dlq_max_ratio:g}; 1 holds nothing). "
+            f"`sowstream dlq list {pipeline.name}` shows what was rejected before",
         )

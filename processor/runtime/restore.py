@@ -30,6 +30,7 @@ from processor.topic_problems import make_anew
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from processor.errors import PartitionHeld
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
     from processor.runtime.restore_progress import RestoreProgress
@@ -113,6 +114,7 @@ class Restorer:
         self._is_copy = is_copy
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
+        self.on_held: Callable[[Task, PartitionHeld], None]
 
     def add(self, task: Task) -> None:
         """Begin to restore a task's partition."""

@@ -16,6 +16,7 @@ import structlog
 
 from processor.errors import (
     DiskUnusable,
+    PartitionHeld,
     ProcessorFailed,
     ProducerLost,
     SowstreamError,
@@ -26,6 +27,7 @@ from processor.kafka.message import by_partition, records
 from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
 from processor.runtime.commit_policy import CommitPolicy
+from processor.runtime.held_tasks import HeldTasks
 from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.rejection_log import RejectionLog
 from processor.runtime.restore import Restorer
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from processor.kafka.staged_producer import StagedProducer
     from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Record
+    from processor.runtime.held_tasks import Notices
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
@@ -71,6 +74,8 @@ class Clients(NamedTuple):
     """Keeps states of partitions that may come."""
     beat: Callable[[], None] = lambda: None
     """Tells the watchdog that the thread comes round."""
+    notices: Notices | None = None
+    """Told of held partitions, and brings operators' orders."""
 
 
 class StreamThread:
@@ -89,6 +94,9 @@ class StreamThread:
         self._tasks: dict[int, Task] = {}
         self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
         self._metrics = ThreadMetrics(pipeline.name)
+        self._held = HeldTasks(pipeline.name, self._metrics, clients.notices)
+        self._restorer.on_held = self._held.hold
+        self._to_hold: dict[Task, PartitionHeld] = {}  # Of which the transaction at hand must first be rolled back.
         self._rejections = RejectionLog(pipeline.source)
         self._transactions = Transactions(pipeline, clients.producer, self._metrics)
         self._gauged_s = time.monotonic()
@@ -163,6 +171,9 @@ class StreamThread:
             for task, offset in self._restorer.advance(0.0 if messages or self._has_more else _IDLE_POLL_S):
                 self._try(partial(self._begin, task, offset))
             self._metrics.states(self._states(), self._restorer.remaining)
+        self._hold_unreadable()
+        for task in self._held.due(self._tasks):
+            self._restorer.add(task)
         self._standbys.turn(
             self._consumer.member_id, self._tasks, is_idle=not messages, is_restoring=self._restorer.is_busy
         )
@@ -214,6 +225,7 @@ class StreamThread:
             self._gauged_s = now_s
             self._show_gauges()
             self._rejections.flush()
+            self._held.went_on(self._tasks.values())
         self._metrics.loop(waited_s, now_s - began_s)
 
     def _begin(self, task: Task, offset: int) -> None:
@@ -221,7 +233,8 @@ class StreamThread:
         if task.tail is None and not self._producer.is_transactional:
             # Before anything is sent: from here on a crash leaves only what stands behind the SOW topic's end of now.
             self.commit_offsets({task.partition: offset})
-        self._consumer.begin(task.partition, offset)
+        self._consumer.begin(task.partition, task.next_offset)
+        self._held.began(task)
 
     def _process(self, task: Task, messages: list[Message]) -> None:
         came = records(messages)
@@ -268,6 +281,7 @@ class StreamThread:
         if self._transactions.finish():
             self._failures = 0
             self._policy.committed(time.monotonic())
+            self._held.went_on(self._tasks.values())
 
     def commit_offsets(self, offsets: Mapping[int, int]) -> None:
         """Commit input offsets without a transaction, each with a note of how far the outputs follow from it.
@@ -327,6 +341,9 @@ class StreamThread:
         """Rewind a task to its last commit, which is at this input offset; None: to wherever Kafka says it is."""
         self._consumer.pause(task.partition)
         task.rewind()
+        if (error := self._to_hold.pop(task, None)) is not None:
+            self._held.hold(task, error)
+            return
         if offset is not None:
             try:
                 self._begin(task, offset)
@@ -340,10 +357,13 @@ class StreamThread:
         """Do what uses a task's state; a damaged one is wiped, and the rewind that follows restores it.
 
         Raises:
-            TransactionAborted: it was damaged.
+            TransactionAborted: it was damaged, or the task cannot go on and is held after the rewind.
         """
         try:
             return step()
+        except PartitionHeld as error:
+            self._to_hold[task] = error
+            raise ProcessorFailed(str(error)) from error
         except StateDamaged as error:
             log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
             try:
@@ -352,10 +372,25 @@ class StreamThread:
                 task.state.wipe()
             raise TransactionAborted(str(error)) from error
 
+    def _hold_unreadable(self) -> None:
+        """Hold the partitions whose input cannot be read on; what came before is committed first."""
+        unreadable = self._consumer.take_unreadable()
+        if not unreadable:
+            return
+        self._try(self._commit)
+        for partition, error in unreadable.items():
+            task = self._tasks.get(partition)
+            if task is not None and task.task_state is TaskState.RUNNING:
+                self._consumer.pause(partition)
+                task.rewind()
+                self._held.hold(task, error)
+
     def _let_go(self, partitions: list[int]) -> None:
         for partition in partitions:
             self._restorer.remove(partition)
+            self._held.forget(partition)
             if (task := self._tasks.pop(partition, None)) is not None:
+                self._to_hold.pop(task, None)
                 self._beat()
                 self._close(task)
         self._show_gauges()
@@ -369,10 +404,14 @@ class StreamThread:
             log.error("closing a state failed", partition=task.partition, why=str(error))
 
     def _show_gauges(self) -> None:
+        self._metrics.states(self._states(), self._restorer.remaining)
         self._metrics.gauges({task.partition: task.gauges for task in self._running()})
 
     def _running(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]
 
     def _states(self) -> dict[int, TaskState]:
-        return {partition: task.task_state for partition, task in self._tasks.items()}
+        return {
+            partition: TaskState.HELD if self._held.is_held(partition) else task.task_state
+            for partition, task in self._tasks.items()
+        }

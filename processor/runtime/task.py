@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from processor.errors import ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop, TransactionAborted
+from processor.errors import (
+    PartitionHeld,
+    ProcessorFailed,
+    RecordRejected,
+    SowstreamError,
+    StateDamaged,
+    Stop,
+    TransactionAborted,
+)
+from processor.record import Record
 from processor.runtime.context import TaskContext
 from processor.runtime.note import Ends, Note
 from processor.runtime.reject_limit import RejectLimit
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Processor
-    from processor.record import Outgoing, Record, RejectReason
+    from processor.record import Outgoing, RejectReason
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.rejection_log import RejectionLog
     from processor.runtime.tail import Tail
@@ -49,6 +58,8 @@ class TaskState(enum.Enum):
     RESTORING = "restoring"
     RUNNING = "running"
     CLOSED = "closed"
+    HELD = "held"
+    """Shown for a task that waits, created or restoring, until it is asked again."""
 
 
 _MOVES: Final = {
@@ -133,6 +144,9 @@ class Task:
         self._limit = RejectLimit(pipeline, partition)
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
         self._rejections = rejections
+        self._began_s = 0.0
+        self._skip_until = -1  # The last input offset that an operator has ordered to be skipped.
+        self._skips_unread = False  # None of them can be read.
 
     def open(self, state: TransactionalState) -> None:
         """Take the partition's state, as it was left; it may lack the newest records."""
@@ -160,22 +174,48 @@ class Task:
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
         self._processor.init(self._context, self.pipeline.settings)
+        self._began_s = time.monotonic()
+        if self._skips_unread and self._skip_until >= offset:
+            self._pass_unread()
+
+    @property
+    def running_s(self) -> float:
+        """Seconds since `start`."""
+        return time.monotonic() - self._began_s
+
+    def skip(self, until: int, *, is_readable: bool) -> None:
+        """Give the processor no record up to and including this offset: they go to the dead letters.
+
+        Args:
+            until: the last of them.
+            is_readable: whether they can be read; if not, one dead letter stands for all of them, without a value.
+        """
+        self._skip_until, self._skips_unread = until, not is_readable
+        self._limit.let_pass()
+
+    def let_pass(self) -> None:
+        """Hold the partition no more for the records that were rejected until now."""
+        self._limit.let_pass()
 
     def process(self, records: Sequence[Record]) -> None:
         """Give the processor its next records.
 
         Raises:
             ProcessorFailed: it raised; the task is to be rewound.
-            Stop: too many records in a row were rejected.
+            PartitionHeld: too many records in a row were rejected, or it cannot go on for now.
         """
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
+        if records[0].offset <= self._skip_until:
+            records = self._skipped(records)
+            if not records:
+                return
         if self.is_careful(records[0].offset):
             for record in records:
                 if (detail := self._failures.get(record.offset)) is None:
                     self._call([record])
                 else:
-                    self._put_aside(record, detail)
+                    self._put_aside(record, RecordRejected("plugin_failed", detail))
                 if self.is_paused:
                     break
                 self._limit.took([record])
@@ -209,7 +249,9 @@ class Task:
             raise
         except Exception as error:
             # No record is at fault, so none can be put aside: to go on would be to do it again.
-            raise Stop(f"{self.pipeline.name} partition {self.partition}: punctuate raised {error!r}") from error
+            log.warning("processor failed by the clock", partition=self.partition, exc_info=True)
+            where = f"{self.pipeline.name} partition {self.partition}"
+            raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
 
     def reached_end(self) -> None:
         """The input has no more records for now than those given."""
@@ -343,9 +385,23 @@ class Task:
         if self._rejections is not None:
             self._rejections.add(self.partition, record.offset, reason, detail)
 
-    def _put_aside(self, record: Record, detail: str) -> None:
-        """Reject the record that the processor raises on."""
-        error = RecordRejected("plugin_failed", detail)
+    def _pass_unread(self) -> None:
+        """Let one dead letter stand for the input records that cannot be read, and go on behind them."""
+        first, last = self.next_offset, self._skip_until
+        detail = f"offsets {first} to {last} could not be read and were skipped by order (sowstream resume --skip)"
+        self._context.reject(Record(None, None, None, first, 0), "skipped", detail)
+        self.next_offset, self._skips_unread = last + 1, False
+
+    def _skipped(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Put records aside that an operator ordered to be skipped; the others."""
+        skipped = [record for record in records if record.offset <= self._skip_until]
+        for record in skipped:
+            self._put_aside(record, RecordRejected("skipped", "skipped by order (sowstream resume --skip)"))
+        self.next_offset = skipped[-1].offset + 1
+        return records[len(skipped) :]
+
+    def _put_aside(self, record: Record, error: RecordRejected) -> None:
+        """Reject a record that the processor does not get, or raises on."""
         self._context.reject(record, error.reason, error.detail)
         try:
             self._processor.rejected(record, error)
@@ -361,7 +417,7 @@ class Task:
         context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
         try:
             self._processor.process(records)
-        except (Stop, StateDamaged):
+        except (Stop, StateDamaged, PartitionHeld):
             raise
         except Exception as error:
             first, last = records[0].offset, records[-1].offset

@@ -1,4 +1,4 @@
-"""Watches the topics of a running worker: one that grew, went or was made anew ends it before it does harm."""
+"""Watches the topics of a running worker: one that grew, went or was made anew ends its pipelines in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from processor.runtime.topic_check import tell
 from processor.topic_problems import changes, grown, kept_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from processor.kafka.admin import Admin
     from processor.runtime.pipeline import Pipeline
@@ -28,7 +28,7 @@ INTERVAL_S: Final = 30.0
 _AGAIN_S: Final = 1.0
 _LOOKS: Final = 15
 """Looks in a row, a second apart, that must agree: a broker that starts may take as long to know its topics, or know
-them as they were when it went down. What would be harm meanwhile ends the worker otherwise: records that no topic
+them as they were when it went down. What would be harm meanwhile ends the pipeline otherwise: records that no topic
 takes, partitions beyond the settings', offsets that the state has already."""
 _ASK_TIMEOUT_S: Final = 5.0
 
@@ -42,7 +42,10 @@ class Doubts:
     def looked(self, refused: Iterable[Problem]) -> list[Problem]:
         """Take what a look found, nothing if Kafka was silent; what so many looks in a row have found."""
         self._looks = {problem: self._looks.get(problem, 0) + 1 for problem in refused}
-        return [problem for problem, looks in self._looks.items() if looks >= _LOOKS]
+        believed = [problem for problem, looks in self._looks.items() if looks >= _LOOKS]
+        for problem in believed:
+            del self._looks[problem]
+        return believed
 
 
 class TopicWatch:
@@ -54,7 +57,7 @@ class TopicWatch:
         specs: Sequence[TopicSpec],
         *,
         stop: threading.Event,
-        on_change: Callable[[Stop], None],
+        on_change: Callable[[Stop, Collection[str]], None],
         interval_s: float = INTERVAL_S,
     ) -> None:
         """Make a watch; nothing is asked before `start`.
@@ -63,7 +66,8 @@ class TopicWatch:
             admin: a connection of its own.
             specs: the topics as they should be.
             stop: ends it.
-            on_change: hears once, on the watch's thread, of what the process must not go on with.
+            on_change: hears, on the watch's thread, what no pipeline may go on with, and the topics' names. A topic is
+                then looked at as if for the first time.
             interval_s: time between two looks.
         """
         self._admin = admin
@@ -93,8 +97,7 @@ class TopicWatch:
             doubtful = {problem.topic for problem in refused}
             self._remember({name: topic for name, topic in (now or {}).items() if name not in doubtful})
             believed = self._doubts.looked(refused)
-            if self._tell([problem for problem in wrong if problem.severity == "warn"] + believed):
-                return
+            self._tell([problem for problem in wrong if problem.severity == "warn"] + believed)
 
     def _look(self) -> dict[str, FoundTopic] | None:
         """The topics now; None if Kafka does not say."""
@@ -109,11 +112,13 @@ class TopicWatch:
         for name, topic in now.items():
             input_room.tell(name, kept_ms(topic))
 
-    def _tell(self, wrong: Sequence[Problem]) -> bool:
-        """Say what has changed; whether that ends the process."""
+    def _tell(self, wrong: Sequence[Problem]) -> None:
+        """Say what has changed, and who must not go on."""
         if refused := tell(wrong, "topic changed"):
-            self._on_change(Stop(f"topics changed while the worker ran:\n{refused}"))
-        return bool(refused)
+            topics = {problem.topic for problem in wrong if problem.severity == "refuse"}
+            for topic in topics:
+                self._before.pop(topic, None)
+            self._on_change(Stop(f"topics changed while the worker ran:\n{refused}"), topics)
 
 
 def refuse_grown(pipeline: Pipeline, partitions: Sequence[int]) -> None:

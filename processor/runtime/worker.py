@@ -1,4 +1,4 @@
-"""A worker process: a stream thread for each pipeline, signals, and an end within a deadline."""
+"""A worker process: a thread for each pipeline, signals, and an end within a deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from functools import partial
@@ -17,49 +16,60 @@ from prometheus_client import start_http_server
 
 from processor import allocator
 from processor.codec import codec_of
+from processor.control import ControlThread
 from processor.errors import ConfigurationError, Stop
+from processor.interruption import stop_on_signal
 from processor.kafka.admin import Admin
 from processor.log_setup import set_up_logging
 from processor.plugins.plain_deltas import has_compiled
 from processor.runtime.assembly import Assembly
 from processor.runtime.pipeline import Pipeline, check_settings, needed, pipelines
 from processor.runtime.slot import Slot
+from processor.runtime.supervision import PipelineState, Supervised
 from processor.runtime.topic_check import check_topics
 from processor.runtime.topic_watch import TopicWatch
 from processor.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import FrameType
+    from collections.abc import Callable, Collection, Sequence
 
     from processor.config import Config
 
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
+_UNSTARTED_S = 1.0  # How long a pipeline that is not running is waited for at the end.
 
 
-def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1) -> int:
-    """Run pipelines until SIGTERM or SIGINT; the exit code.
+def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Event, processes: int = 1) -> int:
+    """Run pipelines until told to stop; the exit code.
+
+    A pipeline that cannot go on is started again after a while, and the others go on. While Kafka does not answer, all
+    of them wait.
 
     Args:
         config: the settings.
         names: which of the configured names; none: all.
+        stop: set by a signal (`interruption.stop_on_signal`).
         processes: how many processes share the work.
 
     Raises:
         ConfigurationError: settings or topics that cannot work; nothing was started.
-        Stop: a pipeline could not go on.
+        Stop: no pipeline can go on.
     """
     chosen = pipelines(config, names)
     if not chosen:
         raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
-    check_settings(chosen, partial(codec_of, config))
-    check_topics(config, chosen)
+    check_settings(chosen)
     if processes > 1:
         log.info("settings", **config.shown())
-        return _run_processes(config, names, processes)
-    worker = _Worker(config, chosen)
+        return _run_processes(config, names, processes, stop)
+    return _run_here(config, chosen, stop)
+
+
+def _run_here(config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> int:
+    """Run pipelines in this process."""
+    worker = _Worker(config, chosen, stop)
     by = "compiled code" if has_compiled else "Python"
     log.info("plain deltas of JSON are merged", by=by, memory_from=allocator.in_use())
     log.info("settings", **config.shown())  # Whoever has read this may send a signal.
@@ -69,22 +79,20 @@ def run_worker(config: Config, names: Sequence[str] = (), *, processes: int = 1)
 class _Worker:
     """The threads of one process."""
 
-    def __init__(self, config: Config, chosen: Sequence[Pipeline]) -> None:
+    def __init__(self, config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> None:
         self._config = config
-        self._stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self._stop = stop
         self._slot = Slot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
-        self._assembly = Assembly(config, self._slot, is_stopping=self._stop.is_set, beat=self._watchdog.beat)
-        self._error: BaseException | None = None
-        self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
-        self._threads = [
-            threading.Thread(target=self._run, args=(pipeline,), name=pipeline.name, daemon=True) for pipeline in chosen
+        self._control = ControlThread(config.kafka, config.application_id)
+        self._assembly = Assembly(config, self._slot, control=self._control, beat=self._watchdog.beat)
+        self._pipelines = [
+            Supervised(pipeline, self._run_once, tell_failed=self._control.tell_failed) for pipeline in chosen
         ]
+        self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
 
     def run(self) -> int:
-        """Run the threads until a signal comes, the parent dies or one of them ends with an error."""
+        """Run the threads until a signal comes, the parent dies or none of them can go on."""
         parent = os.getppid()
         self._serve_metrics()
         # What is alive now stays: the collector need not look at it again, nor run while records flow. Cycles are
@@ -92,22 +100,23 @@ class _Worker:
         gc.collect()
         gc.freeze()
         gc.disable()
-        for thread in self._threads:
-            thread.start()
+        self._control.start()
+        for pipeline in self._pipelines:
+            pipeline.thread.start()
         self._watch.start()
         collected_s = time.monotonic()
-        while not self._stop.wait(_WATCH_S):
+        while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
                 log.warning("the parent process is gone; stopping")
-                self._stop.set()
+                break
             if time.monotonic() - collected_s > 30.0:
                 collected_s = time.monotonic()
                 gc.collect()
-        self._join()
-        self._slot.release()
-        if self._error is not None:
-            raise self._error
+        failed = [pipeline.error for pipeline in self._pipelines if pipeline.has_failed]
+        self._end()
+        if len(failed) == len(self._pipelines):
+            raise failed[0] or Stop("no pipeline can go on")
         log.info("stopped")
         return 0
 
@@ -125,59 +134,57 @@ class _Worker:
                 f"port {port} ({getattr(error, 'strerror', error)}); choose another one"
             ) from error
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self._stop.set()
+    def _topics_changed(self, error: Stop, topics: Collection[str]) -> None:
+        """What is merged is committed, for it came before; then the pipelines of these topics have failed."""
+        for pipeline in self._pipelines:
+            if not topics or any(spec.name in topics for spec in needed([pipeline.pipeline])):
+                pipeline.fail(error)
 
-    def _topics_changed(self, error: Stop) -> None:
-        """What is merged is committed, for it came before; then the process ends."""
-        log.error("stopping", error=str(error))
-        if self._error is None:
-            self._error = error
-        self._stop.set()
-
-    def _join(self) -> None:
+    def _end(self) -> None:
         """Wait for the threads to commit and let go; by force after the deadline, which Kafka then rolls back."""
+        self._stop.set()
+        for pipeline in self._pipelines:
+            pipeline.stop()
         deadline = time.monotonic() + self._config.runtime.shutdown_timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                log.error("not stopped in time; ending by force", thread=thread.name)
+        for pipeline in self._pipelines:
+            # One that waits for Kafka's answer has nothing to commit.
+            patience_s = deadline - time.monotonic() if pipeline.state is PipelineState.RUNNING else _UNSTARTED_S
+            pipeline.thread.join(max(0.0, patience_s))
+            if pipeline.thread.is_alive() and pipeline.state is PipelineState.RUNNING:
+                log.error("not stopped in time; ending by force", thread=pipeline.thread.name)
                 os._exit(1)
+        self._control.stop()
+        self._slot.release()
 
-    def _run(self, pipeline: Pipeline) -> None:
-        """A thread's whole life; its first error ends the process."""
+    def _run_once(self, pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
+        """Run a pipeline until its event is set; its thread's whole life but for the pauses after errors."""
+        check_settings([pipeline], partial(codec_of, self._config))
+        check_topics(self._config, [pipeline])
         self._watchdog.watch()
         try:
-            self._assembly.thread(pipeline).run(self._stop)
-        except BaseException as error:
-            if self._error is None:
-                self._error = error
-            log.error(
-                "pipeline stopped", pipeline=pipeline.name, error=str(error), exc_info=not isinstance(error, Stop)
-            )
+            thread = self._assembly.thread(pipeline, stop.is_set)
+            is_running()
+            thread.run(stop)
         finally:
             self._watchdog.release()
-            self._stop.set()
 
 
 def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:
     """A child process of `--processes`: a fresh interpreter, which nobody has told how to log."""
+    stop = stop_on_signal()
     set_up_logging(verbose=verbose, tells_process=True)
     try:
-        raise SystemExit(_Worker(config, pipelines(config, names)).run())
+        raise SystemExit(_run_here(config, pipelines(config, names), stop))
     except Stop as error:
         log.error("cannot go on", error=str(error))
-        raise SystemExit(1) from None
+        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
 
 
-def _run_processes(config: Config, names: Sequence[str], processes: int) -> int:
-    """Share the work between processes; if one fails, all stop, and whoever watches us starts us again."""
+def _run_processes(config: Config, names: Sequence[str], processes: int, stop: threading.Event) -> int:
+    """Share the work between processes; if one ends, all stop, and what runs them starts them again."""
     spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients half alive.
     order = (config, list(names), log.isEnabledFor(logging.DEBUG))
     children = [spawn.Process(target=_run_child, args=order) for _ in range(processes)]
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     for child in children:
         child.start()
     while not stop.wait(_WATCH_S) and all(child.is_alive() for child in children):
@@ -193,4 +200,5 @@ def _run_processes(config: Config, names: Sequence[str], processes: int) -> int:
         if child.is_alive():
             child.kill()
             child.join()
-    return 0 if all(child.exitcode == 0 for child in children) else 1
+    codes = {child.exitcode for child in children}
+    return 2 if 2 in codes else int(codes != {0})

@@ -197,5 +197,5 @@ def test_a_message_with_more_containers_than_its_length_allows_is_refused_and_ne
     with pytest.raises(TypeError, match="100000 objects, arrays and branches of unions"):
         codec.encode({"either": [None] * 101_000})
     count = 101_000
-    with pytest.raises(RecordRejected, match="undecodable: .* more than 100000 objects, arrays and branches"):
+    with pytest.raises(RecordRejected, match=r"undecodable: .* more than 100000 objects, arrays and branches"):
         codec.decode(varint(count << 1) + b"\0" * count + b"\0")

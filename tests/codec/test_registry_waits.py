@@ -37,6 +37,7 @@ class Gate:
         self.error = None
 
     def __call__(self, question):
+        """Answer, or fail, once the gate is open."""
         self.asked.append(question)
         assert self.answer.wait(30)
         if self.error is not None:
@@ -109,8 +110,9 @@ def test_a_refusal_holds_the_partition_with_the_registrys_words():
 def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
     """What the registry has answered is no reason to hold anything."""
     with answering((404, {"error_code": 40403, "message": "not found"})) as (url, _):
+        registry = Registry({"url": url}, 30.0)
         with pytest.raises(RecordRejected, match="schema_not_found"):
-            Registry({"url": url}, 30.0).schema(7)
+            registry.schema(7)
     with answering((200, {"schema": "{}", "schemaType": "JSON"})) as (url, asked):
         registry = Registry({"url": url}, 30.0)
         for _ in range(2):

@@ -1,11 +1,13 @@
-"""A topic of which nearly everything is rejected stops the worker, unless the settings let it pass."""
+"""A partition of which nearly everything is rejected is held; the others go on, and an operator may let it pass."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from processor.kafka.partitioner import partition_for
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:
@@ -14,21 +16,23 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-def test_a_topic_full_of_rubbish_stops_the_worker_until_it_may_pass(
-    bootstrap: str, tmp_path: Path, unique: str
-) -> None:
-    """Exit code 1, with what was found and what to do; nothing of it is committed. With ratio 1 all of it is."""
+def test_a_partition_full_of_rubbish_is_held_and_the_others_go_on(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """Nothing of it is committed, and it is said why, where and what to do. With ratio 1 all of it is rejected."""
     world = World(bootstrap, tmp_path, unique, dlq_window_records=50, partitions=4)
     try:
+        other = next(b"%d" % key for key in range(100) if partition_for(b"%d" % key, 4) != partition_for(b"1", 4))
         world.publish([(b"1", b"rubbish", {})] * 200)
         worker = world.start()
-        worker.is_expected_to_end = True
-        assert worker.process.wait(timeout=60) == 1, worker.log()
-        said = worker.log().splitlines()[-1]
-        assert f"sowstream: {unique}.publish partition" in said
-        assert "50 of 50 records in a row were rejected, 50 as undecodable, such as offset 0: " in said
-        assert f"raise topics.{unique}.dlq_max_ratio (now 0.9; 1 never stops)" in said
+        world.wait(lambda: '"event": "partition held"' in worker.log(), "the hold")
+        world.publish([(other, {"id": int(other)}, {})])
+        world.wait(lambda: len(world.read("sow")) == 1, "another partition's record")
+        held = next(json.loads(line) for line in worker.log().splitlines() if '"event": "partition held"' in line)
+        assert (held["reason"], held["offset"], held["partition"]) == ("rejects", 0, partition_for(b"1", 4))
+        assert "50 of 50 records in a row were rejected, 50 as undecodable, such as offset 0: " in held["why"]
+        assert f"`sowstream resume {unique} --partition {held['partition']}`" in held["why"]
+        assert f"raise topics.{unique}.dlq_max_ratio (now 0.9; 1 holds nothing)" in held["why"]
         assert world.read("dlq") == []
+        assert worker.stop() == 0, worker.log()
 
         world.file.write_text(world.file.read_text().replace("dlq_window_records: 50", "dlq_max_ratio: 1"))
         world.start()

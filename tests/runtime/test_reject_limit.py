@@ -5,7 +5,7 @@ import random
 import pytest
 
 from processor.config import TopicConfig
-from processor.errors import Stop
+from processor.errors import PartitionHeld
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.runtime.pipeline import Pipeline
@@ -36,7 +36,7 @@ def stops_at(verdicts: list[bool], batches: list[int], *, ratio: float, window: 
         first += size
         try:
             limit.took(given)
-        except Stop:
+        except PartitionHeld:
             return first
     return None
 
@@ -83,7 +83,7 @@ def test_what_is_rejected_late_counts_in_the_window_where_it_came(seed: int):
         for record in rng.sample(bad, len(bad)) + bad:
             limit.rejected(record, "undecodable", "no")
         limit.took(given[-1:])
-    except Stop:
+    except PartitionHeld:
         assert expected
     else:
         assert not expected
@@ -128,12 +128,12 @@ def test_it_tells_where_how_many_why_and_what_to_do():
     limit.rejected(given[0], "key_mismatch", "no")
     for record in given[1:3]:
         limit.rejected(record, "undecodable", f"at byte {record.offset} of {'x' * 10_000}")
-    with pytest.raises(Stop) as stopped:
+    with pytest.raises(PartitionHeld) as stopped:
         limit.took(given)
     told = str(stopped.value)
     assert told.startswith("orders.publish partition 3: 3 of 4 records in a row were rejected, 2 as undecodable")
     assert "such as offset 3: at byte 3 of xxx" in told
-    assert "dlq_max_ratio (now 0.5; 1 never stops)" in told
+    assert "dlq_max_ratio (now 0.5; 1 holds nothing)" in told
     assert "sowstream dlq list orders" in told
     assert len(told) < 1_200
 
@@ -142,9 +142,36 @@ def test_a_topic_of_the_settings_is_told_by_the_name_of_its_setting():
     """So that the message can be copied."""
     topic = TopicConfig(dlq_window_records=10)
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
-    with pytest.raises(Stop, match=r"raise topics\.orders\.dlq_max_ratio \(now 0\.9; 1 never stops\)"):
+    with pytest.raises(PartitionHeld, match=r"raise topics\.orders\.dlq_max_ratio \(now 0\.9; 1 holds nothing\)"):
         driver.pipe_batch([("k", b"rubbish", None)] * 10)
     assert driver.read_output("dlq") == []
+
+
+def test_what_an_operator_lets_pass_counts_no_more():
+    """Neither what was counted, nor the same records when they come again; what comes after them does."""
+    limit = a_limit(0.5, 2)
+
+    def give(given: list[Record]) -> None:
+        for record in given:
+            limit.rejected(record, "undecodable", "no")
+        limit.took(given)
+
+    with pytest.raises(PartitionHeld):
+        give(records(0, 3))
+    limit.rewound()
+    limit.let_pass()
+    give(records(0, 3))
+    with pytest.raises(PartitionHeld, match="2 of 2 records"):
+        give(records(3, 2))
+
+
+def test_skipped_records_do_not_count():
+    """An operator ordered it: they are in the dead letters as they should be."""
+    limit = a_limit(0.0, 2)
+    given = records(0, 2)
+    for record in given:
+        limit.rejected(record, "skipped", "by order")
+    limit.took(given)
 
 
 def test_with_ratio_1_everything_may_be_rejected():
@@ -169,5 +196,7 @@ def test_records_that_make_the_processor_raise_count_as_any_others(failing: int,
         driver.commit()
         assert len(driver.read_output("dlq")) == failing
         return
-    with pytest.raises(Stop, match=r"10 of 10 records in a row were rejected, 10 as plugin_failed, such as offset 0"):
+    with pytest.raises(
+        PartitionHeld, match=r"10 of 10 records in a row were rejected, 10 as plugin_failed, such as offset 0"
+    ):
         driver.pipe_batch(batch)

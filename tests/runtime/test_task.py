@@ -7,7 +7,7 @@ import pytest
 from processor.api import Input, Output, Processor, Settings
 from processor.codec import load_codec
 from processor.config import TopicConfig
-from processor.errors import ProcessorFailed, StateDamaged, Stop, TransactionAborted
+from processor.errors import PartitionHeld, ProcessorFailed, StateDamaged, Stop, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.task import Task, TaskState
@@ -240,7 +240,9 @@ class TestPunctuation:
     def test_one_that_fails_stops_the_process(self):
         """With the name of the pipeline and the partition: it would fail again, for ever."""
         driver = scripted(failing=[b"punctuate"])
-        with pytest.raises(Stop, match=r"orders partition 0: punctuate raised ValueError\('cannot punctuate'\)"):
+        with pytest.raises(
+            PartitionHeld, match=r"orders partition 0: punctuate raised ValueError\('cannot punctuate'\)"
+        ):
             driver.advance_time(1)
 
     @pytest.mark.parametrize(("returned", "has_more"), [(None, False), (False, False), (True, True)])

@@ -99,8 +99,8 @@ class Registry:
         raise PartitionHeld(
             "registry",
             problem
-            or f"schema {schema_id}: the schema registry {self._shown} has not answered yet, and is asked on; start it, "
-            "or correct schema_registry.url: nothing is lost",
+            or f"schema {schema_id}: the schema registry {self._shown} has not answered yet, and is asked on; start "
+            "it, or correct schema_registry.url: nothing is lost",
         )
 
     def _known(self, schema_id: int | str) -> Found | None:
