@@ -26,6 +26,7 @@ from processor.config import TopicConfig
 from processor.errors import ProcessorFailed
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
+from processor.runtime.declaration import check_declaration
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task
@@ -98,6 +99,7 @@ class ProcessorTestDriver:
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: what the clock says, milliseconds since the epoch.
         """
+        check_declaration(processor_type, processor_type.__name__)
         if not isinstance(settings, BaseModel):
             settings = processor_type.settings_type.model_validate(settings)
         topic = topic or TopicConfig()

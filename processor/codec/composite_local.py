@@ -146,6 +146,7 @@ def _options_of_part(options: CodecOptions) -> CodecOptions:
         topic=options.topic,
         schema=options.schema,
         registry=options.registry,
+        registry_wait_s=options.registry_wait_s,
         separator=options.separator,
         reads_only=options.reads_only,
     )

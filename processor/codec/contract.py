@@ -25,6 +25,9 @@ class CodecOptions:
     """The schema of the records: a file, or a subject of the registry. None: the message type's own way."""
     registry: Mapping[str, str] = field(default_factory=dict)
     """Settings of the schema registry's client, `url` first; empty: there is none."""
+    registry_wait_s: float | None = None
+    """How long reading a message may wait for the registry, in seconds; then it raises PartitionHeld, and the registry
+    is asked in the background. None: until there is an answer, half a minute at most."""
     separator: str = "\x01"
     """What stands between the fields of `fix` and `nvfix`."""
     parts: tuple[str, ...] = ()

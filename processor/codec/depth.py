@@ -32,11 +32,12 @@ def check_depth(value: Value, max_depth: int) -> None:
         RecordRejected: `too_deep`.
     """
     level = [value] if type(value) in _CONTAINERS else []
-    for _ in range(max_depth):
+    # What is empty counts on the last level alone: a message may hold a million of it.
+    for _ in range(max_depth - 1):
         if not level:
             return
-        level = [child for parent in level for child in _members(parent) if type(child) in _CONTAINERS]
-    if level:
+        level = [child for parent in level for child in _members(parent) if type(child) in _CONTAINERS and child]
+    if any(type(child) in _CONTAINERS for parent in level for child in _members(parent)):
         raise RecordRejected("too_deep", f"nested deeper than {max_depth} objects and arrays")
 
 

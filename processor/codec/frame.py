@@ -17,6 +17,8 @@ SCHEMA_ID_HEADER: Final = "__value_schema_id"
 
 _SIZES: Final = {0: 5, 1: 17}
 _VARINT_BYTES_MAX: Final = 5  # of a 32-bit number
+_PATH_MAX: Final = 100
+"""Longest path to a message type; protoc nests no message type deeper than 32."""
 
 
 def id_frame(schema_id: int) -> bytes:
@@ -48,13 +50,19 @@ def without_protobuf_frame(data: bytes) -> bytes:
     """A protobuf message without the frame that it may begin with, and without the path to its type.
 
     Raises:
-        RecordRejected: `undecodable`: the message ends within its frame, or a number in the path is no 32-bit varint.
+        RecordRejected: `undecodable`: the message ends within its frame, a number in the path is no 32-bit varint, or
+            the path is too long.
     """
     at = frame_size(data)
     if not at:
         return data
     try:
+        begin = at
         count, at = _varint(data, at)
+        if count > _PATH_MAX:
+            raise RecordRejected(
+                "undecodable", f"a Confluent frame with a path of {count} steps at byte {begin}; {_PATH_MAX} at most"
+            )
         for _ in range(count):
             _, at = _varint(data, at)
     except IndexError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar, Final
 
@@ -11,6 +11,7 @@ import orjson
 
 from processor.codec import exact
 from processor.codec.contract import Codec, CodecOptions, JsonText
+from processor.codec.depth import check_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, without_frame
 from processor.codec.json_value import json_value
 from processor.errors import ConfigurationError, RecordRejected
@@ -24,8 +25,6 @@ _BETWEEN: Final = b",null,"
 """What stands between messages that are parsed together."""
 
 _ANY_NUMBER: Final = FieldType(any_number=True)
-
-_CONTAINERS: Final = (dict, list)
 
 _NO_BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[^][{}"]+', re.DOTALL)
 _LEVELS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
@@ -163,7 +162,7 @@ class JsonCodec(Codec):
         value = _exact(data)
         self._check_depth(data, value)
         try:
-            self.encode(value)
+            self.encode_decoded(value)
         except TypeError as unwritable:
             # Python reads half a surrogate pair, which is no text and cannot be written.
             raise RecordRejected("undecodable", f"not JSON: {unwritable}") from None
@@ -179,13 +178,8 @@ class JsonCodec(Codec):
 
     def _check_depth(self, data: bytes, value: Value) -> None:
         """Refuse what is too deep; few messages have so many brackets that they need a walk."""
-        if data.count(b"{") + data.count(b"[") <= self.max_depth:
-            return
-        level = [value]
-        for _ in range(self.max_depth):
-            level = [child for parent in level for child in _members(parent) if type(child) in _CONTAINERS]
-        if level:
-            raise RecordRejected("too_deep", f"nested deeper than {self.max_depth} objects and arrays")
+        if data.count(b"{") + data.count(b"[") > self.max_depth:
+            check_depth(value, self.max_depth)
 
 
 def _write(value: Value) -> bytes:
@@ -198,11 +192,6 @@ def _write(value: Value) -> bytes:
         return exact.dumps(value)
     except TypeError:
         return exact.dumps(json_value(value))
-
-
-def _members(value: Value) -> Iterable[Value]:
-    """The values in an object or an array."""
-    return value.values() if type(value) is dict else value
 
 
 def _depth(text: str) -> int:

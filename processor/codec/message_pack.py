@@ -17,6 +17,8 @@ except ImportError as error:
     raise not_installed("msgpack", error) from error
 
 _MAPS: Final = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+_PLACE_ITEMS_MAX: Final = 100_000
+"""Most items that are read again to find the place of an error."""
 _ARRAYS: Final = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
@@ -46,7 +48,7 @@ class MsgpackCodec(Codec):
             raise RecordRejected("undecodable", f"not MessagePack: one item ends at byte {_end(data, error)}") from None
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             said = str(error) or type(error).__name__
-            raise RecordRejected("undecodable", f"not MessagePack: {said}, at byte {_place(data)}") from None
+            raise RecordRejected("undecodable", f"not MessagePack: {said}, {_place(data)}") from None
         if len(data) > self._max_depth:
             check_depth(value, self._max_depth)
         return value
@@ -112,14 +114,17 @@ def _end(data: bytes, error: Value) -> int:
     return len(data) - len(error.extra)
 
 
-def _place(data: bytes) -> int:
+def _place(data: bytes) -> str:
     """The byte at which the first item begins that cannot be read, found by reading it again, flat.
 
     A map key that is no text can be read: then it is the end, and the message names the key.
     """
     unpacker = msgpack.Unpacker(strict_map_key=False, ext_hook=msgpack.ExtType, max_buffer_size=len(data) + 1)
     unpacker.feed(data)
-    while (at := unpacker.tell()) < len(data):
+    for _ in range(_PLACE_ITEMS_MAX):
+        at = unpacker.tell()
+        if at >= len(data):
+            return f"at byte {at}"
         try:
             if data[at] in _MAPS:
                 unpacker.read_map_header()
@@ -128,5 +133,5 @@ def _place(data: bytes) -> int:
             else:
                 unpacker.unpack()
         except (ValueError, TypeError, msgpack.UnpackException):
-            break
-    return int(at)
+            return f"at byte {at}"
+    return f"behind byte {unpacker.tell()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_depth, check_writable_depth, depth_limit
@@ -21,6 +21,9 @@ try:
     from processor.codec.protobuf_values import from_message, to_message
 except ImportError as error:
     raise not_installed("protobuf", error) from error
+
+_MANY_BYTES: Final = 4096
+"""A message of so many bytes may hold so many others that it is worth a look whether any has unknown fields."""
 
 
 def protobuf_codec(options: CodecOptions | None = None) -> Codec:
@@ -148,7 +151,10 @@ class DeltaCodec(_Messages):
         Raises:
             RecordRejected: `undecodable` or `too_deep`.
         """
-        return self._fields.read(self._parsed(data), self._max_depth)
+        message = self._parsed(data)
+        # To look into each of many messages for unknown fields takes longer than to read them.
+        has_unknown = len(data) < _MANY_BYTES or _has_unknown(message)
+        return self._fields.read(message, self._max_depth, has_unknown=has_unknown)
 
     def encode(self, value: Value) -> bytes:
         """Write a record or a delta, without a frame; a delta may lack required fields.
@@ -170,6 +176,14 @@ class DeltaCodec(_Messages):
             RecordRejected: `schema_mismatch`: a required field is missing.
         """
         return self._fields.complete(self._make.DESCRIPTOR, record)
+
+
+def _has_unknown(message: Value) -> bool:
+    """Whether a message, or any in it, has unknown fields."""
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    return bool(known.ByteSize() != message.ByteSize())
 
 
 def _message_class(schema: SchemaConfig, name: str) -> Value:

@@ -19,14 +19,16 @@ from processor.record import Value
 class WholeMessage(dict[str, Value]):
     """The record of a message that replaces whole: merging only descends into plain `dict`."""
 
+    __slots__ = ()
+
 
 class _Shape(NamedTuple):
     """What the records of one message type look like."""
 
     empty: type[dict[str, Value]]
     """The class of its records: `dict`, or `WholeMessage`."""
-    implicit: tuple[FieldDescriptor, ...]
-    """The scalar fields without presence: in a record they are always there."""
+    implicit: tuple[tuple[str, Value], ...]
+    """The scalar fields without presence, each with its default: in a record they are always there."""
     required: tuple[str, ...]
     """The fields that a full message of proto2 cannot leave out."""
     choices: tuple[frozenset[str], ...]
@@ -44,9 +46,9 @@ class PresentFields:
     __slots__ = ("_shapes",)
 
     def __init__(self) -> None:
-        self._shapes: dict[str, _Shape] = {}
+        self._shapes: dict[Descriptor, _Shape] = {}
 
-    def read(self, message: Value, levels: int) -> dict[str, Value]:
+    def read(self, message: Value, levels: int, *, has_unknown: bool = True) -> dict[str, Value]:
         """The record of a message: present fields by name, then unknown ones by number.
 
         An extension is named by its full name in brackets. An empty repeated field or map is absent. In a message that
@@ -55,6 +57,7 @@ class PresentFields:
         Args:
             message: a parsed message.
             levels: how many objects and arrays may be nested, the record included.
+            has_unknown: False if it is known to have no unknown fields, nor any message in it.
 
         Raises:
             RecordRejected: `too_deep`.
@@ -62,13 +65,17 @@ class PresentFields:
         if levels < 1:
             raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
         shape = self._shape(message.DESCRIPTOR)
+        fields = message.ListFields()
+        if not fields and not has_unknown:
+            return shape.empty(shape.implicit)
         record = shape.empty()
-        for field, value in message.ListFields():
-            record[member_name(field)] = self._value(field, value, levels - 1)
-        for field in shape.implicit:
-            if field.name not in record:
-                record[field.name] = plain_scalar(field, getattr(message, field.name))
-        record.update(unknown_members(message))
+        for field, value in fields:
+            record[member_name(field)] = self._value(field, value, levels - 1, has_unknown=has_unknown)
+        for name, default in shape.implicit:
+            if name not in record:
+                record[name] = default
+        if has_unknown:
+            record.update(unknown_members(message))
         return record
 
     def complete(self, message: Descriptor, record: Value, path: str = "") -> bool:
@@ -101,26 +108,28 @@ class PresentFields:
                 raise RecordRejected("schema_mismatch", f"{path}/{name} is missing; {message.full_name} requires it")
         return has_lost
 
-    def _value(self, field: FieldDescriptor, value: Value, levels: int) -> Value:
+    def _value(self, field: FieldDescriptor, value: Value, levels: int, *, has_unknown: bool) -> Value:
         """A field's value; `levels` are those left for it."""
         if not field.is_repeated:
-            return plain_scalar(field, value) if field.message_type is None else self.read(value, levels)
+            if field.message_type is None:
+                return plain_scalar(field, value)
+            return self.read(value, levels, has_unknown=has_unknown)
         if levels < 1:
             raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
         if is_map(field):
             inner = field.message_type.fields_by_name["value"]
-            return {key_text(key): self._value(inner, value[key], levels - 1) for key in value}
+            return {key_text(key): self._value(inner, value[key], levels - 1, has_unknown=has_unknown) for key in value}
         if field.message_type is None:
             return [plain_scalar(field, item) for item in value]
-        return [self.read(item, levels - 1) for item in value]
+        return [self.read(item, levels - 1, has_unknown=has_unknown) for item in value]
 
     def _shape(self, message: Descriptor) -> _Shape:
-        shape = self._shapes.get(message.full_name)
+        shape = self._shapes.get(message)
         if shape is None:
             implicit = tuple(implicit_fields(message))
-            shape = self._shapes[message.full_name] = _Shape(
+            shape = self._shapes[message] = _Shape(
                 WholeMessage if implicit else dict,
-                implicit,
+                tuple((field.name, plain_scalar(field, field.default_value)) for field in implicit),
                 tuple(field.name for field in message.fields if field.is_required),
                 tuple(frozenset(field.name for field in oneof.fields) for oneof in message.oneofs),
             )

@@ -18,11 +18,14 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _FIXED32, _GROUP_END = 0, 1, 2, 3, 5, 4
 
 def unknown_members(message: Value) -> dict[str, bytes]:
     """The unknown fields of a message by their numbers, those of messages in it not included."""
-    members: dict[str, bytes] = {}
+    members: dict[int, bytearray] = {}
     for field in unknown_fields.UnknownFieldSet(message):
-        name = str(field.field_number)
-        members[name] = members.get(name, b"") + _written(field)
-    return members
+        # A message may hold half a million of one number: no copy of those before.
+        written = members.get(field.field_number)
+        if written is None:
+            written = members[field.field_number] = bytearray()
+        _write(field, written)
+    return {str(number): bytes(written) for number, written in members.items()}
 
 
 def set_unknown(message: Value, name: str, value: Value) -> None:
@@ -44,27 +47,29 @@ def set_unknown(message: Value, name: str, value: Value) -> None:
     message.MergeFromString(value)
 
 
-def _written(field: Value) -> bytes:
-    """One occurrence of a field, with its tag."""
+def _write(field: Value, written: bytearray) -> None:
+    """Append one occurrence of a field, with its tag."""
     kind, number, data = field.wire_type, field.field_number, field.data
-    tag = _varint(number << 3 | kind)
+    _write_varint(number << 3 | kind, written)
     if kind == _VARINT:
-        return tag + _varint(data)
-    if kind == _FIXED64:
-        return tag + struct.pack("<Q", data)
-    if kind == _FIXED32:
-        return tag + struct.pack("<I", data)
-    if kind == _BYTES:
-        return tag + _varint(len(data)) + bytes(data)
-    assert kind == _GROUP, kind
-    return tag + b"".join(map(_written, data)) + _varint(number << 3 | _GROUP_END)
+        _write_varint(data, written)
+    elif kind == _FIXED64:
+        written += struct.pack("<Q", data)
+    elif kind == _FIXED32:
+        written += struct.pack("<I", data)
+    elif kind == _BYTES:
+        _write_varint(len(data), written)
+        written += data
+    else:
+        assert kind == _GROUP, kind
+        for inner in data:
+            _write(inner, written)
+        _write_varint(number << 3 | _GROUP_END, written)
 
 
-def _varint(number: int) -> bytes:
-    """A number in groups of seven bits, lowest first."""
-    written = bytearray()
+def _write_varint(number: int, written: bytearray) -> None:
+    """Append a number in groups of seven bits, lowest first."""
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
         number >>= 7
     written.append(number)
-    return bytes(written)

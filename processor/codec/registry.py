@@ -40,6 +40,7 @@ def codec_options(
     *,
     name: str,
     registry: Mapping[str, str] | None = None,
+    registry_wait_s: float | None = None,
     reads_only: bool = False,
     names: KafkaNames | None = None,
 ) -> CodecOptions:
@@ -49,6 +50,7 @@ def codec_options(
         topic: the settings.
         name: the family's name.
         registry: settings of the schema registry's client; None: there is none.
+        registry_wait_s: how long reading a message may wait for it; None: until there is an answer.
         reads_only: whether nothing will be written.
         names: the Kafka names of all families; None: those without a prefix.
     """
@@ -57,6 +59,7 @@ def codec_options(
         topic=name,
         schema=topic.message_schema,
         registry=registry or {},
+        registry_wait_s=registry_wait_s,
         separator=topic.separator,
         parts=topic.parts,
         reads_only=reads_only,
@@ -64,15 +67,24 @@ def codec_options(
     )
 
 
-def codec_of(config: Config, name: str) -> Codec:
+def codec_of(config: Config, name: str, *, registry_wait_s: float | None = None) -> Codec:
     """Make the codec of a configured topic; a copy of another one has the other's.
+
+    Args:
+        config: the settings.
+        name: the topic.
+        registry_wait_s: how long reading a message may wait for the schema registry; None: until there is an answer.
 
     Raises:
         ConfigurationError: as `load_codec`; no such topic.
+        Stop: the schema registry does not answer.
     """
     topic, root = config.topic(name), config.root(name)
+    registry = config.schema_registry
+    options = codec_options(
+        topic, name=root, registry=registry, registry_wait_s=registry_wait_s, names=config.kafka_names
+    )
     try:
-        options = codec_options(topic, name=root, registry=config.schema_registry, names=config.kafka_names)
         return load_codec(topic.message_type, options)
     except ConfigurationError as error:
         # Some say it themselves.

@@ -71,7 +71,7 @@ class _Reader:
         self.deepest = 0
         self._max_depth = max_depth
         # Of each open element: its members, its text, its marks.
-        self._open: list[tuple[Value, list[str], set[str]]] = [(self.root, [], set())]
+        self._open: list[tuple[Value, list[str], set[str] | None]] = [(self.root, [], None)]
         parser = self.parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.ordered_attributes = True
@@ -89,21 +89,25 @@ class _Reader:
     def _start(self, _name: str, attributes: list[str]) -> None:
         if len(self._open) > self._max_depth:
             raise RecordRejected("too_deep", f"more than {self._max_depth} elements in one another; {self.place()}")
-        names = (ATTRIBUTE + name for name in attributes[::2])
-        self._open.append((dict(zip(names, attributes[1::2], strict=True)), [], set()))
+        members = {}
+        if attributes:
+            names = (ATTRIBUTE + name for name in attributes[::2])
+            members = dict(zip(names, attributes[1::2], strict=True))
+        self._open.append((members, [], None))
         self.deepest = max(self.deepest, len(self._open))
 
     def _end(self, name: str) -> None:
         members, texts, marks = self._open.pop()
         text = "".join(texts)
         value: Value = members
-        if not members and "object" not in marks:
+        if not members and (marks is None or "object" not in marks):
             value = text
         elif text and (text.strip(SPACES) or all(member.startswith(ATTRIBUTE) for member in members)):
             members[TEXT] = text
         parent = self._open[-1][0]
         if name not in parent:
-            parent[name] = [value] if "array" in marks and parent is not self.root else value
+            is_array = marks is not None and "array" in marks and parent is not self.root
+            parent[name] = [value] if is_array else value
         elif type(parent[name]) is list:
             parent[name].append(value)
         else:
@@ -114,7 +118,8 @@ class _Reader:
 
     def _instruction(self, target: str, content: str) -> None:
         if target == MARK:
-            self._open[-1][2].update(content.split())
+            members, texts, marks = self._open[-1]
+            self._open[-1] = (members, texts, (marks or set()) | set(content.split()))
 
     def _doctype(self, *_declaration: object) -> NoReturn:
         raise RecordRejected("undecodable", f"a document type (DTD) is refused; {self.place()}")

@@ -15,3 +15,6 @@ PATTERN_BYTES_MAX: Final = 1 << 20
 
 TEXT_CHARACTERS_MAX: Final = 1 << 24
 """Longest text that a function makes of others; a longer one is NULL: `REPLACE(/a, 'x', /a)` may ask for a terabyte."""
+
+FORMAT_CHARACTERS_MAX: Final = 64
+"""Longest format of STRPTIME, which may stand in a record; a longer one gives NULL."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from processor.runtime.slot import Slot
 
 log = structlog.stdlib.get_logger("sowstream.assembly")
+
+_REGISTRY_WAIT_S: Final = 0.3
+"""How long a stream thread waits for the schema registry: other partitions wait meanwhile."""
 
 
 class Assembly:
@@ -100,7 +103,8 @@ class Assembly:
             positions=positions,
             fenced=partial(tell_who_fenced, admin, group, pipeline.source, self._slot.name),
         )
-        thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
+        codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
+        thread = StreamThread(pipeline, clients, runtime, codec)
         if isinstance(producer, StagedProducer):
             producer.commit_offsets = thread.commit_offsets
         return thread

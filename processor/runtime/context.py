@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from processor.errors import UndeclaredOutput
 from processor.kafka.partitioner import partition_for
 from processor.record import Name
+from processor.runtime.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
 from processor.runtime.note import checked
 from processor.runtime.timings import Timing
 
@@ -45,9 +46,13 @@ class TaskContext:
         self.partitions = partitions
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
+        self._is_trusted = is_ours(pipeline.processor_type)
         self.state: State = state if pipeline.has_state else _NoState(pipeline.name)
         self.applied: Mapping[int, Sequence[bytes]] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
+        if not self._is_trusted:
+            self.state = CheckedState(self.state, pipeline.name)
+            self.marks = CheckedMarks(self.marks, pipeline.name)
         self.now_ms = 0
         self.stream_time_ms = 0
         self.noted = noted
@@ -68,6 +73,8 @@ class TaskContext:
 
     def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
         """Send records to an output."""
+        if not self._is_trusted:
+            records = checked_records(self.name, output, records)
         try:
             self._outputs[output].extend(records)
         except KeyError:

@@ -12,6 +12,7 @@ from processor.errors import ConfigurationError
 from processor.explanation import explain, unknown_name
 from processor.installed import load_installed
 from processor.kafka_names import KafkaNames
+from processor.runtime.declaration import check_declaration
 from processor.topics import Role, TopicSpec, family_specs
 
 if TYPE_CHECKING:
@@ -117,13 +118,12 @@ def installed() -> dict[str, type[Processor]]:
     """Every processor that an installed package offers.
 
     Raises:
-        ConfigurationError: an entry point does not lead to a Processor, or cannot be imported.
+        ConfigurationError: an entry point does not lead to a Processor, cannot be imported, or declares what cannot be.
     """
     found: dict[str, type[Processor]] = {}
     for entry_point in entry_points(group=GROUP):
         processor_type = load_installed(entry_point, "processor")
-        if not (isinstance(processor_type, type) and issubclass(processor_type, Processor)):
-            raise ConfigurationError(f"entry point {entry_point.name!r} ({entry_point.value}) is not a Processor")
+        check_declaration(processor_type, f"{entry_point.name!r} ({entry_point.value})")
         found[entry_point.name] = processor_type
     return found
 

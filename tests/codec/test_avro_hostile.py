@@ -13,6 +13,7 @@ import pytest
 
 from processor.errors import RecordRejected
 from tests.codec.avro_world import World, file_codec, record
+from tests.codec.hostile import varint
 
 EVERYTHING = record(
     ("id", "long"),
@@ -184,3 +185,17 @@ def test_a_writers_schema_that_cannot_be_used_is_a_schema_mismatch():
     ):
         data = b"\0" + world.register(schema).to_bytes(4) + b"\xff" * 9
         assert reason_of(codec, data) == "schema_mismatch"
+
+
+def test_a_message_with_more_containers_than_its_length_allows_is_refused_and_never_written(tmp_path):
+    """A hundred thousand are always allowed, and then one for every 8 bytes; what is read can be written again."""
+    codec = file_codec(record(("either", {"type": "array", "items": ["null", "string", "long"]})), tmp_path)
+    allowed = codec.encode({"either": [None] * 99_000})
+    assert len(codec.decode(allowed)["either"]) == 99_000
+    long = codec.encode({"either": ["a text of some length"] * 120_000})
+    assert len(codec.decode(long)["either"]) == 120_000
+    with pytest.raises(TypeError, match="100000 objects, arrays and branches of unions"):
+        codec.encode({"either": [None] * 101_000})
+    count = 101_000
+    with pytest.raises(RecordRejected, match=r"undecodable: .* more than 100000 objects, arrays and branches"):
+        codec.decode(varint(count << 1) + b"\0" * count + b"\0")

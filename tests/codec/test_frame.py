@@ -116,3 +116,10 @@ def test_a_path_with_a_number_of_a_million_bytes_is_refused_at_once():
     with pytest.raises(RecordRejected, match="more than 32 bits at byte 5"):
         without_protobuf_frame(b"\x00" * 5 + b"\x80" * 1_000_000)
     assert time.process_time() - begin < 1
+
+
+def test_a_path_of_more_steps_than_any_message_type_has_is_refused():
+    """A hundred steps are read; a longer path would cost a worker time for nothing."""
+    assert without_protobuf_frame(ID + b"\xc8\x01" + b"\x02" * 100 + b"\x08\x07") == b"\x08\x07"
+    with pytest.raises(RecordRejected, match="a path of 101 steps at byte 5; 100 at most"):
+        without_protobuf_frame(ID + b"\xca\x01" + b"\x02" * 101 + b"\x08\x07")

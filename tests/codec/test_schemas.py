@@ -19,12 +19,16 @@ SECRETS = {"basic.auth.user.info": "alice:hunter2"}
 
 
 @contextmanager
-def answering(*answers):
-    """A registry on the loopback that gives these answers, status and JSON, in turn, the last one for ever."""
+def answering(*answers, before=lambda path: None):
+    """A registry on the loopback that gives these answers, status and JSON, in turn, the last one for ever.
+
+    `before` is called with the path of each question, and may take its time.
+    """
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            before(self.path)
             asked.append(self.path)
             status, body = answers[min(len(asked), len(answers)) - 1]
             data = json.dumps(body).encode()

@@ -77,6 +77,7 @@ def test_the_limits_are_those_of_the_code():
         limits.DEPTH_MAX,
         limits.PATTERN_BYTES_MAX,
         limits.TEXT_CHARACTERS_MAX,
+        limits.FORMAT_CHARACTERS_MAX,
         len(str(arithmetic._INTEGER_END)) - 1,
     ]
 

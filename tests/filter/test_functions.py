@@ -144,6 +144,8 @@ TABLE = {
         ("STRPTIME('2023-11-15 00:13 +0200', '%Y-%m-%d %H:%M %z')", 1699999980.0),
         ("STRPTIME('yesterday', '%Y')", None),
         ("STRPTIME('x', '%')", None),
+        (f"STRPTIME('2023{'-' * 62}', '%Y{'-' * 62}')", 1672531200.0),
+        (f"STRPTIME('2023{'-' * 63}', '%Y{'-' * 63}')", None),
         ("STRPTIME('1 1', '%d %d')", None),
         ("STRPTIME(STRFTIME('%Y-%m-%d', 1700000000), '%Y-%m-%d') <= 1700000000", True),
     ],

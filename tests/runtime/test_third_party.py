@@ -105,7 +105,7 @@ def test_wrong_settings_are_told_by_their_place(section, message):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("example_plugin.large:LargeSettings", r"entry point 'odd' \(.*LargeSettings\) is not a Processor"),
+        ("example_plugin.large:LargeSettings", r"processor 'odd' \(.*LargeSettings\): it is not a Processor"),
         ("example_plugin.small:Small", "processor 'odd': example_plugin.small:Small cannot be loaded: No module named"),
         (
             "example_plugin.large:Small",

@@ -97,7 +97,7 @@ class AvroCodec(Codec):
         """
         options = options or CodecOptions()
         self._max_depth = options.max_depth
-        self._registry = Registry(options.registry) if options.registry else None
+        self._registry = Registry(options.registry, options.registry_wait_s) if options.registry else None
         found, where = _find(options, self._registry)
         try:
             self._schema = Schema(found.text, found.references)
@@ -122,7 +122,7 @@ class AvroCodec(Codec):
 
         Raises:
             RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`.
-            Stop: the registry does not answer.
+            PartitionHeld, Stop: the registry does not answer, with the option `registry_wait_s` or without.
         """
         reading, start = self._framed(data)
         return reading.whole(reading.wire.read(data, start))
@@ -161,7 +161,7 @@ class AvroCodec(Codec):
 
         Raises:
             RecordRejected: as `decode`; `bad_header`.
-            Stop: the registry does not answer.
+            PartitionHeld, Stop: as `decode`.
         """
         given: bytes | None = None
         fields: bytes | None = None

@@ -2,7 +2,8 @@
 
 An id's schema never changes, so what was found is kept. What was not found is asked for again after a few seconds: a
 schema may be registered after the first record of it. A registry that does not answer is no record's fault: it is asked
-again for a while, then the process stops.
+again for a while. Who may wait does, and hears of it by Stop; a worker's thread has other partitions, and a transaction
+that ends: it waits for a moment, and holds the partition while the registry is asked on another thread.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from processor.errors import ConfigurationError, RecordRejected, Stop
+from processor.codec.avro.asking import Asking
+from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -26,7 +28,7 @@ REQUEST_TIMEOUT_S: Final = 10.0
 MISSING_TTL_S: Final = 5.0
 """How long a schema that was not found is taken for missing."""
 MISSING_MAX: Final = 1000
-"""Most ids that are remembered as missing; a fuzzed topic can name four billion."""
+"""Most ids that are remembered as missing, or as schemas of another kind."""
 REFERENCES_MAX: Final = 1000
 """Most schemas that one may refer to."""
 
@@ -58,8 +60,12 @@ class NotFound(Exception):
 class Registry:
     """One registry."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], wait_s: float | None = None) -> None:
         """Take the settings of Confluent's client; nothing is asked yet.
+
+        Args:
+            settings: those.
+            wait_s: how long `schema` may wait for an answer; None: until there is one, `ANSWER_TIMEOUT_S` at most.
 
         Raises:
             ConfigurationError: a setting is wrong, or the client is not installed.
@@ -68,28 +74,54 @@ class Registry:
         self._client = _client(settings, self._shown)
         self._found: dict[int | str, Found] = {}
         self._missing: dict[int | str, float] = {}
+        self._refused: dict[int | str, RecordRejected] = {}
+        self._wait_s = wait_s
+        self._asking = Asking(self._look_up, "schema registry")
 
     def schema(self, schema_id: int | str) -> Found:
         """The schema of an id, or of a GUID.
 
         Raises:
             RecordRejected: `schema_not_found`, or `schema_mismatch` where it is none of Avro.
-            Stop: the registry does not answer.
+            PartitionHeld: the registry has not answered within `wait_s`, or has refused; it is asked on.
+            Stop: without `wait_s`: the registry does not answer.
         """
-        if (found := self._found.get(schema_id)) is not None:
+        if (found := self._known(schema_id)) is not None:
             return found
-        if self._missing.get(schema_id, 0.0) > time.monotonic():
-            raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}")
+        if self._wait_s is None:
+            self._look_up(schema_id)
+        else:
+            before = self._asking.problem(schema_id)
+            is_over = self._asking.wait(schema_id, self._wait_s)
+            problem = self._asking.problem(schema_id) if is_over else before
+        if (found := self._known(schema_id)) is not None:
+            return found
+        raise PartitionHeld(
+            "registry",
+            problem
+            or f"schema {schema_id}: the schema registry {self._shown} has not answered yet, and is asked on; start "
+            "it, or correct schema_registry.url: nothing is lost",
+        )
+
+    def _known(self, schema_id: int | str) -> Found | None:
+        """What the registry has answered; None if it is to be asked."""
+        found = self._found.get(schema_id)
+        if found is None:
+            if (refused := self._refused.get(schema_id)) is not None:
+                raise RecordRejected(refused.reason, refused.detail)
+            if self._missing.get(schema_id, 0.0) > time.monotonic():
+                raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}")
+        return found
+
+    def _look_up(self, schema_id: int | str) -> None:
+        """Ask for a schema, and keep the answer."""
         try:
             schema = self._ask(f"asking for schema {schema_id}", lambda: self._by_id(schema_id))
-            found = self._whole(schema)
+            self._found[schema_id] = self._whole(schema)
         except NotFound:
-            if len(self._missing) >= MISSING_MAX:
-                self._missing.clear()
-            self._missing[schema_id] = time.monotonic() + MISSING_TTL_S
-            raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}") from None
-        self._found[schema_id] = found
-        return found
+            _remember(self._missing, schema_id, time.monotonic() + MISSING_TTL_S)
+        except RecordRejected as error:
+            _remember(self._refused, schema_id, error)
 
     def latest(self, subject: str) -> Found:
         """The latest version of a subject.
@@ -213,6 +245,13 @@ class Registry:
             _log.warning("%s: the schema registry %s does not answer (%s); trying again", what, self._shown, problem)
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+
+def _remember(answers: dict[int | str, _Answer], schema_id: int | str, answer: _Answer) -> None:
+    """Keep an answer that is no schema; a fuzzed topic can name four billion ids."""
+    if len(answers) >= MISSING_MAX:
+        answers.clear()
+    answers[schema_id] = answer
 
 
 def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:

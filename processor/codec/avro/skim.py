@@ -1,7 +1,9 @@
-"""Walks over Avro's bytes without making values: how deep they nest, before fastavro recurses into them.
+"""Walks over Avro's bytes without making values: how deep they nest, and how many containers there are.
 
-fastavro recurses in C, without a limit: five thousand levels of a schema that contains itself end the process. Only
-messages of schemas that allow more than `max_depth` come here.
+fastavro recurses in C, without a limit: five thousand levels of a schema that contains itself end the process. And a
+container (an object, an array, the branch of a union of several types) is an object of Python's, made by functions of
+Python's: a mebibyte of containers of a byte each would take seconds. Only messages of schemas that allow more than
+`max_depth` come here, and large ones of schemas by which the message says how many containers there are.
 """
 
 from __future__ import annotations
@@ -12,25 +14,37 @@ from typing import Any, Final, TypeAlias
 from processor.codec.avro.schema import Node, Schema
 from processor.errors import RecordRejected
 
-Skim: TypeAlias = Callable[[bytes, int, int], int]
-"""`(data, position, levels left) -> position after the value`."""
+CONTAINERS_FREE: Final = 100_000
+"""So many containers any message may have; a larger one has one for every `CONTAINER_BYTES` of its own."""
+CONTAINER_BYTES: Final = 8
+"""Bytes of a message for each container, where there are more than `CONTAINERS_FREE`."""
+
+Skim: TypeAlias = Callable[[bytes, int, int, list[int]], int]
+"""`(data, position, levels left, [containers left]) -> position after the value`."""
 
 _VARINTS: Final = frozenset(("int", "long", "enum"))
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def compile_skim(schema: Schema, max_depth: int) -> Callable[[bytes, int], None]:
-    """A function that raises `too_deep` for data nested deeper than so many objects and arrays.
+    """A function that raises for data nested deeper than so many objects and arrays, or with too many containers.
 
-    Bytes that end too soon are no business of its: an IndexError, or nothing.
+    It raises RecordRejected: `too_deep` or `undecodable`. Bytes that end too soon are no business of its: an
+    IndexError, or nothing.
     """
     compiler = _Compiler(schema, max_depth)
     record = compiler.node(schema.root)
 
     def skim(data: bytes, start: int) -> None:
-        record(data, start, max_depth)
+        left = [max(CONTAINERS_FREE, (len(data) - start) // CONTAINER_BYTES)]
+        record(data, start, max_depth, left)
 
     return skim
+
+
+def may_hold_many(schema: Schema) -> bool:
+    """Whether a message of a schema says itself how many containers there are: some are in an array or a map."""
+    return _Compiler(schema, 1).may_hold_many(schema.root, around=frozenset())
 
 
 class _Compiler:
@@ -42,7 +56,7 @@ class _Compiler:
     def node(self, node: Node) -> Skim:
         word, body = self._schema.shape(node)
         if word in _VARINTS:
-            return lambda data, at, _left: _varint(data, at)[1]
+            return lambda data, at, _left, _containers: _varint(data, at)[1]
         if word in {"bytes", "string"}:
             return _skim_text
         if word == "record":
@@ -52,7 +66,27 @@ class _Compiler:
         if word in {"array", "map"}:
             return self._blocks(self.node(body["items" if word == "array" else "values"]), keyed=word == "map")
         size = body["size"] if word == "fixed" else _SIZES[word]
-        return lambda _data, at, _left: at + size
+        return lambda _data, at, _left, _containers: at + size
+
+    def may_hold_many(self, node: Node, around: frozenset[str]) -> bool:
+        """Whether values of a schema hold arrays or maps of containers; `around` are the records being looked at."""
+        word, body = self._schema.shape(node)
+        if word == "record":
+            if body["name"] in around:
+                return True
+            around |= {body["name"]}
+            return any(self.may_hold_many(field["type"], around) for field in body["fields"])
+        if word == "union":
+            return any(self.may_hold_many(branch, around) for branch in body)
+        if word in {"array", "map"}:
+            return self._is_container(body["items" if word == "array" else "values"])
+        return False
+
+    def _is_container(self, node: Node) -> bool:
+        word, body = self._schema.shape(node)
+        if word == "union":
+            return len(self._schema.branches(body)) > 1 or any(map(self._is_container, body))
+        return word in {"record", "array", "map"}
 
     def _refuse(self) -> RecordRejected:
         return RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays")
@@ -63,11 +97,12 @@ class _Compiler:
             return self._records[name]
         fields: list[Skim] = []
 
-        def skim(data: bytes, at: int, left: int) -> int:
+        def skim(data: bytes, at: int, left: int, containers: list[int]) -> int:
             if left == 0:
                 raise self._refuse()
+            _count(containers, data)
             for field in fields:
-                at = field(data, at, left - 1)
+                at = field(data, at, left - 1, containers)
             return at
 
         self._records[name] = skim
@@ -76,17 +111,21 @@ class _Compiler:
 
     def _union(self, union: list[Node]) -> Skim:
         branches = [self.node(branch) for branch in union]
+        is_container = len(self._schema.branches(union)) > 1
 
-        def skim(data: bytes, at: int, left: int) -> int:
+        def skim(data: bytes, at: int, left: int, containers: list[int]) -> int:
+            if is_container:
+                _count(containers, data)
             index, at = _varint(data, at)
-            return branches[index](data, at, left)
+            return branches[index](data, at, left, containers)
 
         return skim
 
     def _blocks(self, item: Skim, *, keyed: bool) -> Skim:
-        def skim(data: bytes, at: int, left: int) -> int:
+        def skim(data: bytes, at: int, left: int, containers: list[int]) -> int:
             if left == 0:
                 raise self._refuse()
+            _count(containers, data)
             while True:
                 count, at = _varint(data, at)
                 if count == 0:
@@ -95,8 +134,8 @@ class _Compiler:
                     _, at = _varint(data, at)
                 for _ in range(abs(count)):
                     if keyed:
-                        at = _skim_text(data, at, left)
-                    at = item(data, at, left - 1)
+                        at = _skim_text(data, at, left, containers)
+                    at = item(data, at, left - 1, containers)
                     if at > len(data):
                         raise IndexError("the bytes end too soon")
 
@@ -117,7 +156,22 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise IndexError("a number of more than ten bytes")
 
 
-def _skim_text(data: bytes, at: int, _left: int) -> int:
+def _count(containers: list[int], data: bytes) -> None:
+    """One container more.
+
+    Raises:
+        RecordRejected: `undecodable`: too many for so short a message.
+    """
+    containers[0] -= 1
+    if containers[0] < 0:
+        raise RecordRejected(
+            "undecodable",
+            f"{len(data)} bytes with more than {CONTAINERS_FREE} objects, arrays and branches of unions, which is more "
+            f"than one for {CONTAINER_BYTES} bytes",
+        )
+
+
+def _skim_text(data: bytes, at: int, _left: int, _containers: list[int]) -> int:
     length, at = _varint(data, at)
     if length < 0:
         raise IndexError("a negative length")

@@ -14,14 +14,14 @@ import fastavro
 
 from processor.codec.avro.branch import classes, is_marked
 from processor.codec.avro.schema import Node, Schema
-from processor.codec.avro.skim import compile_skim
+from processor.codec.avro.skim import CONTAINERS_FREE, compile_skim, may_hold_many
 from processor.errors import RecordRejected
 
 
 class Wire:
     """How one schema's bytes are read and written."""
 
-    __slots__ = ("_name", "_skim", "_wire", "branch_names", "whole")
+    __slots__ = ("_name", "_skim", "_skim_above_bytes", "_wire", "branch_names", "whole")
 
     branch_names: dict[int, list[str]]
     """The names of the branches of each union that has several types, by the identity of its list in the schema."""
@@ -41,8 +41,12 @@ class Wire:
         self.whole = frozenset(emitter.whole)
         self._name = schema.root["name"]
         self._skim: Callable[[bytes, int], None] | None = None
+        self._skim_above_bytes = -1
         if schema.depth > max_depth:
             self._skim = compile_skim(schema, max_depth)
+        elif may_hold_many(schema):
+            self._skim = compile_skim(schema, max_depth)
+            self._skim_above_bytes = CONTAINERS_FREE  # A container has a byte at least.
 
     def read(self, data: bytes, start: int = 0) -> Any:
         """Read one record, from a byte on to the end.
@@ -53,7 +57,7 @@ class Wire:
         stream = BytesIO(data)
         stream.seek(start)
         try:
-            if self._skim is not None:
+            if self._skim is not None and len(data) > self._skim_above_bytes:
                 self._skim(data, start)
             if self.branch_names:
                 raw: Any = fastavro.schemaless_reader(
@@ -78,11 +82,22 @@ class Wire:
         return raw
 
     def write(self, raw: Any, prefix: bytes) -> bytes:
-        """Write one record behind a prefix; any error of fastavro's where the value does not fit."""
+        """Write one record behind a prefix; any error of fastavro's where the value does not fit.
+
+        Raises:
+            TypeError: it would not be read back: too deep, or too many containers.
+        """
         stream = BytesIO()
         stream.write(prefix)
         fastavro.schemaless_writer(stream, self._wire, raw)
-        return stream.getvalue()
+        data = stream.getvalue()
+        # What would be refused when it is read must not be stored.
+        if self._skim is not None and len(data) > max(self._skim_above_bytes, CONTAINERS_FREE):
+            try:
+                self._skim(data, len(prefix))
+            except RecordRejected as error:
+                raise TypeError(error.detail) from None
+        return data
 
 
 class _Emitter:

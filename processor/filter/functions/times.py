@@ -10,6 +10,7 @@ from typing import Final
 from processor.filter.arithmetic import operand
 from processor.filter.facts import Facts
 from processor.filter.function import Function
+from processor.filter.limits import FORMAT_CHARACTERS_MAX
 from processor.filter.node import Scalar
 from processor.filter.value import text_of
 
@@ -33,8 +34,15 @@ def strftime(form: Scalar, seconds: Scalar) -> str | None:
 
 
 def strptime(text: Scalar, form: Scalar) -> float | None:
-    """The time that a text is in such a form, in UTC unless it says otherwise. NULL if it is none."""
-    known = _FRACTION.sub(lambda found: found[0] if found[0] == "%%" else "%f", text_of(form))
+    """The time that a text is in such a form, in UTC unless it says otherwise. NULL if it is none.
+
+    Nor is it one in a form of more than `FORMAT_CHARACTERS_MAX`: a form may stand in a record, and Python makes a
+    regular expression of each.
+    """
+    written = text_of(form)
+    if len(written) > FORMAT_CHARACTERS_MAX:
+        return None
+    known = _FRACTION.sub(lambda found: found[0] if found[0] == "%%" else "%f", written)
     try:
         moment = datetime.strptime(text_of(text), known)  # noqa: DTZ007 - the next line sees to it
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,91 @@
+"""A message of one mebibyte costs a worker less than a second, whatever its type and whoever wrote it."""
+
+import contextlib
+import gc
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from processor.codec import Codec
+from processor.codec.registry import codec_names
+from processor.errors import RecordRejected
+from tests.codec import hostile
+from tests.codec.avro_world import file_codec
+from tests.codec.specimens import SPECIMENS, codec_of
+
+SECONDS_MAX = 1.0
+"""CPU time in which a mebibyte is accepted or refused; the slowest take half of it on a machine of two busy cores."""
+
+QUARTER = hostile.MIB // 4
+"""Bytes of the messages of the fast suite, which have a quarter of the time."""
+
+NAMES = sorted({*SPECIMENS, "avro"})
+
+
+@pytest.fixture(autouse=True)
+def _no_collector() -> Iterator[None]:
+    """Python's garbage collector does not run, as in a worker: its time is that of the objects of other tests."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """A message type, or a variant of one."""
+    return str(request.param)
+
+
+@pytest.fixture
+def codec(name: str, tmp_path_factory: pytest.TempPathFactory) -> Codec:
+    """Its codec."""
+    if name == "avro":
+        return file_codec(hostile.AVRO_SCHEMA, tmp_path_factory.mktemp("schema"))
+    return codec_of(name)
+
+
+def slow_ones(codec: Codec, messages: Iterable[tuple[str, bytes]], size: int) -> list[str]:
+    """The messages that take longer than those of their size may, each with its seconds."""
+    slow = []
+    for name, data in messages:
+        seconds = decoding_s(codec, data)
+        # Beside other processes a core is slower at times: what is slow by itself is slow again.
+        if seconds > SECONDS_MAX * size / hostile.MIB:
+            seconds = min(seconds, decoding_s(codec, data))
+        if seconds > SECONDS_MAX * size / hostile.MIB:
+            slow.append(f"{name} ({len(data)} bytes): {seconds:.2f} s")
+    return slow
+
+
+def decoding_s(codec: Codec, data: bytes) -> float:
+    """CPU time of this thread until a message is decoded or refused."""
+    begin_s = time.thread_time()
+    with contextlib.suppress(RecordRejected):
+        codec.decode(data)
+    return time.thread_time() - begin_s
+
+
+def test_slow_messages_are_there_for_every_installed_type():
+    """A message type that is added needs its slow messages."""
+    assert set(codec_names()) <= set(NAMES)
+
+
+def test_no_message_takes_longer_than_its_length(codec, name):
+    """Endless numbers, empty arrays, deep nesting, one name many times, huge lengths: read or refused in time."""
+    assert slow_ones(codec, hostile.messages_of(name, QUARTER).items(), QUARTER) == []
+
+
+def test_no_fuzzed_message_takes_longer_than_its_length(codec, name, random_seed):
+    """Pieces of slow messages, repeated and changed at random: read or refused in time."""
+    messages = hostile.messages_of(name, QUARTER)
+    assert slow_ones(codec, hostile.fuzzed(messages, random_seed, 6, QUARTER), QUARTER) == []
+
+
+@pytest.mark.long
+def test_no_message_of_a_mebibyte_takes_a_second(codec, name, random_seed):
+    """Slow messages and two hundred fuzzed ones of each type, of a mebibyte: read or refused within a second."""
+    messages = hostile.messages_of(name)
+    assert slow_ones(codec, messages.items(), hostile.MIB) == []
+    assert slow_ones(codec, hostile.fuzzed(messages, random_seed, 200), hostile.MIB) == []

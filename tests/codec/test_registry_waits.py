@@ -1,0 +1,164 @@
+"""A worker's thread waits for the schema registry for a moment only; the registry is asked in the background."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from processor.codec import CodecOptions
+from processor.codec.avro import AvroCodec, schemas
+from processor.codec.avro.asking import Asking
+from processor.codec.avro.schemas import Registry
+from processor.errors import PartitionHeld, RecordRejected, Stop
+from tests.codec.avro_world import plain, record
+from tests.codec.test_schemas import answering
+
+ORDER = record(("id", "long"))
+TEXT = json.dumps(ORDER)
+WAIT_S = 0.1
+
+
+@contextlib.contextmanager
+def silent():
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+class Gate:
+    """A question that is answered when the test says so."""
+
+    def __init__(self):
+        self.asked = []
+        self.answer = threading.Event()
+        self.error = None
+
+    def __call__(self, question):
+        """Answer, or fail, once the gate is open."""
+        self.asked.append(question)
+        assert self.answer.wait(30)
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(monkeypatch):
+    """The call comes back after the wait, again and again, with the address and the remedy."""
+    monkeypatch.setattr(schemas, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.5)
+    with silent() as url:
+        registry = Registry({"url": url}, WAIT_S)
+        for _ in range(3):
+            begin_s = time.monotonic()
+            with pytest.raises(PartitionHeld, match=rf"schema 7.*{url} .*nothing is lost") as caught:
+                registry.schema(7)
+            assert caught.value.reason == "registry"
+            # Ten times the wait: other processes may have the core meanwhile.
+            assert time.monotonic() - begin_s < 10 * WAIT_S
+
+
+def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
+    """A registry that needs longer than the wait: one question, and then the schema without another one."""
+    answer = threading.Event()
+    with answering((200, {"schema": TEXT})) as (url, asked):
+        registry = Registry({"url": url}, WAIT_S)
+        by_id = registry._by_id
+
+        def late(schema_id):
+            assert answer.wait(30)
+            return by_id(schema_id)
+
+        monkeypatch.setattr(registry, "_by_id", late)
+        with pytest.raises(PartitionHeld, match="has not answered yet"):
+            registry.schema(7)
+        assert asked == []
+        answer.set()
+        assert registry._asking.wait(7, 30)
+        assert json.loads(registry.schema(7).text) == ORDER
+    assert len(asked) == 1
+
+
+def test_a_record_whose_schema_is_slow_to_come_is_read_by_a_later_try():
+    """Through the codec, as a worker has it: held at first, then read; a record of a known schema is not held."""
+    with slow(seconds=2.0) as url:
+        codec = AvroCodec(CodecOptions(topic="orders", registry={"url": url}, registry_wait_s=WAIT_S))
+        message = b"\0" + (7).to_bytes(4) + plain(ORDER, {"id": 5})
+        with pytest.raises(PartitionHeld):
+            codec.decode(message)
+        assert codec.decode_own(codec.encode({"id": 6})) == {"id": 6}
+        assert codec._registry._asking.wait(7, 30)
+        assert codec.decode(message) == {"id": 5}
+
+
+def test_a_client_waits_for_its_answer():
+    """Without a limit of its own, a call waits until the registry has answered."""
+    with slow(seconds=1.0) as url:
+        codec = AvroCodec(CodecOptions(topic="orders", registry={"url": url}))
+        assert codec.decode(b"\0" + (7).to_bytes(4) + plain(ORDER, {"id": 5})) == {"id": 5}
+
+
+def test_a_refusal_holds_the_partition_with_the_registrys_words():
+    """Wrong credentials are said at once, and not that there was no answer."""
+    with answering((401, {"error_code": 40101, "message": "no"})) as (url, _):
+        registry = Registry({"url": url}, 30.0)
+        with pytest.raises(PartitionHeld, match=r"refuses us \(HTTP 401\)"):
+            registry.schema(7)
+
+
+def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
+    """What the registry has answered is no reason to hold anything."""
+    with answering((404, {"error_code": 40403, "message": "not found"})) as (url, _):
+        registry = Registry({"url": url}, 30.0)
+        with pytest.raises(RecordRejected, match="schema_not_found"):
+            registry.schema(7)
+    with answering((200, {"schema": "{}", "schemaType": "JSON"})) as (url, asked):
+        registry = Registry({"url": url}, 30.0)
+        for _ in range(2):
+            with pytest.raises(RecordRejected, match="schema_mismatch"):
+                registry.schema(7)
+        assert len(asked) == 1
+
+
+def test_questions_are_asked_once_at_a_time_and_the_thread_ends():
+    """Two that wait for one answer ask once; without questions there is no thread."""
+    gate = Gate()
+    asking = Asking(gate, "questions")
+    assert not asking.wait("a", 0.01)
+    assert not asking.wait("a", 0.01)
+    assert not asking.wait("b", 0.01)
+    gate.answer.set()
+    assert asking.wait("b", 30)
+    assert gate.asked == ["a", "b"]
+    for thread in threading.enumerate():
+        if thread.name == "questions":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_a_question_without_an_answer_says_why_until_it_has_one():
+    """Its problem is kept for the next try, and gone with the answer."""
+    gate = Gate()
+    gate.answer.set()
+    gate.error = Stop("nobody there")
+    asking = Asking(gate, "questions")
+    assert asking.wait("a", 30)
+    assert asking.problem("a") == "nobody there"
+    gate.error = ValueError("no")
+    assert asking.wait("a", 30)
+    assert asking.problem("a") == "ValueError: no"
+    gate.error = None
+    assert asking.wait("a", 30)
+    assert asking.problem("a") == ""
+
+
+@contextlib.contextmanager
+def slow(seconds):
+    """The address of a registry that has a subject and registers at once, and takes its time over schemas by id."""
+    found = {"subject": "x", "version": 1, "id": 1, "schema": TEXT}
+    with answering((200, found), before=lambda path: time.sleep(seconds) if "/schemas/ids/" in path else None) as (
+        url,
+        _,
+    ):
+        yield url
