@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from processor.cli import broker, dlq, topics
+from processor.cli import broker, dlq, topics, transactions
 from processor.cli.bench import bench
 from processor.cli.delete import delete
 from processor.cli.demo import demo
@@ -58,6 +58,7 @@ app.add_typer(topics.app, name="topics")
 for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins, bench):
     app.command()(command)
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(broker.app, name="broker")
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from processor.config import Config
 from processor.doctor.finding import Finding
+from processor.doctor.transactions import check_transactions
 from processor.errors import ConfigurationError, Stop
 from processor.healing import look, topics_to_look_at
 from processor.kafka.admin import Admin, Cluster
@@ -41,6 +42,8 @@ def check_kafka(config: Config) -> list[Finding]:
         found.append(Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c"))
     elif not wrong:
         found.append(Finding("ok", "topics", f"{len(wanted)} are as they should be"))
+    if wanted:
+        found += check_transactions(config, cluster)
     return [*found, *_keys(config, admin)]
 
 

@@ -1,0 +1,33 @@
+"""Checks that no transaction stands open in a partition: its readers and workers would wait for ever (KAFKA-20734)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from processor.doctor.finding import Finding
+from processor.errors import Stop
+from processor.open_transactions import standing
+
+if TYPE_CHECKING:
+    from processor.config import Config
+    from processor.kafka.admin import Cluster
+
+
+def check_transactions(config: Config, cluster: Cluster) -> list[Finding]:
+    """Whether the last stable offset of a partition has stood behind its end for longer than a transaction may take."""
+    try:
+        stretches = standing(config, cluster)
+    except Stop as error:
+        return [Finding("warn", "transactions", str(error), "sowstream transactions list")]
+    findings = []
+    for name, there in stretches.items():
+        for stretch in there:
+            age_s = time.time() - stretch.since_ms / 1000
+            found = (
+                f"a transaction has been open for {age_s:,.0f} s: its readers wait at offset {stretch.begin} of "
+                f"{stretch.end}, and nothing is merged there"
+            )
+            to_do = f"sowstream transactions list {name} says how it must end; never abort it unseen"
+            findings.append(Finding("fail", stretch.place, found, to_do))
+    return findings or [Finding("ok", "transactions", "none stands open")]
