@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 TRANSACTION_STATE: Final = "__transaction_state"
 """The coordinators' log: a partition for each share of the transactional ids."""
 
+GROUP_OFFSETS: Final = "__consumer_offsets"
+"""Kafka's own topic with the positions of consumer groups, which transactions write to."""
+
 _ASK_TIMEOUT_S: Final = 15.0
 _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3  # Kafka's TransactionState.
 _VERSION_TAG: Final = 2  # ClientTransactionVersion of TransactionLogValue.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import Stop
 from processor.kafka.open_stretch import OpenStretch, open_stretches
-from processor.kafka.transaction_log import TRANSACTION_STATE, decisions_of, partition_of
+from processor.kafka.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE, decisions_of, partition_of
 from processor.open_transactions.decide import CLOCKS_MS, Verdict, decide
 from processor.runtime.pipeline import specs
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.kafka.admin import Cluster
     from processor.kafka.transaction_admin import CoordinatorState, OpenProducer, TransactionAdmin
-
-GROUP_OFFSETS: Final = "__consumer_offsets"
-"""Kafka's own topic with the positions of consumer groups, which transactions write to."""
 
 _MARGIN_S: Final = 5.0  # The broker looks for transactions that are over every few seconds.
 _HISTORY_MS: Final = 600_000  # A transaction may have begun so long before its first record here.

@@ -6,8 +6,9 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.kafka.open_stretch import open_stretches
+from processor.kafka.transaction_log import GROUP_OFFSETS
 from processor.open_transactions.aftermath import Aftermath, KeyInQuestion
-from processor.open_transactions.find import GROUP_OFFSETS, examine, reader_group, standing
+from processor.open_transactions.find import examine, reader_group, standing
 from processor.open_transactions.idle import Idleness
 
 if TYPE_CHECKING:

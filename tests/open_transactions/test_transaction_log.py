@@ -7,7 +7,7 @@ from processor.kafka.transaction_log import Decision, Entry, decisions, partitio
 
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE = 1, 2, 3, 4
 PLACES = frozenset({("orders.sow", 1)})
-# Of a real broker: producer 1, epoch 0, PREPARE_COMMIT of orders.sow 3, 2, 1, 0, the group's positions and orders.delta.
+# Of a real broker: producer 1, epoch 0, PREPARE_COMMIT of four partitions of SOW and delta, and the group's positions.
 SEEN = (
     b"\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x13\x88\x02\x04\x0borders.sow\x05\x00\x00\x00\x03\x00"
     b"\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x13__consumer_offsets\x02\x00\x00\x00\x02\x00\rorders.delta\x05"
@@ -61,7 +61,13 @@ def test_what_another_producer_had_open_says_nothing_of_an_end():
 
 @pytest.mark.parametrize(
     ("name", "partitions", "partition"),
-    [("", 50, 0), ("a", 50, 47), ("app-orders.orders.vm-cbc28aa8-0", 4, 1), ("grüße", 7, 4), ("polygenelubricants", 7, 0)],
+    [
+        ("", 50, 0),
+        ("a", 50, 47),
+        ("app-orders.orders.vm-cbc28aa8-0", 4, 1),
+        ("grüße", 7, 4),
+        ("polygenelubricants", 7, 0),
+    ],
 )
 def test_a_name_has_the_partition_that_java_gives_it(name, partitions, partition):
     """`abs(hashCode) % partitions`, as of transactional ids and groups."""
