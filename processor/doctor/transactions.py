@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from processor.kafka.admin import Cluster
 
 
-def check_transactions(config: Config, cluster: Cluster) -> list[Finding]:
-    """Whether the last stable offset of a partition has stood behind its end for longer than a transaction may take."""
+def check_transactions(config: Config, cluster: Cluster) -> tuple[list[Finding], frozenset[str]]:
+    """Whether the last stable offset of a partition has stood behind its end for longer than a transaction may take.
+
+    Returns:
+        The findings, and the topics of the settings that cannot be read to their end.
+    """
     try:
         stretches = standing(config, cluster)
     except Stop as error:
-        return [Finding("warn", "transactions", str(error), "sowstream transactions list")]
+        return [Finding("warn", "transactions", str(error), "sowstream transactions list")], frozenset()
     findings = []
     for name, there in stretches.items():
         for stretch in there:
@@ -30,4 +34,5 @@ def check_transactions(config: Config, cluster: Cluster) -> list[Finding]:
             )
             to_do = f"sowstream transactions list {name} says how it must end; never abort it unseen"
             findings.append(Finding("fail", stretch.place, found, to_do))
-    return findings or [Finding("ok", "transactions", "none stands open")]
+    blocked = frozenset(name for name, there in stretches.items() if there)
+    return findings or [Finding("ok", "transactions", "none stands open")], blocked
