@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 _PARTITION = 1
 _FIRST, _LAST = 200, 40  # Updates that are committed for good, and those of the last transactions.
@@ -55,6 +55,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             world.settle()
         for world in worlds.values():
             assert world.workers[0].stop() == 0
+            world.forget_state()  # What a store still has must not hide what SOW lacks.
         broker.stop()
         _leave_open(directory / "broker" / "records", worlds)
         broker.start()
@@ -114,6 +115,7 @@ def _numbers(world: dict[str, dict[str, int]]) -> set[int]:
     return {value for record in world.values() for name, value in record.items() if name != "id"}
 
 
+@pytest.mark.long
 def test_it_is_found_and_committed_while_the_workers_run(stage: Stage):
     """The partition stands, the others go on; the doctor and `list` tell; after `settle` nothing is missing."""
     world = stage.worlds["running"]
@@ -152,6 +154,7 @@ def test_it_is_found_and_committed_while_the_workers_run(stage: Stage):
     assert _command(world, "transactions", "list").stdout == ""
 
 
+@pytest.mark.long
 def test_aborting_it_with_kafkas_own_tool_loses_updates(stage: Stage):
     """The remedy that Kafka's documentation names: the input offsets are committed, so nobody merges them again."""
     world = stage.worlds["aborted"]
@@ -183,6 +186,7 @@ def _java_abort(broker: Broker, topic: str, begin: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_positions_of_the_group_that_stand_open_are_committed(stage: Stage):
     """Without them no worker knows where to go on: Kafka tells no position that may still be rolled back."""
     world = stage.worlds["offsets"]
@@ -198,6 +202,7 @@ def test_positions_of_the_group_that_stand_open_are_committed(stage: Stage):
     assert replay(world.read("delta")) == expected
 
 
+@pytest.mark.long
 def test_while_its_worker_may_run_it_is_left_alone(stage: Stage, tmp_path: Path):
     """No later incarnation has fenced its producer, and another worker of the group is there."""
     world = stage.worlds["other"]
@@ -241,5 +246,5 @@ def test_a_transaction_that_may_yet_be_rolled_back_is_left_alone(bootstrap: str,
     assert "Kafka ends it within 60 s" in refused.stdout
     assert not _is_over(world)
     producer.abort_transaction(30)
-    assert _command(world, "transactions", "list", unique).returncode == 0
+    assert _is_over(world)
     world.close()
