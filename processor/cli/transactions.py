@@ -63,7 +63,7 @@ def settle(
 
     What the coordinator has committed is committed: its input offsets are, so its records must be seen. It is written
     nowhere else, and no worker is disturbed: they may run. What is not known to be decided is not touched. Afterwards
-    SOW and deltas of each key in question are compared, version by version.
+    SOW and deltas of each key in question are compared, version by version, and printed: a deleted key has version 0.
     """
     from processor.kafka.admin import Admin  # noqa: PLC0415
     from processor.kafka.transaction_admin import TransactionAdmin  # noqa: PLC0415
@@ -113,11 +113,22 @@ def _report(topic: str, settled: Settled) -> None:
     tell(f"{commits} transactions committed and {len(settled.ended) - commits} rolled back in {topic}.")
     for stretch in settled.waiting:
         tell(f"{stretch.place}: readers still wait at offset {stretch.begin} of {stretch.end}.")
-    wrong = [key for key in settled.keys if key.problem]
-    for key in wrong:
-        tell(f"partition {key.partition}, key {key.key.decode(errors='replace')}: {key.problem}")
-    if settled.keys:
-        tell(
-            f"{len(settled.keys)} keys were in question: "
-            + (f"{len(wrong)} are wrong; publish them in full." if wrong else "SOW and deltas agree on each of them.")
-        )
+    if not settled.keys:
+        return
+    table(
+        ("partition", "key", "version written", "version in SOW", "version of last delta", "what is wrong"),
+        (
+            (
+                str(key.partition),
+                key.key.decode(errors="replace"),
+                *("none" if version is None else str(version) for version in (key.written, key.sow, key.delta)),
+                key.problem,
+            )
+            for key in settled.keys
+        ),
+    )
+    wrong = sum(bool(key.problem) for key in settled.keys)
+    tell(
+        f"{len(settled.keys)} keys were in question: "
+        + (f"{wrong} are wrong; publish them in full." if wrong else "SOW and deltas agree on each of them.")
+    )
