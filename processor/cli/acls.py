@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from processor.kafka.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -15,9 +17,9 @@ if TYPE_CHECKING:
     from processor.runtime.pipeline import Pipeline
     from processor.topics import Role
 
-Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ"]
+Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER"]
 """A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, publishers, subscribers
-(Spark among them), and `sowstream dlq` with `sowstream topics heal`."""
+(Spark among them), `sowstream dlq` with `sowstream topics heal`, and `sowstream transactions`."""
 
 _WORKERS: Final[dict[Role, tuple[str, ...]]] = {
     "publish": ("Read", "Write"),  # Records without a key are sent again with one.
@@ -34,12 +36,12 @@ class Grant(NamedTuple):
 
     who: Who
     """Who may do it."""
-    kind: Literal["topic", "group", "transactional-id"]
+    kind: Literal["topic", "group", "transactional-id", "cluster"]
     """What it is done to."""
     operations: tuple[str, ...]
     """As Kafka names them."""
     name: str
-    """The resource; of transactional ids the beginning."""
+    """The resource; of transactional ids the beginning. Empty for the cluster, of which there is one."""
 
     @property
     def is_prefix(self) -> bool:
@@ -74,8 +76,11 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
             elif role == "delta":
                 yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
         yield from _of_dead_letters(pipeline, f"{group}.dlq")
+        yield from _of_settling(pipeline, group)
         if name in config.topics:
             yield from _of_healing(pipeline, group)
+    if pipelines:
+        yield from _of_coordinators(config)
     workers: set[Who] = {"CONFLATER" if pipeline.name in config.conflated else "WORKER" for pipeline in pipelines}
     for who in (*sorted(workers), *readers):
         # Workers compare their settings with it, and readers may have no other settings.
@@ -116,6 +121,22 @@ def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     yield Grant("DLQ", "transactional-id", ("Write",), f"{group}.heal")
 
 
+def _of_settling(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+    """To see who writes to the topics of a family, and how far its workers are."""
+    for role in pipeline.roles:
+        yield Grant("SETTLER", "topic", ("Read",), pipeline.output(role))
+    yield Grant("SETTLER", "group", ("Describe",), group)
+    yield Grant("SETTLER", "transactional-id", ("Describe",), f"{group}.")
+
+
+def _of_coordinators(config: Config) -> Iterator[Grant]:
+    """To read what was decided of transactions, and to write a marker: Kafka asks for no less than `Alter`."""
+    for topic in (TRANSACTION_STATE, GROUP_OFFSETS):
+        yield Grant("SETTLER", "topic", ("Read",), topic)
+    yield Grant("SETTLER", "group", ("Describe",), f"{config.group_prefix}.client.")
+    yield Grant("SETTLER", "cluster", ("Alter",), "")
+
+
 def commands(wanted: Iterable[Grant], bootstrap: str) -> list[str]:
     """The commands that grant it, few of them: what is alike goes together."""
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -123,7 +144,7 @@ def commands(wanted: Iterable[Grant], bootstrap: str) -> list[str]:
         operations = " ".join(f"--operation {operation}" for operation in grant.operations)
         pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
         names = alike.setdefault((grant.who, grant.kind, operations, pattern), [])
-        if (name := f"--{grant.kind} {grant.name}") not in names:
+        if (name := f"--{grant.kind} {grant.name}".rstrip()) not in names:
             names.append(name)
     return [
         f'kafka-acls --bootstrap-server {bootstrap} --add --allow-principal "User:${{{who}:?}}" {operations}{pattern} '

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from processor.cli import broker, dlq, offsets, topics
+from processor.cli import broker, dlq, offsets, topics, transactions
 from processor.cli.bench import bench
 from processor.cli.delete import delete
 from processor.cli.demo import demo
@@ -59,6 +59,7 @@ for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, do
     app.command()(command)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(broker.app, name="broker")
 
 

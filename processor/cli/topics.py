@@ -128,8 +128,8 @@ def _print_acls(config: Config) -> None:
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
     tell(
-        "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER and DLQ to the names of the principals, and pipe this into a "
-        "shell; an admin's credentials go with --command-config. Whoever runs `topics apply` needs Create."
+        "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER, DLQ and SETTLER to the names of the principals, and pipe this "
+        "into a shell; an admin's credentials go with --command-config. Whoever runs `topics apply` needs Create."
     )
 
 

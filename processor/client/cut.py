@@ -217,6 +217,6 @@ class Cut:
         partitions = ", ".join(str(partition) for partition in sorted(todo))
         return (
             f"reading {self.topic}: nothing came from partition {partitions} for {_STALL_TIMEOUT_S:g} s, though there "
-            "is more. A transaction that somebody left open holds readers back until the broker ends it: wait and try "
-            "again, or find it with Kafka's kafka-transactions find-hanging"
+            "is more. A transaction that is open holds readers back. Try again in a minute: Kafka ends what a dead "
+            "worker left open. What is open for longer, `sowstream transactions list` finds; never abort it unseen"
         )

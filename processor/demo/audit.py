@@ -74,7 +74,10 @@ def _entries(setup: Setup, tell: Callable[[int, int], None]) -> Iterator[tuple[s
             if read.messages or read.ends:
                 moved_s = time.monotonic()
             elif time.monotonic() - moved_s > _STALL_S:
-                raise Stop(f"nothing came for {_STALL_S:g} s from {_places(wanted)}; is a transaction left open?")
+                raise Stop(
+                    f"nothing came for {_STALL_S:g} s from {_places(wanted)}; does a transaction stand open? "
+                    "`sowstream transactions list` finds it"
+                )
     finally:
         reader.close()
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from processor.config import Config
 from processor.doctor.finding import Finding
+from processor.doctor.transactions import check_transactions
 from processor.errors import ConfigurationError, Stop
 from processor.healing import look, topics_to_look_at
 from processor.kafka.admin import Admin, Cluster
@@ -42,14 +43,18 @@ def check_kafka(config: Config) -> list[Finding]:
         found.append(Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c"))
     elif not wrong:
         found.append(Finding("ok", "topics", f"{len(wanted)} are as they should be"))
-    return [*found, *_groups(config, admin), *_keys(config, admin)]
+    blocked: frozenset[str] = frozenset()
+    if wanted:
+        transactions, blocked = check_transactions(config, cluster)
+        found += transactions
+    return [*found, *_groups(config, admin), *_keys(config, admin, blocked)]
 
 
 def _groups(config: Config, admin: Admin) -> list[Finding]:
     """Installations that share a consumer group by mistake."""
     findings = []
     for pipeline in pipelines(config, []):
-        group = f"{config.application_id}.{pipeline.name}"
+        group = f"{config.group_prefix}.{pipeline.name}"
         try:
             found = rivals(ask(admin, group, pipeline.source, _PATIENCE_S))
         except Stop as error:
@@ -69,11 +74,16 @@ def _groups(config: Config, admin: Admin) -> list[Finding]:
     return findings
 
 
-def _keys(config: Config, admin: Admin) -> list[Finding]:
-    """Keys in wrong partitions, as far as a short look at the newest records of each topic finds them."""
+def _keys(config: Config, admin: Admin, blocked: frozenset[str]) -> list[Finding]:
+    """Keys in wrong partitions, as far as a short look at the newest records of each topic finds them.
+
+    Topics that are `blocked` by an open transaction are passed over: a reader would wait for their ends.
+    """
     findings, extents, passed_over = [], [], []
     deadline_s = time.monotonic() + _KEYS_S
     for name in topics_to_look_at(config):
+        if name in blocked:
+            continue
         if time.monotonic() > deadline_s:
             passed_over.append(name)
             continue

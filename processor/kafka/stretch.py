@@ -79,5 +79,6 @@ def _stalled(topic: str, todo: Iterable[int], stall_timeout_s: float) -> str:
     partitions = ", ".join(str(partition) for partition in sorted(todo))
     return (
         f"reading {topic}: nothing came from partition {partitions} for {stall_timeout_s:g} s, though there is more. A "
-        "transaction that somebody left open holds readers back until the broker ends it: try again in a moment"
+        "transaction that is open holds readers back. Try again in a minute: Kafka ends what a dead worker left open. "
+        "What is open for longer, `sowstream transactions list` finds"
     )

@@ -104,8 +104,7 @@ class Adoption:
 
     def _refuse_members(self) -> None:
         """Neither ours nor those of the application that made the outputs may run."""
-        name = self._stand.pipeline.name
-        others = {f"{one.position.application_id}.{name}" for one in self.stands if one.position is not None}
+        others = {self._stand.group_of(one.position.application_id) for one in self.stands if one.position is not None}
         for group in sorted({self._stand.group, *others}):
             self._stand.refuse_members(group)
 

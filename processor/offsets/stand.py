@@ -68,7 +68,7 @@ class Stand:
         """
         (self.pipeline,) = pipelines(config, [topic])
         self._config = config
-        self.group = f"{config.application_id}.{topic}"
+        self.group = f"{config.group_prefix}.{topic}"
         """The consumer group of its workers."""
         self.admin = Admin(config.kafka)
         self.partitions = range(TopicLookup(self.admin).partitions(self.pipeline.source))
@@ -80,6 +80,10 @@ class Stand:
         )
         """Whether there is a topic for the input position."""
         self._reader = LogReader(config.kafka, group=self.group)
+
+    def group_of(self, application_id: str) -> str:
+        """The consumer group of another application's workers for this pipeline."""
+        return f"{self._config.topic_prefix}{application_id}.{self.pipeline.name}"
 
     def __enter__(self) -> Self:
         return self

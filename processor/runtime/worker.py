@@ -93,7 +93,7 @@ class _Worker:
         self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
         self._group_watch = GroupWatch(
             Admin(config.kafka),
-            [(f"{config.application_id}.{pipeline.name}", pipeline.source) for pipeline in chosen],
+            [(f"{config.group_prefix}.{pipeline.name}", pipeline.source) for pipeline in chosen],
             stop=self._stop,
             session_timeout_s=config.runtime.session_timeout_s,
         )

@@ -10,7 +10,7 @@ from processor.config import Config
 from processor.runtime.pipeline import pipelines
 from tests.cli.conftest import Cli
 
-COLUMNS = ("WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ")
+COLUMNS = ("WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")
 TABLE = Path(__file__).parents[2] / "deploy" / "README.md"
 
 
@@ -24,7 +24,7 @@ def test_the_table_for_people_says_the_same():
     """Topic by topic, role by role."""
     told: dict[tuple[str, str], set[str]] = {}
     for topic, cells in re.findall(
-        r"^\| `((?:orders|orders_5s|_sowstream)\.\w+)` \|(.*)\|$", TABLE.read_text(), re.MULTILINE
+        r"^\| `((?:orders|orders_5s|_sowstream)\.\w+|__\w+)` \|(.*)\|$", TABLE.read_text(), re.MULTILINE
     ):
         for who, cell in zip(COLUMNS, cells.split("|"), strict=True):
             if operations := set(re.findall(r"Read|Write", cell)):
@@ -78,7 +78,7 @@ def test_they_are_printed_without_a_broker(offline: Cli):
     done = offline("topics", "apply", "--acls")
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
-    assert "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER and DLQ" in done.stderr
+    assert "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER, DLQ and SETTLER" in done.stderr
 
 
 def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():

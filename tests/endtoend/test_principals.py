@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from processor.broker.java import find_java
 from processor.broker.server import HOST, Server, free_port
 from processor.client import Client
 from processor.config import load
+from processor.errors import ConfigurationError
+from processor.kafka.transaction_admin import Marker, TransactionAdmin
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(400)]
 
-_PRINCIPALS = ("worker", "conflater", "publisher", "subscriber", "dlq")
+_PRINCIPALS = ("worker", "conflater", "publisher", "subscriber", "dlq", "settler")
 _SECURE = f"{HOST}:{free_port()}"
 _LOGINS = " ".join(f'user_{name}="{name}"' for name in _PRINCIPALS)
 
@@ -143,8 +146,28 @@ def test_what_is_printed_is_what_each_role_needs(world: World) -> None:
     replayed = run(become(world, "dlq"), "dlq", "replay", world.name)
     assert replayed.returncode == 0, replayed.stderr
 
+    _look_at_transactions(world)
+
     for role in ("sow", "delta"):
         assert refused(world, f"{world.conflated}.{role}") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def _look_at_transactions(world: World) -> None:
+    """Who may end transactions sees whose they are, and may write a marker; a subscriber may not."""
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"app-{world.name}.{world.name}.x"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(f"{world.name}.ack", b"{}", b"1", 0, timestamp=int(time.time() * 1000) - 60_000)
+    assert producer.flush(30) == 0
+    listed = run(become(world, "settler"), "transactions", "list", world.name)
+    assert "\tOngoing, epoch 0\tunknown\t" in listed.stdout, listed.stderr
+    producer.abort_transaction(30)
+    # Of a producer that nobody knows: it ends nothing, and Kafka asks for the same right.
+    marker = Marker(f"{world.name}.ack", 0, 4711, 0, 0, 0, is_commit=True)
+    with TransactionAdmin(login("settler")) as allowed:
+        allowed.write(marker)
+    with TransactionAdmin(login("subscriber")) as forbidden, pytest.raises(ConfigurationError, match="refuses"):
+        forbidden.write(marker)
 
 
 def refused(world: World, topic: str) -> int | None:

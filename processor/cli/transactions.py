@@ -1,0 +1,134 @@
+"""`sowstream transactions`: transactions that Kafka left open in a partition, found, and ended as was decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from processor.cli.output import table, tell
+from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+
+if TYPE_CHECKING:
+    from processor.open_transactions import OpenTransaction, Settled
+
+app = typer.Typer(
+    help="Transactions that Kafka left open in a partition: look for them, and end them as their coordinator decided.",
+    no_args_is_help=True,
+)
+
+
+@app.command(name="list")
+def list_open(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="A topic of the settings; all, if none.")
+    ] = None,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Print the transactions that stand open for longer than one may take; exit with 1 if there are any.
+
+    Each with its partition, offsets, age in seconds, producer id and epoch, transactional id, the coordinator's state
+    and epoch, its right end (commit, abort, or none that is known), and the reason.
+    """
+    from processor.kafka.admin import Admin  # noqa: PLC0415
+    from processor.kafka.transaction_admin import TransactionAdmin  # noqa: PLC0415
+    from processor.open_transactions import examine, standing  # noqa: PLC0415
+
+    tree = settings(config, bootstrap)
+    cluster = Admin(tree.kafka).cluster()
+    stretches = standing(tree, cluster, [topic] if topic else ())
+    opened: list[OpenTransaction] = []
+    if any(stretches.values()):
+        with TransactionAdmin(tree.kafka) as transactions:
+            for name, there in stretches.items():
+                opened += examine(tree, cluster, transactions, there, name)
+    _draw(opened)
+    if opened:
+        names = ", ".join(dict.fromkeys(found.name for found in opened))
+        tell(f"{len(opened)} transactions stand open. `sowstream transactions settle` ends those of: {names}.")
+        raise typer.Exit(1)
+    tell("No transaction stands open.")
+
+
+@app.command()
+def settle(
+    topic: TopicArgument,
+    partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, what would be done is printed.")] = False,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """End the transactions that stand open in a topic's partitions, as their coordinator decided; exit with 1 if not.
+
+    What the coordinator has committed is committed: its input offsets are, so its records must be seen. It is written
+    nowhere else, and no worker is disturbed: they may run. What is not known to be decided is not touched. Afterwards
+    SOW and deltas of each key in question are compared, version by version, and printed: a deleted key has version 0.
+    """
+    from processor.kafka.admin import Admin  # noqa: PLC0415
+    from processor.kafka.transaction_admin import TransactionAdmin  # noqa: PLC0415
+    from processor.open_transactions import Settlement  # noqa: PLC0415
+
+    tree = settings(config, bootstrap)
+    with TransactionAdmin(tree.kafka) as transactions:
+        settlement = Settlement(tree, Admin(tree.kafka), transactions, topic, partition=partition)
+        _draw(settlement.opened)
+        if not settlement.opened:
+            tell(f"No transaction stands open in {topic}.")
+            return
+        if not yes:
+            tell("Nothing was done: --yes ends them so.")
+            raise typer.Exit(1)
+        settled = settlement.carry_out()
+    _report(topic, settled)
+    if settlement.refused:
+        tell(f"{len(settlement.refused)} were not touched; the reason is in the last column.")
+    if settlement.refused or settled.waiting or any(key.problem for key in settled.keys):
+        raise typer.Exit(1)
+
+
+def _draw(opened: list[OpenTransaction]) -> None:
+    columns = ("partition", "offsets", "age s", "producer", "transactional id", "coordinator", "right end", "why")
+    if opened:
+        table(columns, [_row(found) for found in opened])
+
+
+def _row(found: OpenTransaction) -> tuple[str, ...]:
+    stretch, producer, state, marker = found.stretch, found.producer, found.state, found.verdict.marker
+    return (
+        stretch.place,
+        f"{producer.begin} to {stretch.end}",
+        f"{found.age_s:.0f}",
+        f"{producer.producer_id}, epoch {producer.epoch}",
+        found.transactional_id or "unknown",
+        f"{state.state}, epoch {state.epoch}" if state is not None else "unknown",
+        "unknown" if marker is None else "commit" if marker.is_commit else "abort",
+        found.verdict.why,
+    )
+
+
+def _report(topic: str, settled: Settled) -> None:
+    """Say what was ended, and what readers see of the keys in question."""
+    commits = sum(found.verdict.marker is not None and found.verdict.marker.is_commit for found in settled.ended)
+    tell(f"{commits} transactions committed and {len(settled.ended) - commits} rolled back in {topic}.")
+    for stretch in settled.waiting:
+        tell(f"{stretch.place}: readers still wait at offset {stretch.begin} of {stretch.end}.")
+    if not settled.keys:
+        return
+    table(
+        ("partition", "key", "version written", "version in SOW", "version of last delta", "what is wrong"),
+        (
+            (
+                str(key.partition),
+                key.key.decode(errors="replace"),
+                *("none" if version is None else str(version) for version in (key.written, key.sow, key.delta)),
+                key.problem,
+            )
+            for key in settled.keys
+        ),
+    )
+    wrong = sum(bool(key.problem) for key in settled.keys)
+    tell(
+        f"{len(settled.keys)} keys were in question: "
+        + (f"{wrong} are wrong; publish them in full." if wrong else "SOW and deltas agree on each of them.")
+    )

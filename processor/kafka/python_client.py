@@ -1,0 +1,90 @@
+"""The settings of kafka-python, a second Kafka client, made of librdkafka's properties.
+
+librdkafka has no call for what is known of transactions (KIP-664: DescribeProducers, ListTransactions,
+DescribeTransactions, WriteTxnMarkers). kafka-python has; it serves `sowstream transactions` and nothing else.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_NO: Final = ("false", "0", "f")
+
+
+def client_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """The keyword arguments of its clients.
+
+    Args:
+        kafka: librdkafka properties: those that say where Kafka is, and who we are.
+
+    Raises:
+        ConfigurationError: a way to log in that is not translated, or certificates that cannot be read.
+    """
+    protocol = kafka.get("security.protocol", "plaintext").upper()
+    chosen: dict[str, Any] = {
+        "bootstrap_servers": kafka.get("bootstrap.servers", "localhost:9092").replace(" ", "").split(","),
+        "client_id": kafka.get("client.id", "sowstream"),
+        "security_protocol": protocol,
+    }
+    if protocol.endswith("SSL"):
+        chosen["ssl_context"] = _tls(kafka)
+    if protocol.startswith("SASL"):
+        chosen |= _login(kafka)
+    return chosen
+
+
+def _login(kafka: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = (kafka.get("sasl.mechanisms") or kafka.get("sasl.mechanism") or "GSSAPI").upper()
+    if mechanism not in _MECHANISMS:
+        raise ConfigurationError(
+            f"`sowstream transactions` logs in to Kafka with {', '.join(_MECHANISMS)} or a certificate, not with "
+            f"{mechanism}; run it with settings (-c FILE) whose `kafka` section has a user of one of these"
+        )
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": kafka.get("sasl.username"),
+        "sasl_plain_password": kafka.get("sasl.password"),
+    }
+
+
+def _tls(kafka: Mapping[str, str]) -> ssl.SSLContext:
+    """As librdkafka would: the system's authorities unless others are named, and the host's name is compared."""
+    try:
+        context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem"))
+        if kafka.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
+            context.check_hostname = False
+        if kafka.get("enable.ssl.certificate.verification", "true").lower() in _NO:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        _show_certificate(context, kafka)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"the section `kafka` of the settings: its certificates: {error}") from error
+    return context
+
+
+def _show_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
+    """Ours, where the brokers ask for one."""
+    password = kafka.get("ssl.key.password")
+    if "ssl.keystore.location" in kafka:
+        raise ConfigurationError(
+            "`sowstream transactions` reads no ssl.keystore.location; name ssl.certificate.location and "
+            "ssl.key.location in its place"
+        )
+    if "ssl.certificate.location" in kafka:
+        context.load_cert_chain(kafka["ssl.certificate.location"], kafka.get("ssl.key.location"), password)
+    elif "ssl.certificate.pem" in kafka:
+        # Python reads certificates from files only; this one is gone when they are read, and was ours alone.
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "client.pem"
+            file.touch(0o600)
+            file.write_text(f"{kafka['ssl.certificate.pem']}\n{kafka.get('ssl.key.pem', '')}\n", encoding="utf-8")
+            context.load_cert_chain(file, None, password)
