@@ -121,6 +121,8 @@ class Restorer:
         self._progress = progress
         self._is_copy = is_copy
         self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
+        if positions is None or mark is None:
+            self._positions.topic_id = "not asked: nothing is compared with it"
         self.on_held = on_held
         """Takes a partition that cannot be restored."""
         self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark)

@@ -61,9 +61,11 @@ def kafka() -> Iterator[dict[str, str]]:
 
 def _found(kafka: dict[str, str]) -> Start:
     """What a restore of the partition finds beside the input offset."""
+    positions = InputPositions("a", "orders", "orders.publish")
+    positions.topic_id = "of the mock, which does not tell"
     aims = Aims(
         Admin(kafka),
-        InputPositions("a", "orders", "orders.publish"),
+        positions,
         group="g",
         source="orders.publish",
         sow=None,

@@ -11,16 +11,11 @@ from processor.runtime.input_position import Beginning, Found, InputPosition, In
 OURS = InputPosition("desk", "topic-1", 100, "seen 104")
 
 
-class _Asked:
-    def topic_id(self, _name: str, _timeout_s: float) -> str:
-        return "topic-1"
-
-
 @pytest.fixture
 def positions() -> InputPositions:
     """Those of `orders`, whose input is `topic-1`."""
     made = InputPositions("desk", "orders", "orders.publish")
-    made.ask(_Asked(), 1.0)
+    made.topic_id = "topic-1"
     return made
 
 
