@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from processor.topics import directory_topic
+from processor.topics import control_topic, directory_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ"]
 """A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, publishers, subscribers
-(Spark among them), and `sowstream dlq` with `sowstream topics heal`."""
+(Spark among them), and operators: `sowstream dlq`, `topics heal`, `status` and `resume`."""
 
 _WORKERS: Final[dict[Role, tuple[str, ...]]] = {
     "publish": ("Read", "Write"),  # Records without a key are sent again with one.
@@ -84,12 +84,21 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         # Workers compare their settings with it, and readers may have no other settings.
         yield Grant(who, "topic", ("Read",), directory_topic())
         yield Grant(who, "group", ("Describe",), directory_topic())
+    for who in (*sorted(workers), "DLQ"):
+        # Notices of what is held one way, orders to go on the other.
+        yield Grant(who, "topic", ("Read", "Write"), control_topic())
+        yield Grant(who, "group", ("Describe",), control_topic())
 
 
 def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     """For whoever looks at dead letters, and sends them back to where publishers write."""
     yield Grant("DLQ", "topic", ("Read", "DescribeConfigs"), pipeline.output("dlq"))
     yield Grant("DLQ", "group", ("Read",), group)
+    # `sowstream status`: who has which partition, how far it is, and what an open transaction holds back.
+    yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
+    yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
+    if pipeline.has_state:
+        yield Grant("DLQ", "topic", ("Describe",), pipeline.output("sow"))
     if not pipeline.made_of:
         yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
         yield Grant("DLQ", "topic", ("Write",), pipeline.source)
@@ -99,7 +108,6 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
 def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     """The rights of `sowstream topics heal`: to read all keys, send commands, and see how far the workers are."""
     yield Grant("DLQ", "topic", ("Read",), pipeline.output("sow"))
-    yield Grant("DLQ", "group", ("Describe",), group)
     yield Grant("DLQ", "transactional-id", ("Write",), f"{group}.heal")
 
 
