@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -42,7 +43,11 @@ class GroupLook:
     """Questions about groups; connects when the first is asked."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._client = AdminClient(properties.common(kafka))
+        self._kafka = kafka
+
+    @cached_property
+    def _client(self) -> AdminClient:
+        return AdminClient(properties.common(self._kafka))
 
     def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, GroupState]:
         """Who is in these groups; one that Kafka does not know is `dead`.

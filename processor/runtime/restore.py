@@ -14,6 +14,7 @@ from processor.errors import (
     BrokerUnavailable,
     ConfigurationError,
     RestoreStalled,
+    StateBehind,
     StateDamaged,
     StateLocked,
     Stop,
@@ -274,16 +275,17 @@ class Restorer:
             step()
         except StateDamaged as error:
             partition = job.task.partition
-            if job.damages == _DAMAGES_MAX:
+            is_behind = isinstance(error, StateBehind)
+            if job.damages == _DAMAGES_MAX and not is_behind:
                 raise Stop(
                     f"restoring {self._shown} partition {partition}: the store was damaged again and again, at last "
                     f"by: {error}. Is the disk of state_dir, or the memory, failing?"
                 ) from error
             log.error("local state damaged; restoring it anew", topic=self._shown, partition=partition, why=str(error))
             self.remove(partition)
-            job.task.state.wipe()
+            job.task.state.heal(error)
             self.add(job.task)
-            self._jobs[partition].damages = job.damages + 1
+            self._jobs[partition].damages = job.damages + (not is_behind)
 
     def _begin(self, job: _Job) -> None:
         """Find out where the input goes on: at the committed offset, or its beginning for a group that has none."""

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from processor.errors import StateDamaged
+from processor.errors import DiskFull, StateDamaged
 from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
 from processor.state.rocks import RocksStore
 from processor.state.transactional import TransactionalState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from processor.config import RuntimeConfig
@@ -29,7 +30,13 @@ class StateDirectory:
     """One directory a partition, below that of the pipeline."""
 
     def __init__(
-        self, directory: Path, pipeline: Pipeline, runtime: RuntimeConfig, memory: RocksMemory, admin: Admin
+        self,
+        directory: Path,
+        pipeline: Pipeline,
+        runtime: RuntimeConfig,
+        memory: RocksMemory,
+        admin: Admin,
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         """Name the place; nothing is opened.
 
@@ -39,10 +46,12 @@ class StateDirectory:
             runtime: the limits.
             memory: what all states of the process share.
             admin: tells which topic they are caches of.
+            make_room: called where the disk is full; says whether something was removed.
         """
         self._directory = directory
         self._memory = memory
         self._admin = admin
+        self._make_room = make_room
         self._processor = pipeline.name
         self._sow = pipeline.output("sow")
         self._cache_bytes = runtime.write_back_bytes // pipeline.topic.partitions
@@ -55,11 +64,20 @@ class StateDirectory:
         Raises:
             BrokerUnavailable: Kafka does not say which topic it is to be a cache of.
             StateLocked: another process has it open.
-            DiskUnusable: the disk is full, read-only, failing or forbidden.
+            DiskUnusable: the disk is full, read-only, failing or forbidden; former states were removed before.
         """
         directory = self._directory / str(partition)
         # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
         identity = f"{self._sow}/{partition}/{self._admin.topic_id(self._sow, _ASK_TIMEOUT_S)}"
+        while True:
+            try:
+                return self._opened(directory, identity)
+            except DiskFull:
+                if not self._make_room():
+                    raise
+
+    def _opened(self, directory: Path, identity: str) -> TransactionalState:
+        """The state in a directory; one that is damaged is replaced."""
         damage: StateDamaged | None = None
         try:
             store, state = self._made(directory, identity)
@@ -71,7 +89,7 @@ class StateDirectory:
         return state
 
     def _made(self, directory: Path, identity: str) -> tuple[RocksStore, TransactionalState]:
-        store = RocksStore(directory, identity=identity, memory=self._memory)
+        store = RocksStore(directory, identity=identity, memory=self._memory, make_room=self._make_room)
         return store, TransactionalState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
 
     def _tell(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:
