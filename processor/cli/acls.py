@@ -96,7 +96,8 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     yield Grant("DLQ", "group", ("Read",), group)
     # `sowstream status`: who has which partition, how far it is, and what an open transaction holds back.
     yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
-    yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
+    if pipeline.made_of:
+        yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
     if pipeline.has_state:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.output("sow"))
     if not pipeline.made_of:

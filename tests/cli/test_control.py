@@ -56,7 +56,9 @@ class Desk:
         said = self._capsys.readouterr()
         return code, said.out, said.err
 
-    def hold(self, partition: int, offset: int, reason: str = "unreadable_batch", message: str = "it is ruined") -> None:
+    def hold(
+        self, partition: int, offset: int, reason: str = "unreadable_batch", message: str = "it is ruined"
+    ) -> None:
         """The worker says that a partition is held."""
         self.voice.tell(self.name, partition, Hold(reason, message, offset, 1_700_000_000_000, 0, time.monotonic()))
         self.wait(lambda: offset == self.held().get(partition), "the notice")
@@ -64,7 +66,9 @@ class Desk:
     def held(self) -> dict[int, int]:
         """The partitions that are held, with their offsets."""
         entries = self.control.read(self.config.application_id)
-        return {} if entries is None else {one: notice.offset for one, notice in entries.held.get(self.name, {}).items()}
+        return (
+            {} if entries is None else {one: notice.offset for one, notice in entries.held.get(self.name, {}).items()}
+        )
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
         """Wait for a fact."""
