@@ -8,6 +8,7 @@ SowstreamError
 │   └── ProcessorFailed   the same, one record at a time until the one it failed on is found
 ├── StateLocked           somebody else still uses the partition's directory: try again, for a while
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
+│   └── StateBehind       nothing is wiped: the state was opened again as the disk has it, the restore brings the rest
 ├── PartitionHeld         this partition does not go on; it is asked again, and the others of its topic go on
 └── Stop                  end the pipeline, or the command, with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
@@ -17,6 +18,7 @@ SowstreamError
     ├── PositionLost          what a reader was to read next is not in Kafka any more: begin with a snapshot
     ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
     ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
+    │   └── DiskFull              it takes no more: directories that the worker no longer needs go first
     └── UndeclaredOutput      a processor forwards to an output that it does not declare: no record is at fault
 """
 
@@ -92,6 +94,10 @@ class StateDamaged(SowstreamError):
     """A partition's local state cannot be used; the SOW topic still has everything."""
 
 
+class StateBehind(StateDamaged):
+    """The disk was full, and has room again: the state stands where the disk has it, and lacks what came later."""
+
+
 class PartitionHeld(SowstreamError):
     """One partition cannot go on; the message says what happened, to what, and what to do.
 
@@ -152,6 +158,10 @@ class DiskUnusable(Stop):
     Nothing is wiped: to restore needs the disk too. The SOW topic has everything, and a start on a disk that works
     goes on from there.
     """
+
+
+class DiskFull(DiskUnusable):
+    """There is no room, or the quota is used up."""
 
 
 class UndeclaredOutput(Stop):

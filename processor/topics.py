@@ -53,6 +53,9 @@ MARK_SEGMENT_BYTES: Final = 50 * 1024 * 1024
 RECORD_BYTES_MAX: Final = 10 * 1024 * 1024
 """Highest value of `max_record_bytes`."""
 
+CONTROL_RECORD_MAX_BYTES: Final = 1024 * 1024
+"""Largest record of the control topic: a message of a few thousand characters fits many times."""
+
 SNAPSHOT_MS_MAX: Final = 600_000
 """A reader must end a snapshot within this time: later, compaction may have taken a record that was there when it
 began, because of one that came after."""
@@ -92,6 +95,29 @@ def directory_spec(prefix: str = "") -> TopicSpec:
     least = {"cleanup.policy": "compact"}
     config = {**least, "max.message.bytes": str(CREATED_MAX_BYTES)}
     return TopicSpec(KafkaNames(prefix).directory, "sow", 1, config, allows=frozenset(("one_replica",)), least=least)
+
+
+def control_topic(prefix: str = "") -> str:
+    """The Kafka name of the control topic.
+
+    Args:
+        prefix: what the names of all topics of an installation begin with; empty where they have no prefix.
+    """
+    return f"{prefix}_sowstream.control"
+
+
+def control_spec(prefix: str = "") -> TopicSpec:
+    """The control topic as it should be: the last notice of each held partition, and the last order for it.
+
+    Small segments, cleaned early: every worker reads it whole when it starts.
+    """
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": str(DAY_MS),
+        "min.cleanable.dirty.ratio": "0.1",
+        "max.message.bytes": str(CONTROL_RECORD_MAX_BYTES),
+    }
+    return TopicSpec(control_topic(prefix), "sow", 1, config, allows=frozenset(("one_replica",)))
 
 
 def message_max_bytes(role: Role, max_record_bytes: int = RECORD_BYTES_MAX) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from processor.kafka.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
+from processor.topics import control_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,6 +87,11 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         # Workers compare their settings with it, and readers may have no other settings.
         yield Grant(who, "topic", ("Read",), config.kafka_names.directory)
         yield Grant(who, "group", ("Describe",), config.kafka_names.directory)
+    control = control_topic(config.topic_prefix)
+    for who in (*sorted(workers), "DLQ"):
+        # Notices of what is held one way, orders to go on the other.
+        yield Grant(who, "topic", ("Read", "Write"), control)
+        yield Grant(who, "group", ("Describe",), control)
 
 
 def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
@@ -108,6 +114,12 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     """For whoever looks at dead letters, and sends them back to where publishers write."""
     yield Grant("DLQ", "topic", ("Read", "DescribeConfigs"), pipeline.output("dlq"))
     yield Grant("DLQ", "group", ("Read",), group)
+    # `sowstream status`: who has which partition, how far it is, and what an open transaction holds back.
+    yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
+    if pipeline.made_of:
+        yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
+    if pipeline.has_state:
+        yield Grant("DLQ", "topic", ("Describe",), pipeline.output("sow"))
     if not pipeline.made_of:
         yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
         yield Grant("DLQ", "topic", ("Write",), pipeline.source)
@@ -117,7 +129,6 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
 def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     """The rights of `sowstream topics heal`: to read all keys, send commands, and see how far the workers are."""
     yield Grant("DLQ", "topic", ("Read",), pipeline.output("sow"))
-    yield Grant("DLQ", "group", ("Describe",), group)
     yield Grant("DLQ", "transactional-id", ("Write",), f"{group}.heal")
 
 

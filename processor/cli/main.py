@@ -20,7 +20,9 @@ from processor.cli.doctor import doctor
 from processor.cli.output import OutputClosed, tell
 from processor.cli.plugins import plugins
 from processor.cli.publish import publish
+from processor.cli.resume import resume
 from processor.cli.sow import get, sow
+from processor.cli.status import status
 from processor.cli.subscribe import subscribe
 from processor.cli.worker import conflate, worker
 from processor.errors import ConfigurationError, SowstreamError
@@ -55,7 +57,7 @@ def _every(
 
 
 app.add_typer(topics.app, name="topics")
-for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, doctor, plugins, bench):
+for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, status, resume, doctor, plugins, bench):
     app.command()(command)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(offsets.app, name="offsets")

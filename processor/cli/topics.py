@@ -39,6 +39,7 @@ def apply(
 
     Each topic of the settings is described in the topic directory, _sowstream.topics: readers that have only Kafka's
     address go by it, and workers refuse to start with settings that contradict it. Only what changed is written.
+    _sowstream.control carries what workers hold, and `sowstream resume`.
 
     Where Kafka has ACLs, --acls prints who needs which; the table is in deploy/README.md. Nobody but its own worker
     writes to a conflated topic.
@@ -48,7 +49,7 @@ def apply(
         _print_acls(tree)
         return
     admin, specs = _admin_and_specs(tree)
-    wanted = [*specs, _directory_spec(tree)]
+    wanted = [*specs, *_own_specs(tree)]
     created = _create(admin, wanted)
     for name in created:
         data(name)
@@ -57,7 +58,7 @@ def apply(
     problems = _problems(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
     _describe(tree, admin, refused={spec.family for spec in specs if spec.name in refused}, prune=prune)
-    _report([*problems, *_directory_problems(tree, admin, cluster)])
+    _report([*problems, *_directory_problems(tree, admin, cluster), *_control_problems(tree, admin, cluster)])
 
 
 @app.command()
@@ -78,6 +79,7 @@ def check(
     admin, specs = _admin_and_specs(tree)
     cluster = admin.cluster()
     wrong = [*_problems(admin, specs, cluster), *_directory_problems(tree, admin, cluster)]
+    wrong += _control_problems(tree, admin, cluster)
     wrong += _key_problems(tree, admin, reads_all=keys)
     _report(wrong)
     if not wrong:
@@ -184,10 +186,17 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
     return problems
 
 
-def _directory_spec(config: Config) -> TopicSpec:
-    from processor.topics import directory_spec  # noqa: PLC0415
+def _own_specs(config: Config) -> list[TopicSpec]:
+    """The topics that all families of a cluster share."""
+    from processor.topics import control_spec, directory_spec  # noqa: PLC0415
 
-    return directory_spec(config.topic_prefix)
+    return [directory_spec(config.topic_prefix), control_spec(config.topic_prefix)]
+
+
+def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
+    from processor.control import control_report  # noqa: PLC0415
+
+    return control_report(config, admin, cluster)
 
 
 def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -> None:

@@ -47,6 +47,9 @@ class RuntimeConfig(Section):
     and a worker that does not come back is missed for as long."""
     standby_replicas: int = Field(default=0, ge=0, le=8)
     """How many other workers keep a copy of each partition's state up to date, so that a takeover needs no restore."""
+    state_cleanup_delay_s: IntervalS = Field(default=600.0, gt=0)
+    """A partition's directory that this worker has not used for this long, while another one has the partition, is
+    removed; where room is short, at once."""
     prefetch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
     """Input that each consumer may hold in memory before it is processed; records of few hundred bytes weigh double."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)

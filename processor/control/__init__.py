@@ -1,5 +1,26 @@
-"""Operators' orders to workers, and the workers' notices."""
+"""The control topic `_sowstream.control`: workers' notices of what is held, and operators' orders to go on.
 
+A compacted Kafka topic of one partition. Without it workers run as they do with it; what is held cannot be seen from
+elsewhere, and nobody can order it to go on.
+"""
+
+from processor.control.entry import FORMAT, Failure, Key, Notice, Order
+from processor.control.hold import REMEDIES, Hold, Resume
+from processor.control.report import control_report
 from processor.control.thread import ControlThread
+from processor.control.topic import ControlTopic, Entries
 
-__all__ = ["ControlThread"]
+__all__ = [
+    "FORMAT",
+    "REMEDIES",
+    "ControlThread",
+    "ControlTopic",
+    "Entries",
+    "Failure",
+    "Hold",
+    "Key",
+    "Notice",
+    "Order",
+    "Resume",
+    "control_report",
+]

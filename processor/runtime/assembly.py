@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from processor.codec import codec_of
+from processor.errors import Stop
 from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
+from processor.kafka.group_look import GroupLook
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
@@ -20,6 +22,7 @@ from processor.runtime.restore import Restorer
 from processor.runtime.restore_progress import RestoreBar, RestoreProgress
 from processor.runtime.rivals import tell_who_fenced
 from processor.runtime.standby import Standbys
+from processor.runtime.state_cleaner import Claims, Place, StateCleaner
 from processor.runtime.state_directory import StateDirectory
 from processor.runtime.stream_thread import Clients, StreamThread
 from processor.state.memory import MemoryStore
@@ -29,6 +32,7 @@ from processor.topic_problems import make_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from processor.config import Config
     from processor.control import ControlThread
@@ -39,6 +43,7 @@ log = structlog.stdlib.get_logger("sowstream.assembly")
 
 _REGISTRY_WAIT_S: Final = 0.3
 """How long a stream thread waits for the schema registry: other partitions wait meanwhile."""
+_ASK_TIMEOUT_S = 5.0
 
 
 class Assembly:
@@ -49,6 +54,7 @@ class Assembly:
         config: Config,
         slot: Slot,
         *,
+        is_stopping: Callable[[], bool] = lambda: False,
         control: ControlThread | None = None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
@@ -57,6 +63,7 @@ class Assembly:
         Args:
             config: the settings.
             slot: the process's place on its machine.
+            is_stopping: whether the process has been told to end.
             control: brings operators' orders, and takes notices of what is held; None: neither.
             beat: what a thread calls whenever it comes round.
         """
@@ -66,6 +73,8 @@ class Assembly:
         self._beat = beat
         self._memory = RocksMemory(config.runtime.block_cache_bytes)
         self._bar = RestoreBar()
+        self._groups = GroupLook(config.kafka)
+        self._cleaner = StateCleaner(config.state_dir, config.runtime.state_cleanup_delay_s, is_stopping=is_stopping)
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
         """A pipeline's thread; nothing is started.
@@ -94,7 +103,7 @@ class Assembly:
             positions=positions,
         )
         clients = Clients(
-            consumer=partial(self._consumer, pipeline, group),
+            consumer=partial(self._consumer, pipeline, group, standbys),
             producer=producer,
             restorer=restorer,
             standbys=standbys,
@@ -137,8 +146,12 @@ class Assembly:
         config = self._config
         if not pipeline.has_state:
             return lambda _partition: TransactionalState(MemoryStore(), cache_bytes=0)
-        directory = config.state_dir / config.group_prefix / pipeline.name
-        return StateDirectory(directory, pipeline, config.runtime, self._memory, admin).open
+        directory = self._directory(pipeline)
+        return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self._cleaner.make_room).open
+
+    def _directory(self, pipeline: Pipeline) -> Path:
+        """Where the states of a pipeline are."""
+        return self._config.state_dir / self._config.group_prefix / pipeline.name
 
     def _standbys(
         self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], TransactionalState]
@@ -157,7 +170,11 @@ class Assembly:
             open_state=open_state,
         )
 
-    def _consumer(self, pipeline: Pipeline, group: str, listener: AssignmentListener) -> GroupConsumer:
+    def _consumer(
+        self, pipeline: Pipeline, group: str, standbys: Standbys, listener: AssignmentListener
+    ) -> GroupConsumer:
+        if pipeline.has_state:
+            listener = self._claims(pipeline, group, standbys, listener)
         return GroupConsumer(
             {"client.id": self._slot.name} | self._config.kafka,  # Whoever shares the group is known by it.
             group=group,
@@ -168,6 +185,27 @@ class Assembly:
             prefetch_bytes=self._config.runtime.prefetch_bytes,
             made_anew=_made_anew(pipeline),
         )
+
+    def _claims(self, pipeline: Pipeline, group: str, standbys: Standbys, listener: AssignmentListener) -> Claims:
+        """Have the cleaner look after the pipeline's states: it knows by the claims which of them are ours."""
+        claims = Claims(listener)
+
+        def kept() -> frozenset[int]:
+            return claims.partitions | standbys.wanted
+
+        owned = partial(self._owned, group, pipeline.source)
+        self._cleaner.add(Place(pipeline.name, self._directory(pipeline), kept, owned))
+        self._cleaner.start()
+        return claims
+
+    def _owned(self, group: str, source: str) -> set[int] | None:
+        """The partitions that members of a group have; None while they are moving, and where Kafka does not say."""
+        try:
+            state = self._groups.groups([group], _ASK_TIMEOUT_S)[group]
+        except Stop as error:
+            log.info("former states stay: the group cannot be looked at", group=group, why=str(error))
+            return None
+        return {partition for topic, partition in state.owners if topic == source} if state.state == "stable" else None
 
     def _blocked(self, processor: str, call: str, seconds: float) -> None:
         """A transaction call has come back, or is made again."""

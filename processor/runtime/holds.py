@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from processor.control.hold import Hold, Resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.errors import HoldReason, PartitionHeld
+    from processor.errors import PartitionHeld
+
+__all__ = ["FIRST_PAUSE_S", "PAUSE_MAX_S", "Hold", "Holds", "Resume"]
 
 FIRST_PAUSE_S: Final = 1.0
 """Time until a partition that was just held is asked again."""
 PAUSE_MAX_S: Final = 300.0
 """Longest time between two tries; each is twice as long as the one before."""
-
-
-class Hold(NamedTuple):
-    """One partition that is held."""
-
-    reason: HoldReason
-    """Why, from a closed list."""
-    message: str
-    """What happened and what to do, in a sentence with the place."""
-    offset: int
-    """The input offset it stands at; -1: not known."""
-    since_ms: int
-    """When it was held first, milliseconds since the epoch."""
-    tries: int
-    """How often it was asked again since."""
-    due_s: float
-    """When it is asked next, on the monotonic clock."""
-
-
-class Resume(NamedTuple):
-    """An operator's order to ask held partitions of a pipeline again at once."""
-
-    partition: int | None
-    """Which one; None: all that are held."""
-    skip_until: int | None
-    """The last input offset to be skipped, beginning with the one it stands at; None: nothing is skipped."""
-    at_ms: int
-    """When the order was given, milliseconds since the epoch."""
 
 
 class Holds:

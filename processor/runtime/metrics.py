@@ -62,6 +62,13 @@ KAFKA_UNREACHABLE = Gauge(
 KAFKA_UNREACHABLE.set_function(outage.seconds)
 BLOCK_CACHE = Gauge("sowstream_block_cache_bytes", "The memory all local states of a process share.", ["kind"])
 
+STATE_DIRECTORIES = Gauge(
+    "sowstream_state_directories", "Directories of local states on this disk, by use.", ["processor", "kind"]
+)
+STATE_REMOVED = Counter(
+    "sowstream_state_removed_total", "Directories removed that the worker no longer needed.", ["processor", "reason"]
+)
+
 
 class ThreadMetrics:
     """One thread's share: the same metrics, labelled with its processor."""

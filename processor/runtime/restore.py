@@ -14,6 +14,7 @@ from processor.errors import (
     ConfigurationError,
     PartitionHeld,
     PositionLost,
+    StateBehind,
     StateDamaged,
     StateLocked,
     Stop,
@@ -301,7 +302,8 @@ class Restorer:
             self._hold(job, error)
         except StateDamaged as error:
             partition = job.task.partition
-            if job.damages == _DAMAGES_MAX:
+            is_behind = isinstance(error, StateBehind)
+            if job.damages == _DAMAGES_MAX and not is_behind:
                 why = (
                     f"restoring {self._shown} partition {partition}: the store was damaged again and again, at last "
                     f"by: {error}. Is the disk of state_dir, or the memory, failing?"
@@ -310,9 +312,9 @@ class Restorer:
                 return
             log.error("local state damaged; restoring it anew", topic=self._shown, partition=partition, why=str(error))
             self.remove(partition)
-            job.task.state.wipe()
+            job.task.state.heal(error)
             self.add(job.task)
-            self._jobs[partition].damages = job.damages + 1
+            self._jobs[partition].damages = job.damages + (not is_behind)
 
     def _again(self, job: _Job) -> None:
         """Begin a partition's restore anew."""

@@ -94,6 +94,11 @@ class Standbys:
         self._next_s = 0.0
         self._confirm_s = 0.0
 
+    @property
+    def wanted(self) -> frozenset[int]:
+        """The partitions that there are to be standbys for; may be read from any thread."""
+        return frozenset() if self._lookout is None else self._lookout.wanted
+
     def turn(self, member: Callable[[], str], owned: Collection[int], *, is_idle: bool, is_restoring: bool) -> None:
         """Do a little of the work, or nothing if it is too early.
 
@@ -262,7 +267,7 @@ class Standbys:
             log.error("standby wiped", topic=self._sow, partition=partition, why=str(error))
             self._paused[partition] = time.monotonic() + _PAUSE_S
             try:
-                standby.state.wipe()
+                standby.state.heal(error)
             finally:
                 self._let_go(partition)
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from processor.errors import BrokerUnavailable, StateDamaged
+from processor.errors import BrokerUnavailable, DiskFull, StateDamaged
 from processor.kafka.partition_questions import PartitionQuestion
 from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
 from processor.state.rocks import RocksStore
 from processor.state.transactional import TransactionalState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from processor.config import RuntimeConfig
@@ -34,7 +35,13 @@ class StateDirectory:
     """One directory a partition, below that of the pipeline."""
 
     def __init__(
-        self, directory: Path, pipeline: Pipeline, runtime: RuntimeConfig, memory: RocksMemory, admin: Admin
+        self,
+        directory: Path,
+        pipeline: Pipeline,
+        runtime: RuntimeConfig,
+        memory: RocksMemory,
+        admin: Admin,
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         """Name the place; nothing is opened.
 
@@ -44,9 +51,11 @@ class StateDirectory:
             runtime: the limits.
             memory: what all states of the process share.
             admin: tells which topic they are caches of.
+            make_room: called where the disk is full; says whether something was removed.
         """
         self._directory = directory
         self._memory = memory
+        self._make_room = make_room
         self._processor = pipeline.name
         self._sow = pipeline.output("sow")
         self._question = PartitionQuestion(
@@ -64,11 +73,20 @@ class StateDirectory:
             BrokerUnavailable: Kafka has not said yet which topic it is to be a cache of; it is asked, and the next
                 call looks for the answer.
             StateLocked: another process has it open.
-            DiskUnusable: the disk is full, read-only, failing or forbidden.
+            DiskUnusable: the disk is full, read-only, failing or forbidden; former states were removed before.
         """
         directory = self._directory / str(partition)
         # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
         identity = f"{self._sow}/{partition}/{self._topic_id()}"
+        while True:
+            try:
+                return self._opened(directory, identity)
+            except DiskFull:
+                if not self._make_room():
+                    raise
+
+    def _opened(self, directory: Path, identity: str) -> TransactionalState:
+        """The state in a directory; one that is damaged is replaced."""
         damage: StateDamaged | None = None
         try:
             store, state = self._made(directory, identity)
@@ -92,7 +110,7 @@ class StateDirectory:
         return found[_TOPIC]
 
     def _made(self, directory: Path, identity: str) -> tuple[RocksStore, TransactionalState]:
-        store = RocksStore(directory, identity=identity, memory=self._memory)
+        store = RocksStore(directory, identity=identity, memory=self._memory, make_room=self._make_room)
         return store, TransactionalState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
 
     def _tell(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:

@@ -379,7 +379,7 @@ class StreamThread:
             try:
                 self._finish()  # Now: it would give the empty state a position.
             finally:
-                task.state.wipe()
+                task.state.heal(error)
             raise TransactionAborted(str(error)) from error
 
     def _hold_unreadable(self) -> None:

@@ -14,7 +14,9 @@ from processor.runtime.metrics import PIPELINE_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from queue import SimpleQueue
 
+    from processor.control import Resume
     from processor.errors import Stop
     from processor.runtime.pipeline import Pipeline
 
@@ -27,6 +29,7 @@ PAUSE_MAX_S: Final = 300.0
 _KAFKA_PAUSE_MAX_S: Final = 5.0  # Once Kafka is back nobody is to wait for it any longer.
 _PROVEN_S: Final = 60.0  # A pipeline that ran for as long is not the one that failed before.
 _KAFKA_LOG_S: Final = 60.0
+_LOOK_S: Final = 0.2  # Between two looks for an order.
 
 
 class PipelineState(enum.Enum):
@@ -53,6 +56,7 @@ class Supervised:
         pipeline: Pipeline,
         run_once: Callable[[Pipeline, threading.Event, Callable[[], None]], None],
         *,
+        orders: SimpleQueue[Resume] | None = None,
         tell_failed: Callable[[str, str | None], None] = lambda _pipeline, _message: None,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
@@ -62,6 +66,7 @@ class Supervised:
             pipeline: what runs.
             run_once: looks at its topics, calls its third argument, and runs it until the event is set; raises if it
                 cannot go on.
+            orders: brings operators' orders; while the pipeline does not run, any of them starts it. None: there are none.
             tell_failed: hears of the pipeline's error, and of None when it runs again.
             first_pause_s: time until it is started again, the first time.
         """
@@ -70,6 +75,7 @@ class Supervised:
         """Why it is not running; None while it is."""
         self.state = PipelineState.STARTING
         self._run_once = run_once
+        self._orders = orders
         self._tell_failed = tell_failed
         self._first_pause_s = first_pause_s
         self._stop = threading.Event()  # The process ends.
@@ -107,12 +113,20 @@ class Supervised:
                     raise self._cause
             except Exception as error:  # noqa: BLE001 - also a plug-in's: the others go on
                 self._failed(error)
-                self._stop.wait(self._pause_s(error))
+                self._pause(self._pause_s(error))
             if not self._stop.is_set():
                 self._end_run.clear()
             self._cause = None
         if self.state is not PipelineState.FAILED:
             self._show(PipelineState.STOPPED)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until it is time, an operator orders it, or the process ends."""
+        until_s = time.monotonic() + seconds
+        while (rest_s := until_s - time.monotonic()) > 0 and not self._stop.wait(min(rest_s, _LOOK_S)):
+            if self._orders is not None and not self._orders.empty():
+                self._orders.get()
+                return
 
     def _is_running(self) -> None:
         self._began_s = time.monotonic()

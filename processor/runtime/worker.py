@@ -85,10 +85,18 @@ class _Worker:
         self._stop = stop
         self._slot = Slot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
-        self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix)
-        self._assembly = Assembly(config, self._slot, control=self._control, beat=self._watchdog.beat)
+        self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
+        self._assembly = Assembly(
+            config, self._slot, is_stopping=stop.is_set, control=self._control, beat=self._watchdog.beat
+        )
         self._pipelines = [
-            Supervised(pipeline, self._run_once, tell_failed=self._control.tell_failed) for pipeline in chosen
+            Supervised(
+                pipeline,
+                self._run_once,
+                orders=self._control.orders(pipeline.name),
+                tell_failed=self._control.tell_failed,
+            )
+            for pipeline in chosen
         ]
         self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
         self._group_watch = GroupWatch(

@@ -12,7 +12,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import DiskUnusable, SowstreamError, StateDamaged, StateLocked
+from processor.errors import DiskFull, DiskUnusable, SowstreamError, StateDamaged, StateLocked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,7 @@ _TO_DO: Final = {
 }
 """What helps, for the errors that no wiping and restoring helps against."""
 
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 _TOLD_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR, errno.ENOLCK}
 """Within its directory a file of the wrong kind is damage like any other, and a lock it does not get is another's."""
 
@@ -51,7 +52,8 @@ def telling(doing: str, directory: Path) -> Iterator[None]:
         directory: the partition's.
 
     Raises:
-        DiskUnusable: the disk is full, read-only, failing or forbidden; the state on it is as good as it was.
+        DiskUnusable: the disk is full (`DiskFull`), read-only, failing or forbidden; the state on it is as good as it
+            was.
         StateLocked: another process has the database open.
         StateDamaged: anything else.
     """
@@ -67,7 +69,8 @@ def _meaning(error: Exception, doing: str, directory: Path) -> SowstreamError:
     text = str(error)
     number = error.errno if isinstance(error, OSError) else _number(text)
     if number in _TO_DO:
-        return DiskUnusable(
+        kind = DiskFull if number in _FULL else DiskUnusable
+        return kind(
             f"{doing} {directory}: {text} ({_room(directory)}). Nothing is lost, the SOW topic has everything: "
             f"{_TO_DO[number]}, then start again"
         )

@@ -1,6 +1,7 @@
 """Every byte on disk.
 
-A partition's directory holds `lock` (held by the process that uses it) and `rocksdb/`. In RocksDB, one column family:
+A partition's directory holds `lock` (held by the process that uses it; its time is that of the last use) and
+`rocksdb/`, or `rocksdb.former/` while a database that is not needed any more is removed. In RocksDB, one column family:
 
     key                value
     m format           the number below, ASCII decimal
@@ -35,6 +36,7 @@ AFTER_RECORDS: Final = b"s"
 
 LOCK_FILE: Final = "lock"
 ROCKSDB_DIRECTORY: Final = "rocksdb"
+FORMER_DIRECTORY: Final = "rocksdb.former"
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__

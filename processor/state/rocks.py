@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
-import shutil
 import weakref
-from contextlib import AbstractContextManager, suppress
-from typing import IO, TYPE_CHECKING, Final, cast
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Final, cast
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from processor.errors import StateLocked
-from processor.state import back_pressure, bulk, layout
+from processor.errors import DiskFull, StateBehind
+from processor.state import back_pressure, bulk, layout, partition_directory
 from processor.state.failure import telling
 from processor.state.rocks_memory import RocksMemory
 from processor.state.store import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from processor.record import Stored
@@ -35,13 +33,16 @@ _ROW_BYTES: Final = 100  # About what a row takes in a write buffer besides its 
 class RocksStore:
     """Keeps the contract of `Store`, in a directory that one process may use at a time."""
 
-    def __init__(self, directory: Path, *, identity: str, memory: RocksMemory) -> None:
+    def __init__(
+        self, directory: Path, *, identity: str, memory: RocksMemory, make_room: Callable[[], bool] | None = None
+    ) -> None:
         """Open the store of one partition; what does not belong to it is wiped.
 
         Args:
             directory: made if it is missing.
             identity: the SOW topic and partition it is a cache of, with the topic's id.
             memory: the memory it shares.
+            make_room: called where the disk is full; says whether there may be room now. None: there is nothing to do.
 
         Raises:
             StateLocked: another process uses the directory.
@@ -51,7 +52,8 @@ class RocksStore:
         self._directory = directory
         self._identity = identity
         self._memory = memory
-        self._lock = self._locked()
+        self._make_room = make_room or (lambda: False)
+        self._lock = partition_directory.lock(directory)
         self._is_closed_on_disk = False  # Whether the database says so: the next batch takes it back.
         # A store that is dropped without close must not keep the directory from its successor in this process.
         self._release = weakref.finalize(self, self._lock.close)
@@ -76,12 +78,7 @@ class RocksStore:
         Raises:
             DiskUnusable: it cannot be removed.
         """
-        with telling("wiping", directory):
-            for place in (directory, directory / layout.ROCKSDB_DIRECTORY):
-                if place.is_symlink() or place.is_file():
-                    place.unlink()
-            with suppress(FileNotFoundError):
-                shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
+        partition_directory.destroy(directory)
 
     def progress(self) -> Progress:
         """How far it has come."""
@@ -186,6 +183,7 @@ class RocksStore:
                 finally:
                     self._db.close()  # Flushes, and closes even if it cannot.
         finally:
+            partition_directory.touch(self._lock)
             self._release()
 
     def _batch(self, changes: Mapping[bytes, Stored | None]) -> WriteBatch:
@@ -204,7 +202,7 @@ class RocksStore:
         """Write a batch, when there is room for one more; the first one says that the store is open."""
         if self._is_closed_on_disk:
             batch.delete(layout.CLOSED_KEY)
-        with self._telling("writing"):
+        with self._going_on(), self._telling("writing"):
             tables_max = bulk.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
             back_pressure.wait(self._db, tables_max, self._unlogged)
             self._db.write(batch, self._unlogged)
@@ -237,26 +235,32 @@ class RocksStore:
             known_ms = self._expiring_from_ms
             self._expiring_from_ms = first_ms if known_ms is None else min(known_ms, first_ms)
 
-    def _locked(self) -> IO[bytes]:
-        """The lock file, ours until it is closed."""
-        with self._telling("opening"):
-            self._directory.mkdir(parents=True, exist_ok=True)
-            lock = (self._directory / layout.LOCK_FILE).open("a+b")
-        try:
-            with self._telling("locking"):
-                self._flock(lock)
-        except BaseException:
-            lock.close()
-            raise
-        return lock
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Open the database again where the disk was full and has room now: RocksDB takes no more after a failed flush.
 
-    def _flock(self, lock: IO[bytes]) -> None:
+        What was not flushed is gone with it, as after a crash.
+
+        Raises:
+            StateBehind: it was opened again, as the disk has it.
+            DiskFull: there is no room.
+        """
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StateLocked(
-                f"{self._directory} is in use by another process; give each worker its own state_dir, or stop the other"
-            ) from None
+            yield
+        except DiskFull as error:
+            if not self._make_room():
+                raise
+            self._abandon()
+            self._is_loading, self._expiring_from_ms = False, 0
+            while True:
+                try:
+                    self._db = self._open()
+                    self._settle()
+                    break
+                except DiskFull:
+                    if not self._make_room():
+                        raise
+            raise StateBehind(f"{self._directory}: there was no room; the SOW topic has what is missing") from error
 
     def _end_load(self) -> None:
         """Open it as usual again: everything but loading needs that."""
@@ -265,7 +269,7 @@ class RocksStore:
 
     def _reopen(self, *, is_loading: bool) -> None:
         """Open it another way; what waits in its write buffers is flushed."""
-        with self._telling("flushing"):
+        with self._going_on(), self._telling("flushing"):
             self._db.close()
         self._is_loading = is_loading
         self._db = self._open()

@@ -6,7 +6,7 @@ from collections import ChainMap
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
-from processor.errors import StateDamaged
+from processor.errors import StateBehind, StateDamaged
 from processor.state.expiry import Expiry
 from processor.state.store import Progress
 
@@ -272,11 +272,22 @@ class TransactionalState:
         self.store.wipe()
         if self._on_wipe is not None:
             self._on_wipe(reason)
+        self._begin_at(Progress(0, 0))
+
+    def heal(self, error: StateDamaged) -> None:
+        """Wipe what is damaged; go back to what the store has where it is only behind."""
+        if isinstance(error, StateBehind):
+            self._begin_at(self.store.progress())
+        else:
+            self.wipe()
+
+    def _begin_at(self, progress: Progress) -> None:
+        """Forget all that is not in the store."""
         self._known, self._staged, self._prepared, self._unwritten, self._writing = {}, {}, {}, {}, {}
         self._pieces = None
         self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
-        self._position = 0
-        self._written = Progress(0, 0)
+        self._position = progress.position
+        self._written = self._writes = progress
         self._restart_expiry(same=False)
 
     def close(self, now_ms: int) -> None:

@@ -3,6 +3,7 @@
 from processor.topic_problems.changed import changes, remade
 from processor.topic_problems.cleanup import COMPACTION_LAG_MS
 from processor.topic_problems.compare import problems
+from processor.topic_problems.control import control_problems
 from processor.topic_problems.copies import internal_problems
 from processor.topic_problems.derived import make_anew
 from processor.topic_problems.directory import directory_problems
@@ -15,6 +16,7 @@ __all__ = [
     "FoundTopic",
     "Problem",
     "changes",
+    "control_problems",
     "directory_problems",
     "grown",
     "internal_problems",

@@ -32,7 +32,9 @@ def test_the_table_for_people_says_the_same():
     granted: dict[tuple[str, str], set[str]] = {}
     for grant in wanted():
         if grant.kind == "topic":
-            granted.setdefault((grant.name, grant.who), set()).update(set(grant.operations) - {"DescribeConfigs"})
+            operations = set(grant.operations) - {"Describe", "DescribeConfigs"}
+            if operations:
+                granted.setdefault((grant.name, grant.who), set()).update(operations)
     assert granted == told
 
 
@@ -41,7 +43,7 @@ def test_nobody_but_its_worker_writes_to_a_conflated_topic():
     writers = {(grant.who, grant.name) for grant in wanted() if "Write" in grant.operations and grant.kind == "topic"}
     assert {who for who, name in writers if name.startswith("orders_5s.")} == {"CONFLATER"}
     assert {name for who, name in writers if who == "CONFLATER"} == {
-        *("orders_5s.sow", "orders_5s.delta", "orders_5s.dlq")
+        *("orders_5s.sow", "orders_5s.delta", "orders_5s.dlq", "_sowstream.control")
     }
 
 
@@ -55,6 +57,16 @@ def test_who_reads_the_settings_of_topics():
     assert readers["DLQ"] == {"orders.dlq", "orders_5s.dlq"}
     assert readers["CONFLATER"] == {"orders.sow", "orders_5s.sow", "orders_5s.delta", "orders_5s.dlq"}
     assert "PUBLISHER" not in readers
+
+
+def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
+    """Who has which partition, how far it is, and where the input and the SOW topic end."""
+    implied = {"Describe", "Read", "Write"}
+    looked_at = {(grant.kind, grant.name) for grant in wanted() if grant.who == "DLQ" and implied & {*grant.operations}}
+    assert looked_at >= {
+        *(("group", "sowstream.orders"), ("group", "sowstream.orders_5s"), ("group", "_sowstream.control")),
+        *(("topic", "orders.publish"), ("topic", "orders.sow"), ("topic", "orders_5s.sow")),
+    }
 
 
 def test_what_is_alike_is_one_command():

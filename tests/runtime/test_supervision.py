@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from processor.config import TopicConfig
+from processor.control import Resume
 from processor.errors import BrokerUnavailable, Stop
 from processor.plugins.delta_merge import DeltaMerge
 from processor.runtime import supervision
@@ -107,3 +109,14 @@ def test_the_pauses_grow_and_kafka_s_do_not():
     pauses_s = [supervised._pause_s(Stop("disk")) for _ in range(12)]
     assert pauses_s == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert supervised._pause_s(BrokerUnavailable("silence")) == 5
+
+
+def test_an_order_starts_it_at_once():
+    """Whoever has mended the cause need not wait for five minutes."""
+    orders: SimpleQueue[Resume] = SimpleQueue()
+    supervised = Supervised(PIPELINE, cast("Any", None), orders=orders)
+    orders.put(Resume(None, None, 0))
+    began_s = time.monotonic()
+    supervised._pause(300.0)
+    assert time.monotonic() - began_s < 60
+    assert orders.empty()

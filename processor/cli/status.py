@@ -1,0 +1,152 @@
+"""`sowstream status`: who has which partition, how far it is, and what is held, as Kafka alone tells."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from processor.cli.output import data, table, tell
+from processor.cli.settings import Bootstrap, ConfigFile, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from processor.control.status import PartitionStatus, PipelineStatus, Status
+    from processor.kafka.group_look import Member
+
+_COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")
+
+
+def status(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Of the settings; none: all")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Show how each partition stands: its worker, the input offset, the lag, and why it is held; exit with 1 if one is.
+
+    Also shown: pipelines that have failed, with their message, and topics that an open transaction holds back. Kafka
+    is asked, no worker: what is held is in the topic _sowstream.control. The offsets of a lag may be markers of
+    transactions, which are no records.
+    """
+    from processor.control.status import Watched, look  # noqa: PLC0415
+    from processor.runtime.pipeline import pipelines  # noqa: PLC0415
+
+    tree = settings(config, bootstrap)
+    watched = [
+        Watched(pipeline.name, pipeline.source, pipeline.output("sow") if pipeline.has_state else None)
+        for pipeline in pipelines(tree, topics or [])
+    ]
+    found = look(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
+    if as_json:
+        data(json.dumps(_as_json(tree.application_id, found)))
+    else:
+        _show(found)
+    if not found.is_well:
+        raise typer.Exit(1)
+
+
+def _show(found: Status) -> None:
+    now_ms = int(time.time() * 1000)
+    table(_COLUMNS, [row for pipeline in found.pipelines for row in _rows(pipeline, now_ms)])
+    for pipeline in found.pipelines:
+        for line in _lines(pipeline, now_ms):
+            tell(line)
+    if not found.has_control:
+        tell("Whether anything is held is not known: there is no _sowstream.control (`sowstream topics apply`).")
+    held = sum(part.is_held for pipeline in found.pipelines for part in pipeline.partitions)
+    failed = sum(bool(pipeline.failed) for pipeline in found.pipelines)
+    tell(f"{held} partitions are held, {failed} pipelines have failed." if held or failed else "Nothing is held.")
+
+
+def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
+    for part in pipeline.partitions:
+        held = part.held
+        yield (
+            pipeline.name,
+            str(part.partition),
+            _owner(part.owner),
+            _number(part.offset),
+            _number(part.lag),
+            "" if held is None else held.reason,
+            "" if held is None else f"{_age(now_ms - held.since_ms)} ago",
+            part.to_do(pipeline.name),
+        )
+
+
+def _lines(pipeline: PipelineStatus, now_ms: int) -> Iterator[str]:
+    """What does not fit a row."""
+    from processor.control.status import CONFIRMED_MS  # noqa: PLC0415
+
+    if not pipeline.partitions:
+        yield f"{pipeline.name}: its input topic does not exist; `sowstream topics apply` creates it"
+    elif all(part.owner is None for part in pipeline.partitions):
+        moving = pipeline.state not in {"dead", "empty", "stable"}
+        yield f"{pipeline.name}: " + ("its partitions are moving" if moving else "no worker")
+    for name, failure in pipeline.failed.items():
+        yield f"{pipeline.name}: failed in {name} (process {failure.pid}): {failure.message}"
+    for part in pipeline.partitions:
+        if part.held is not None:
+            age_ms = now_ms - part.held.at_ms
+            stale = f" (said {_age(age_ms)} ago: its worker may be gone)" if age_ms > CONFIRMED_MS else ""
+            at = "" if part.held.offset < 0 else f" at offset {part.held.offset}"
+            yield f"{pipeline.name} partition {part.partition} is held{at}: {part.held.message}{stale}"
+        for topic, offsets in part.open_behind.items():
+            yield f"{topic} partition {part.partition}: the last {offsets:,} offsets are behind an open transaction"
+
+
+def _as_json(application_id: str, found: Status) -> dict[str, object]:
+    return {
+        "application_id": application_id,
+        "has_control_topic": found.has_control,
+        "is_well": found.is_well,
+        "pipelines": [
+            {
+                "name": pipeline.name,
+                "group": pipeline.group,
+                "group_state": pipeline.state,
+                "failed": [{"process": name, **failure.model_dump()} for name, failure in pipeline.failed.items()],
+                "partitions": [_part_as_json(pipeline.name, part) for part in pipeline.partitions],
+            }
+            for pipeline in found.pipelines
+        ],
+    }
+
+
+def _part_as_json(pipeline: str, part: PartitionStatus) -> dict[str, object]:
+    held = None
+    if part.held is not None:
+        since = datetime.fromtimestamp(part.held.since_ms / 1000, UTC).isoformat()
+        held = {**part.held.model_dump(), "since": since, "to_do": part.to_do(pipeline)}
+    return {
+        "partition": part.partition,
+        "owner": None if part.owner is None else part.owner._asdict(),
+        "offset": part.offset,
+        "end": part.end,
+        "lag": part.lag,
+        "open_transactions": dict(part.open_behind),
+        "held": held,
+    }
+
+
+def _owner(owner: Member | None) -> str:
+    """A static member by its name, another one by where it is and the beginning of its id."""
+    if owner is None:
+        return "no worker"
+    if owner.instance:
+        return owner.instance
+    return f"{owner.host} {owner.client_id} {owner.member_id.removeprefix(f'{owner.client_id}-')[:8]}"
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _age(ms: int) -> str:
+    from processor.topic_problems.problem import duration  # noqa: PLC0415
+
+    return duration(max(0, ms))

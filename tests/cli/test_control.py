@@ -1,0 +1,272 @@
+"""`sowstream status` and `sowstream resume`, on a real Kafka; the worker is a thread that obeys as one does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from processor.cli.main import run
+from processor.config import load
+from processor.control import ControlThread, ControlTopic
+from processor.control.status import CONFIRMED_MS
+from processor.kafka.admin import Admin
+from processor.kafka.publisher import Publisher
+from processor.runtime.holds import Hold
+from processor.runtime.pipeline import specs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.broker]
+
+PATIENCE_S = 20.0
+RECORDS = 20
+
+
+class Desk:
+    """Topics with some records, a worker's voice, and commands."""
+
+    def __init__(self, directory: Path, bootstrap: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.name = name
+        self.file = directory / "sowstream.yaml"
+        tree = {
+            "application_id": f"app-{name}",
+            "kafka": {"bootstrap.servers": bootstrap},
+            "topics": {name: {"partitions": 2}},
+            "conflated": {f"{name}_slow": {"underlying": name}},
+        }
+        self.file.write_text(yaml.safe_dump(tree))
+        self.config = load(self.file)
+        self.admin = Admin(self.config.kafka)
+        self.control = ControlTopic(self.config.kafka, self.admin)
+        self._capsys = capsys
+        self.voice = ControlThread(self.config.kafka, self.config.application_id, process="worker-0")
+        self.voice.start()
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Run a command: exit code, data, and what it said to people."""
+        self._capsys.readouterr()
+        code = run([*words, "-c", str(self.file)])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+    def hold(
+        self, partition: int, offset: int, reason: str = "unreadable_batch", message: str = "it is ruined"
+    ) -> None:
+        """The worker says that a partition is held."""
+        self.voice.tell(self.name, partition, Hold(reason, message, offset, 1_700_000_000_000, 0, time.monotonic()))
+        self.wait(lambda: offset == self.held().get(partition), "the notice")
+
+    def held(self) -> dict[int, int]:
+        """The partitions that are held, with their offsets."""
+        entries = self.control.read(self.config.application_id)
+        return (
+            {} if entries is None else {one: notice.offset for one, notice in entries.held.get(self.name, {}).items()}
+        )
+
+    def wait(self, reached: Callable[[], bool], what: str) -> None:
+        """Wait for a fact."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not reached():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.02)
+
+    def obey(self, then: Hold | None) -> list[object]:
+        """Do as a worker does with the next order; the order, when it has come."""
+        obeyed: list[object] = []
+
+        def work() -> None:
+            order = self.voice.orders(self.name).get(timeout=PATIENCE_S)
+            obeyed.append(order)
+            self.voice.tell(self.name, 0 if order.partition is None else order.partition, then)
+
+        threading.Thread(target=work).start()
+        return obeyed
+
+
+@pytest.fixture
+def desk(tmp_path: Path, bootstrap: str, unique: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
+    """Its topics are there, and the first partition of the input has some records; the group stands at offset 5."""
+    made = Desk(tmp_path, bootstrap, unique, capsys)
+    assert made("topics", "apply")[0] == 0
+    publisher = Publisher(made.config.kafka)
+    for number in range(RECORDS):
+        publisher.send(f"{unique}.publish", b"1", b'{"id":1,"n":%d}' % number, partition=0)
+    publisher.flush(10)
+    made.admin.set_offsets(f"app-{unique}.{unique}", f"{unique}.publish", {0: 5})
+    yield made
+    made.voice.stop()
+    made.admin.delete([spec.name for spec in specs(made.config)])
+
+
+def test_status_without_a_worker_shows_offsets_and_lag(desk: Desk):
+    """All of it comes from Kafka: no worker has ever run, and nothing is held."""
+    code, data, said = desk("status")
+    assert code == 0, said
+    rows = [row.split("\t") for row in data.splitlines()]
+    assert [desk.name, "0", "no worker", "5", "15", "", "", ""] in rows
+    assert [desk.name, "1", "no worker", "-", "-", "", "", ""] in rows
+    assert len(rows) == 4  # The conflated copy's partitions.
+    assert f"{desk.name}: no worker" in said
+    assert "Nothing is held." in said
+
+
+def test_status_names_what_is_held_and_what_to_do(desk: Desk):
+    """With exit code 1; one topic that is asked for alone is shown alone."""
+    desk.hold(0, 5)
+    desk.voice.tell_failed(f"{desk.name}_slow", "the disk is full")
+    desk.wait(lambda: "failed" in desk("status")[2], "the failure")
+    code, data, said = desk("status")
+    assert code == 1
+    held = next(row.split("\t") for row in data.splitlines() if "unreadable_batch" in row)
+    assert held[:6] == [desk.name, "0", "no worker", "5", "15", "unreadable_batch"]
+    assert held[6].endswith(" days ago")
+    assert held[7] == f"skip it: `sowstream resume {desk.name} --partition 0 --skip OFFSET`"
+    assert f"{desk.name} partition 0 is held at offset 5: it is ruined" in said
+    assert f"{desk.name}_slow: failed in worker-0 (process " in said
+    assert "the disk is full" in said
+    assert "1 partitions are held, 1 pipelines have failed." in said
+    code, data, said = desk("status", desk.name, "--json")
+    tree = json.loads(data)
+    assert (code, said) == (1, "")
+    assert (tree["is_well"], tree["has_control_topic"]) == (False, True)
+    (pipeline,) = tree["pipelines"]
+    assert (pipeline["name"], pipeline["group_state"], pipeline["failed"]) == (desk.name, "empty", [])
+    first, second = pipeline["partitions"]
+    assert (first["offset"], first["end"], first["lag"], first["owner"]) == (5, RECORDS, 15, None)
+    assert (first["held"]["reason"], first["held"]["since"]) == ("unreadable_batch", "2023-11-14T22:13:20+00:00")
+    assert second["held"] is None
+
+
+def test_status_forgets_what_was_overtaken(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """The notice of a worker that died, whose partition has gone on; and the failure of one not heard of for long."""
+    desk.hold(0, 4)
+    desk.voice.tell_failed(desk.name, "the disk is full")
+    desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
+    code, data, said = desk("status", desk.name)
+    assert (code, "unreadable_batch" in data) == (1, False)
+    later_s = time.time() + CONFIRMED_MS / 1000 + 1
+    monkeypatch.setattr("processor.control.status.time.time", lambda: later_s)
+    code, _, said = desk("status", desk.name)
+    assert (code, "Nothing is held." in said) == (0, True)
+
+
+def test_status_shows_an_open_transaction(desk: Desk):
+    """On the input, where a publisher left one open; the partition's readers wait for it."""
+    from confluent_kafka import Producer
+
+    producer = Producer({**desk.config.kafka, "transactional.id": desk.name, "linger.ms": 0})
+    producer.init_transactions(15)
+    producer.begin_transaction()
+    producer.produce(f"{desk.name}.publish", b"{}", b"1", partition=1)
+    producer.flush(10)
+    _, _, said = desk("status", desk.name)
+    assert f"{desk.name}.publish partition 1: the last 1 offsets are behind an open transaction" in said
+    producer.abort_transaction(15)
+    assert "open transaction" not in desk("status", desk.name)[2]
+
+
+def test_status_of_what_is_not_there(desk: Desk):
+    """A topic that the settings do not have, and topics that Kafka does not have."""
+    code, _, said = desk("status", f"{desk.name}x")
+    assert (code, f"did you mean '{desk.name}'" in said) == (2, True)
+    desk.admin.delete([f"{desk.name}.publish"])
+    desk.wait(lambda: "input topic does not exist" in desk("status", desk.name)[2], "being told of the missing topic")
+
+
+def test_resume_says_that_the_partition_goes_on(desk: Desk):
+    """Of all partitions, or of one."""
+    assert desk("resume", desk.name) == (0, "", f"No worker says that a partition of {desk.name} is held.\n")
+    desk.hold(0, 5)
+    obeyed = desk.obey(None)
+    assert desk("resume", desk.name)[:2] == (0, f"{desk.name} partition 0: goes on\n")
+    [order] = obeyed
+    assert (order.partition, order.skip_until) == (None, None)
+    desk.hold(0, 5)
+    desk.obey(None)
+    assert desk("resume", desk.name, "--partition", "1")[0] == 0
+    assert desk("resume", desk.name, "--partition", "0")[1] == f"{desk.name} partition 0: goes on\n"
+
+
+def test_resume_says_why_it_is_held_again(desk: Desk):
+    """With exit code 1."""
+    desk.hold(0, 5)
+    desk.obey(Hold("registry", "the registry is silent", 5, 1, 1, time.monotonic()))
+    code, data, _ = desk("resume", desk.name)
+    assert (code, data) == (1, f"{desk.name} partition 0: held again: the registry is silent\n")
+
+
+def test_resume_that_nobody_obeys_ends_in_time(desk: Desk):
+    """As where the worker is dead: exit code 1, and where to look."""
+    desk.hold(0, 5)
+    code, data, _ = desk("resume", desk.name, "--timeout", "1")
+    assert code == 1
+    assert data.startswith(f"{desk.name} partition 0: no worker has obeyed within 1 s; the order stands")
+
+
+def test_resume_starts_a_failed_pipeline(desk: Desk):
+    """An order for all partitions is for the pipeline, too."""
+    desk.voice.tell_failed(desk.name, "the disk is full")
+    desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
+
+    def work() -> None:
+        desk.voice.orders(desk.name).get(timeout=PATIENCE_S)
+        desk.voice.tell_failed(desk.name, None)
+
+    threading.Thread(target=work).start()
+    assert desk("resume", desk.name)[:2] == (0, f"{desk.name} the pipeline in worker-0: goes on\n")
+
+
+def test_a_skip_is_shown_before_it_is_done(desk: Desk):
+    """Without --yes: exit code 2, nothing is ordered, and how much would be skipped is said."""
+    desk.hold(0, 5)
+    code, data, said = desk("resume", desk.name, "--partition", "0", "--skip", "7")
+    assert (code, data) == (2, "")
+    assert "would not process the 3 offsets from 5 to 7" in said
+    assert f"{desk.name}.dlq" in said
+    assert "--yes" in said
+    assert desk.voice.orders(desk.name).empty()
+
+
+def test_a_skip_is_ordered_and_awaited(desk: Desk):
+    """A worker that asks the same record once more has not seen the order; one that is held behind it has."""
+    desk.hold(0, 5)
+    obeyed = desk.obey(None)
+    code, data, _ = desk("resume", desk.name, "--partition", "0", "--skip", "7", "--yes")
+    assert (code, data) == (0, f"{desk.name} partition 0: goes on\n")
+    [order] = obeyed
+    assert (order.partition, order.skip_until) == (0, 7)
+    desk.hold(0, 8)
+
+    def work() -> None:
+        desk.voice.orders(desk.name).get(timeout=PATIENCE_S)
+        desk.hold(0, 8, message="not yet")
+        desk.voice.tell(desk.name, 0, Hold("unreadable_batch", "the next one", 10, 1, 0, time.monotonic()))
+
+    threading.Thread(target=work).start()
+    code, data, _ = desk("resume", desk.name, "--partition", "0", "--skip", "9", "--yes")
+    assert (code, data) == (1, f"{desk.name} partition 0: held again: the next one\n")
+
+
+def test_a_skip_that_cannot_be_meant_is_refused(desk: Desk):
+    """With exit code 2; nothing is ordered."""
+    desk.hold(0, 5)
+    for words, why in {
+        ("--skip", "7", "--yes"): "--skip needs --partition",
+        ("--partition", "1", "--skip", "7", "--yes"): "no worker says that it is held",
+        ("--partition", "0", "--skip", "4", "--yes"): "stands at offset 5",
+        ("--partition", "0", "--skip", "20", "--yes"): "ends at offset 20 now; --skip takes 19 at most",
+    }.items():
+        code, _, said = desk("resume", desk.name, *words)
+        assert (code, why in said) == (2, True), said
+    assert desk.voice.orders(desk.name).empty()
+    desk.hold(0, -1, "state_locked", "give each worker its own state_dir")
+    code, _, said = desk("resume", desk.name, "--partition", "0", "--skip", "7", "--yes")
+    assert code == 2
+    assert "to skip does not help. give each worker its own state_dir" in said
