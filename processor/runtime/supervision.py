@@ -66,7 +66,7 @@ class Supervised:
             pipeline: what runs.
             run_once: looks at its topics, calls its third argument, and runs it until the event is set; raises if it
                 cannot go on.
-            orders: brings operators' orders; while the pipeline does not run, any of them starts it. None: there are none.
+            orders: brings operators' orders, of which any starts a pipeline that does not run; None: there are none.
             tell_failed: hears of the pipeline's error, and of None when it runs again.
             first_pause_s: time until it is started again, the first time.
         """
