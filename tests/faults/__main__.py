@@ -36,10 +36,16 @@ def main() -> int:
             parser.error(f"no scenario has {word!r} in its name; --list says which there are")
     if arguments.readme and arguments.short:
         parser.error("the README's table is of whole runs, not of --short")
-    chosen = [one for one in SCENARIOS if not arguments.only or any(word in one.name for word in arguments.only)]
+    chosen = [
+        one
+        for one in SCENARIOS
+        if any(word in one.name for word in arguments.only)
+        or (not arguments.only and (arguments.list or not one.is_extra))
+    ]
     if arguments.list:
         for scenario in chosen:
-            print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s)")
+            extra = "; only if asked for" if scenario.is_extra else ""
+            print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s{extra})")
         return 0
     say(f"seed {arguments.seed}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with us.
