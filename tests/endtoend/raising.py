@@ -34,7 +34,7 @@ class Raising(RecordProcessor):
         if record.key is not None:
             self.context.forward("sow", record.key, record.value, [("version", b"1")])
 
-    def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
+    def punctuate(self, now_ms: int) -> bool | None:
         """Raise, as a bug would."""
         if self._file.exists():
             raise RuntimeError("a bug of the plug-in's author")

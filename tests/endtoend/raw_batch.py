@@ -1,7 +1,7 @@
 """A batch of records that a broker takes and librdkafka cannot unpack, sent in Kafka's own protocol.
 
-It is compressed with LZ4, and the checksum at the end of the LZ4 frame is wrong: Kafka's broker, which unpacks each batch
-it is sent, does not look at that checksum; librdkafka does, and fails every fetch that begins with this batch.
+It is compressed with LZ4, and the checksum at the end of the LZ4 frame is wrong. The broker unpacks each batch that it
+is sent, and does not look at that checksum; librdkafka does, and fails every fetch that begins with this batch.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class HangingTransaction(Ruin):
         if third.process.poll() is None:
             third.stop()
 
-    def cure(self, world: World) -> None:  # noqa: ARG002
+    def cure(self, world: World) -> None:
         """End it."""
         assert self._foreign is not None
         self._foreign.abort_transaction(30)
@@ -205,7 +205,7 @@ class SilentRegistry(Ruin):
         self._schema_id = 2
         self.good(world, 0)
 
-    def cure(self, world: World) -> None:  # noqa: ARG002
+    def cure(self, world: World) -> None:
         """It answers again."""
         self._registry.answers.set()
 
@@ -238,11 +238,11 @@ class RaisingPlugin(Ruin):
         monkeypatch.setenv("PYTHONPATH", str(self.directory / "site"), prepend=":")
         monkeypatch.syspath_prepend(self.directory / "site")
 
-    def ruin(self, world: World) -> None:  # noqa: ARG002
+    def ruin(self, world: World) -> None:
         """It raises from now on."""
         self._file.touch()
 
-    def cure(self, world: World) -> None:  # noqa: ARG002
+    def cure(self, world: World) -> None:
         """It is mended."""
         self._file.unlink()
 

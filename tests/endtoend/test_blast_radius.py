@@ -14,7 +14,7 @@ from tests.endtoend.world import World
 from tests.faults.broker.scrape import quiet_ports, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.endtoend.ruins import Ruin
@@ -82,10 +82,10 @@ class Place:
         """How many records the ruined pipeline has written."""
         return len(self.world.read("sow", self.ruin.pipeline))
 
-    def wait(self, reached: object, what: str, patience_s: float) -> float:
+    def wait(self, reached: Callable[[], object], what: str, patience_s: float) -> float:
         """Wait for a fact while both workers run; the seconds that it took."""
         began_s = time.monotonic()
-        while not reached():  # type: ignore[operator]
+        while not reached():
             assert not self.ended, f"{what}: a worker process ended:\n{self.ended[0]}"
             assert time.monotonic() - began_s < patience_s, f"{what} did not happen in {patience_s:g} s"
             time.sleep(0.2)  # Between two looks; the fact decides.
@@ -113,7 +113,8 @@ def test_a_ruined_topic_is_held_alone_and_goes_on_when_it_is_cured(place: Place)
     ruin.good(world, 1)
     with SteadyLoad(world.bootstrap, place.steady, 4, _RECORDS_PER_S) as load:
         place.wait(lambda: place.copied() >= 4, "merging at first", 60)
-        place.wait(lambda: load.has_all(time.monotonic() - 2), "merging of the others", 60)
+        begun_s = time.monotonic()
+        place.wait(lambda: load.has_all(begun_s), "merging of the others", 60)
         undisturbed_s = time.monotonic()
         time.sleep(_UNDISTURBED_S)  # Measured.
         ruined_s = time.monotonic()
