@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import math
 import re
@@ -15,18 +17,21 @@ from tests.faults.broker.bounces import blaming
 from tests.faults.broker.broker import Broker
 from tests.faults.broker.crew import Crew
 from tests.faults.broker.roles import Disturbed
-from tests.faults.broker.scrape import Scrape, quiet_ports
+from tests.faults.broker.scrape import Scrape, quiet_ports, samples
 from tests.faults.broker.silence import Silence
 from tests.faults.load import Load, commands
 from tests.faults.scenario import Scenario, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 AGAIN_MAX_S: Final = 15.0
 """Time from a broker's first answer to the first delta of every partition."""
 METRICS_MAX_S: Final = 20.0
 """Time from the start of a process to its first metrics, with no broker there."""
+METRIC: Final = "sowstream_kafka_unreachable_seconds"
+NOTICED_MAX_S: Final = 20.0
+"""How far that metric may be from the truth: a worker with nothing to ask notices late."""
 KINDS_MAX: Final = 8
 """Kinds of clients that a worker has: each may say once a minute that Kafka is away."""
 _KEYS = 20_000
@@ -39,8 +44,9 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 class Outages:
     """A broker that goes away and comes back, and what workers do meanwhile."""
 
-    def __init__(self, stage: Stage, broker: Broker, crew: Crew) -> None:
-        """Say who takes part."""
+    def __init__(self, stage: Stage, broker: Broker, crew: Crew, ports: Sequence[int]) -> None:
+        """Say who takes part, and where workers serve metrics."""
+        self._ports = ports
         self._stage = stage
         self._broker = broker
         self._crew = crew
@@ -60,6 +66,9 @@ class Outages:
             self._stage.say(f"    {count:>4} x {line:.110}")
         if ended:
             self.wrong.append(f"{what}: {ended} workers ended: {self._crew.reasons[-1]}")
+        for port in self._ports:
+            if not away_s - NOTICED_MAX_S <= (shown_s := unreachable_s(port)) <= away_s + NOTICED_MAX_S:
+                self.wrong.append(f"{what}: {METRIC} is {shown_s:g} after {away_s:g} s without a broker")
         if sum(lines.values()) > lines_max:
             self.wrong.append(f"{what}: {sum(lines.values())} lines of log, more than {lines_max}")
 
@@ -80,6 +89,9 @@ class Outages:
         self._stage.say(f"  {what}: first deltas {told} s after the broker answered")
         if max(took.values()) > AGAIN_MAX_S:
             self.wrong.append(f"{what}: a partition went on {max(took.values()):.1f} s after the broker answered")
+        for port in self._ports:
+            if (shown_s := unreachable_s(port)) != 0.0:
+                self.wrong.append(f"{what}: {METRIC} is {shown_s:g} when all partitions go on")
         if (ended := len(self._crew.reasons) - before) > 0:
             self.wrong.append(f"{what}: {ended} workers ended when the broker was back: {self._crew.reasons[-1]}")
 
@@ -97,11 +109,11 @@ def be_away(stage: Stage, *, away_s: float, at_start_s: float) -> None:
     delta = f"{world.name}.delta"
     began_s = time.monotonic()
     with Scrape(ports) as scrape, Crew(world, 2) as crew:
-        outages = Outages(stage, broker, crew)
+        outages = Outages(stage, broker, crew, ports)
         outages.wait("at the start", at_start_s)
         late = [port for port in ports if scrape.first_s.get(port, math.inf) - began_s > METRICS_MAX_S]
         if late:
-            outages.wrong.append(f"no metrics within {METRICS_MAX_S:g} s at {len(late)} of {len(ports)} ports")
+            outages.wrong.insert(0, f"no metrics within {METRICS_MAX_S:g} s at {len(late)} of {len(ports)} ports")
         with Silence(broker.bootstrap, [delta], world.config.topics[world.name].partitions) as silence:
             with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
                 outages.back("at the start", partial(silence.first, delta))
@@ -121,6 +133,13 @@ def be_away(stage: Stage, *, away_s: float, at_start_s: float) -> None:
     stage.say(f"  {sum(scrape.asked.values())} scrapes, the slowest {scrape.slowest_s:.1f} s")
     if outages.wrong:
         raise Disturbed("\n".join(outages.wrong))
+
+
+def unreachable_s(port: int) -> float:
+    """For how long a process says that it has not reached Kafka; not a number where it says nothing."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return next((value for name, _, value in samples(port) if name == METRIC), math.nan)
+    return math.nan
 
 
 def told_since(crew: Crew, moment: datetime) -> Counter[str]:
