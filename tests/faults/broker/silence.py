@@ -81,13 +81,9 @@ class Silence:
             return [place[1] for place in self._places if place[0] == topic and self._last_s.get(place, 0.0) < due_s]
 
     def since(self, topic: str, moment_s: float) -> dict[int, float | None]:
-        """How long after a moment within a silence of all the first record of each partition came; None: none yet."""
+        """How long after a moment the silence of each partition ended; 0: before it; None: it goes on."""
         with self._lock:
-            return {
-                number: next((end_s - moment_s for begin_s, end_s in gaps if begin_s < moment_s < end_s), None)
-                for (name, number), gaps in self._gaps.items()
-                if name == topic
-            }
+            return {place[1]: self._ended_s(place, moment_s) for place in self._places if place[0] == topic}
 
     def first(self, topic: str, moment_s: float) -> dict[int, float | None]:
         """How long after a moment the first record of all came of each partition; None: none yet."""
@@ -106,6 +102,10 @@ class Silence:
         self._over.set()
         for thread in self._threads:
             thread.join()
+
+    def _ended_s(self, place: tuple[str, int], moment_s: float) -> float | None:
+        spanning = (end_s - moment_s for begin_s, end_s in self._gaps[place] if begin_s < moment_s < end_s)
+        return next(spanning, 0.0 if self._last_s.get(place, 0.0) > moment_s else None)
 
     def _all(self, place: tuple[str, int]) -> list[Gap]:
         """What is past, and what goes on."""

@@ -42,6 +42,9 @@ def test_the_longest_silence_is_that_of_the_worst_gap_which_may_go_on() -> None:
     assert longest == pytest.approx({0: 10, 1: 17, 2: 15}, abs=0.5)
     assert silence.longest_s("x", now_s - 18, after_s=now_s - 12) == pytest.approx({0: 9.9, 1: 12, 2: 7}, abs=0.5)
     assert silence.since("x", now_s - 15) == pytest.approx({0: 5.1, 1: 15, 2: 10})
+    assert silence.since("x", now_s - 19.95) == pytest.approx({0: 0, 1: 2.95, 2: 14.95})
+    silence._came(("x", 1), 3, now_s + 0.1)
+    assert silence.since("x", now_s + 0.05) == {0: None, 1: 0.0, 2: None}
     assert silence.silent("x", for_s=4) == [2]
     assert silence.first("x", now_s - 25) == pytest.approx({0: 5, 1: 5, 2: 5})
 
