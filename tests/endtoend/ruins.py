@@ -90,7 +90,7 @@ class Ruin:
         """`sowstream resume`, as an operator types it."""
         words = ["resume", self.name, "--partition", str(partition), "--skip", str(until), "--yes"]
         command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(world.file)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}"
 
 
