@@ -11,12 +11,16 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from processor.broker import EmbeddedBroker
 from tests.faults.broker.broker import AtFault
 from tests.faults.registry import SCENARIOS
 from tests.faults.scenario import Scenario, Stage, TooSlow
 from tests.faults.table import Outcome, table, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TRIES_MAX = 3
 
@@ -36,10 +40,11 @@ def main() -> int:
             parser.error(f"no scenario has {word!r} in its name; --list says which there are")
     if arguments.readme and arguments.short:
         parser.error("the README's table is of whole runs, not of --short")
-    chosen = [one for one in SCENARIOS if not arguments.only or any(word in one.name for word in arguments.only)]
+    chosen = choose(arguments.only, with_extra=arguments.list)
     if arguments.list:
         for scenario in chosen:
-            print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s)")
+            extra = "; only if asked for" if scenario.is_extra else ""
+            print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s{extra})")
         return 0
     say(f"seed {arguments.seed}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with us.
@@ -64,6 +69,18 @@ def main() -> int:
     if arguments.readme:
         write(SCENARIOS, outcomes)
     return 1 if any(outcome.failure for outcome in outcomes) else 0
+
+
+def choose(words: Sequence[str], *, with_extra: bool = False) -> list[Scenario]:
+    """The scenarios with one of these words in their name; without words all but those that are run only if asked for.
+
+    Args:
+        words: what `--only` said.
+        with_extra: whether no words mean those too.
+    """
+    if words:
+        return [one for one in SCENARIOS if any(word in one.name for word in words)]
+    return [one for one in SCENARIOS if with_extra or not one.is_extra]
 
 
 def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, short: bool = False) -> Outcome:

@@ -128,6 +128,8 @@ class Load:
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "log_level": 0,
+                "message.timeout.ms": 0,  # A broker may be away for long; what was published goes on then.
+                "reconnect.backoff.max.ms": 500,
             }
         )
         topic = f"{self._world.name}.publish"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults import bugs, input_gone, kills, pauses, rebalances, state_damage, volume
-from tests.faults.broker import bounces, network
+from tests.faults.broker import away, bounces, network, roles
 
 SCENARIOS = [
     *bugs.SCENARIOS,
@@ -15,4 +15,6 @@ SCENARIOS = [
     *volume.SCENARIOS,
     *bounces.SCENARIOS,
     *network.SCENARIOS,
+    *roles.SCENARIOS,
+    *away.SCENARIOS,
 ]

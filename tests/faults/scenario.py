@@ -34,6 +34,8 @@ class Scenario:
     limit_s: float
     """Longest time it may take; more is a failure."""
     run: Callable[[Stage], None]
+    is_extra: bool = False
+    """Whether it runs only where `--only` names it: it takes as long as many others."""
 
 
 class TooSlow(AssertionError):

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.faults.__main__ import main
+from tests.faults.__main__ import choose, main
+from tests.faults.registry import SCENARIOS
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,10 @@ def test_a_run_that_would_say_nothing_is_refused(words: list[str], monkeypatch: 
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
+
+
+def test_a_scenario_that_takes_an_hour_runs_only_where_it_is_named() -> None:
+    """`make faults` leaves it out; its name, or a part of it, brings it in; `--list` shows it."""
+    assert "forty-kills" not in {one.name for one in choose([])}
+    assert [one.name for one in choose(["forty"])] == ["forty-kills"]
+    assert choose([], with_extra=True) == SCENARIOS

@@ -6,7 +6,6 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from processor.runtime.slot import Slot
 from tests.faults.broker.broker import AtFault, Broker
 from tests.faults.broker.cluster import Cluster
 from tests.faults.broker.crew import Crew
@@ -15,8 +14,6 @@ from tests.faults.scenario import Scenario, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tests.endtoend.world import World
 
 _KEYS = 20_000
 _RECORDS_MAX = 150_000
@@ -88,7 +85,7 @@ def lose_one_of_three(stage: Stage) -> None:
     group = f"{world.config.application_id}.{world.name}"
     roles: dict[str, Callable[[], int]] = {
         "the group's coordinator": lambda: cluster.group_coordinator(group),
-        "a transaction coordinator": lambda: cluster.transaction_coordinator(_transactional_id(world)),
+        "a transaction coordinator": lambda: cluster.transaction_coordinator(f"{world.config.application_id}."),
         "the leader of SOW partition 0": lambda: cluster.leader(f"{world.name}.sow", 0),
         "the next coordinator of the group": lambda: cluster.group_coordinator(group),
     }
@@ -107,13 +104,6 @@ def lose_one_of_three(stage: Stage) -> None:
         crew.settle()
         stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
     stage.check(world)
-
-
-def _transactional_id(world: World) -> str:
-    """The one of the first slot, which some worker has."""
-    slot = Slot(world.config.state_dir)
-    slot.release()
-    return f"{world.config.application_id}.{world.name}.{slot.name.rpartition('-')[0]}-0"
 
 
 SCENARIOS = [

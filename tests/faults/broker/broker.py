@@ -21,11 +21,13 @@ from processor.broker.server import HOST, Server, cluster_id
 from tests.faults.broker.ports import quiet_port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
+_QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""Java's quick compiler: a broker that is killed every minute never earns back the work of the thorough one."""
 _SKIPPED = "these partitions are likely deleted already"
 
 
@@ -53,7 +55,14 @@ class Broker:
     """
 
     def __init__(
-        self, directory: Path, *, places: Sequence[Place] = (), node: int = 1, cluster: str = "", heap: str = "384m"
+        self,
+        directory: Path,
+        *,
+        places: Sequence[Place] = (),
+        node: int = 1,
+        cluster: str = "",
+        heap: str = "384m",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Say what to run; nothing happens before `start`.
 
@@ -63,6 +72,7 @@ class Broker:
             node: which of them it is.
             cluster: the cluster's id; must be the same for all of them.
             heap: Java's `-Xmx`.
+            settings: Kafka settings that differ from those of a test's broker.
         """
         self.places = list(places) or [Place(1, quiet_port())]
         self.node = node
@@ -71,6 +81,7 @@ class Broker:
         self.target_port = quiet_port()
         """Where the second listener really is."""
         self._cluster = cluster or cluster_id()
+        self._more = dict(settings or {})
         self._server = Server(directory.absolute(), quiet_port(), heap, find_java(), class_path())
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -122,6 +133,7 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=_QUICK_JAVA | os.environ,
         )
 
     def await_ready(self) -> None:
@@ -174,6 +186,7 @@ class Broker:
         own = dict(self.places)[self.node]
         copies = min(3, len(self.places))
         in_sync = max(1, copies - 1)
+        more = "".join(f"{name}={value}\n" for name, value in self._more.items())
         voters = ",".join(f"{place.node}@{HOST}:{place.controller_port}" for place in self.places)
         return f"""\
 node.id={self.node}
@@ -190,4 +203,4 @@ transaction.state.log.min.isr={in_sync}
 share.coordinator.state.topic.replication.factor={copies}
 share.coordinator.state.topic.min.isr={in_sync}
 log.cleaner.dedupe.buffer.size=8388608
-"""
+{more}"""

@@ -15,25 +15,36 @@ from processor.broker.probe import _ask
 from processor.broker.server import HOST, cluster_id
 from tests.faults.broker.broker import Broker, Place
 from tests.faults.broker.ports import quiet_port
+from tests.faults.broker.questions import active_controller, transactional_ids
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
 _FIND_COORDINATOR = 10
-_GROUP, _TRANSACTION = 0, 1
+_GROUP = 0
 _PATIENCE_S = 60.0
 
 
 class Cluster:
     """Brokers 1 to 3, each its own controller too: three copies of everything, two of which must be in sync."""
 
-    def __init__(self, directory: Path, *, size: int = 3) -> None:
-        """Say where; nothing is started."""
+    def __init__(
+        self, directory: Path, *, size: int = 3, heap: str = "384m", settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Say where; nothing is started. `heap` and `settings` are those of each `Broker`."""
         places = [Place(number, quiet_port()) for number in range(1, size + 1)]
         same = cluster_id()
         self.brokers = {
-            place.node: Broker(directory / f"broker-{place.node}", places=places, node=place.node, cluster=same)
+            place.node: Broker(
+                directory / f"broker-{place.node}",
+                places=places,
+                node=place.node,
+                cluster=same,
+                heap=heap,
+                settings=settings,
+            )
             for place in places
         }
 
@@ -44,11 +55,20 @@ class Cluster:
 
     def group_coordinator(self, group: str) -> int:
         """The broker that keeps a group's members and offsets."""
-        return self._coordinator(_GROUP, group)
+        encoded = group.encode()
+        question = struct.pack(f">h{len(encoded)}sb", len(encoded), encoded, _GROUP)
+        return self._ask_all(lambda _, port: _coordinator(port, question), f"nobody coordinates {group}")
 
-    def transaction_coordinator(self, transactional_id: str) -> int:
-        """The broker that decides a producer's transactions."""
-        return self._coordinator(_TRANSACTION, transactional_id)
+    def transaction_coordinator(self, prefix: str) -> int:
+        """The broker that decides the transactions of some producer whose transactional id begins with this."""
+        return self._ask_all(
+            lambda node, port: node if any(name.startswith(prefix) for name in transactional_ids(port)) else None,
+            f"nobody coordinates transactions of {prefix}",
+        )
+
+    def controller(self) -> int:
+        """The broker that is the active controller: the leader of the metadata quorum."""
+        return self._ask_all(lambda _, port: active_controller(port), "no active controller")
 
     def leader(self, topic: str, partition: int) -> int:
         """The broker that takes what is written to a partition."""
@@ -90,17 +110,21 @@ class Cluster:
             if len(partition.isrs) < len(partition.replicas)
         ]
 
-    def _coordinator(self, kind: int, name: str) -> int:
-        """FindCoordinator v1 at any broker: throttle int32, error int16, message string or null, node int32."""
-        encoded = name.encode()
-        question = struct.pack(f">h{len(encoded)}sb", len(encoded), encoded, kind)
+    def _ask_all(self, ask: Callable[[int, int], int | None], failure: str) -> int:
+        """Ask one broker after the other, by number and port, until one answers; the answer."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
-            for broker in self.brokers.values():
-                with contextlib.suppress(OSError, struct.error), socket.create_connection((HOST, broker.port), 2) as to:
-                    answer = _ask(to, _FIND_COORDINATOR, question)
-                    error, length = struct.unpack_from(">hh", answer, 4)
-                    if error == 0:
-                        return int(struct.unpack_from(">i", answer, 8 + max(0, length))[0])
-            assert time.monotonic() < deadline_s, f"nobody coordinates {name}"
+            for node, broker in self.brokers.items():
+                with contextlib.suppress(OSError, struct.error, IndexError):
+                    if (answer := ask(node, broker.port)) is not None:
+                        return answer
+            assert time.monotonic() < deadline_s, failure
             time.sleep(0.1)  # Between two looks; the fact decides.
+
+
+def _coordinator(port: int, question: bytes) -> int | None:
+    """FindCoordinator v1 at one broker: throttle int32, error int16, message string or null, node int32."""
+    with socket.create_connection((HOST, port), 2) as to:
+        answer = _ask(to, _FIND_COORDINATOR, question)
+    error, length = struct.unpack_from(">hh", answer, 4)
+    return int(struct.unpack_from(">i", answer, 8 + max(0, length))[0]) if error == 0 else None

@@ -56,6 +56,10 @@ class Crew:
         """How often they told of an event."""
         return self.logs.count(f'"event": "{event}"')
 
+    def has_told(self, event: str) -> list[bool]:
+        """Of each that runs now, whether it told of an event."""
+        return [f'"event": "{event}"' in worker.file.read_text(errors="replace") for worker in self._workers]
+
     def await_event(self, event: str, patience_s: float = 90.0) -> None:
         """Wait until somebody tells of it."""
         self.wait(lambda: self.count(event) > 0, event, patience_s)

@@ -1,0 +1,300 @@
+"""Six ways to ruin one topic while its workers have others to merge, and how each is cured."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tests.endtoend.raw_batch import produce_unreadable
+from tests.runtime.packages import install
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.endtoend.world import World
+
+WINDOW_RECORDS: Final = 200
+_SCHEMA: Final = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "long", "default": 0}],
+}
+
+
+class Ruin:
+    """One way. Its topic is the world's first, or a processor over it."""
+
+    reasons: ClassVar[frozenset[str]] = frozenset()
+    """Of these reasons a partition may be held; none: the pipeline fails as a whole."""
+    is_curable: ClassVar[bool] = True
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Get ready, before workers start.
+
+        Args:
+            directory: an empty one.
+            name: the topic that is going to be ruined.
+        """
+        self.directory = directory
+        self.name = name
+        self.pipeline = name
+        """What is ruined."""
+        self.topic: dict[str, Any] = {}
+        """Settings of that topic."""
+        self.tree: dict[str, Any] = {}
+        """More settings."""
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put what workers need into their environment."""
+
+    def good(self, world: World, number: int) -> None:
+        """Publish one good record to each partition of the topic."""
+        self._produce(world, [(partition, b'{"id":"k%d","n":%d}' % (partition, number)) for partition in range(4)])
+
+    def ruin(self, world: World) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+    def cure(self, world: World) -> None:
+        """Undo it, as an operator would."""
+
+    def close(self) -> None:
+        """Let go of what it has opened."""
+
+    def _produce(self, world: World, records: list[tuple[int, bytes]]) -> list[int]:
+        """Publish values to partitions as they are; their offsets."""
+        producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5})
+        offsets: list[int] = []
+        for partition, value in records:
+            producer.produce(
+                f"{self.name}.publish",
+                value,
+                b"k%d" % partition,
+                partition=partition,
+                on_delivery=lambda _, message: offsets.append(message.offset()),
+            )
+        assert producer.flush(30) == 0
+        return sorted(offsets)
+
+    def _skip(self, world: World, partition: int, until: int) -> None:
+        """`sowstream resume`, as an operator types it."""
+        words = ["resume", self.name, "--partition", str(partition), "--skip", str(until), "--yes"]
+        command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(world.file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}"
+
+
+class BadRecords(Ruin):
+    """More bad records than `dlq_max_ratio` allows."""
+
+    reasons = frozenset({"rejects"})
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """A short window."""
+        super().__init__(directory, name)
+        self.topic = {"dlq_window_records": WINDOW_RECORDS, "foreign_partition": "accept"}
+        self._last = -1
+
+    def ruin(self, world: World) -> None:
+        """Two windows full of them."""
+        self._last = self._produce(world, [(0, b"{not json")] * (WINDOW_RECORDS * 2))[-1]
+
+    def cure(self, world: World) -> None:
+        """Skip them."""
+        self._skip(world, 0, self._last)
+
+
+class Grown(Ruin):
+    """Somebody adds partitions to its input topic."""
+
+    is_curable = False  # Kafka takes no partition away.
+
+    def ruin(self, world: World) -> None:
+        """Add one."""
+        admin = AdminClient({"bootstrap.servers": world.bootstrap})
+        for future in admin.create_partitions([NewPartitions(f"{self.name}.publish", 5)]).values():
+            future.result(30)
+
+
+class HangingTransaction(Ruin):
+    """A foreign producer leaves a transaction open in its SOW topic, and then partitions have to be restored."""
+
+    reasons = frozenset({"open_transaction"})
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """A restore does not wait for two minutes here."""
+        super().__init__(directory, name)
+        self.tree = {"restore_stall_timeout_s": 10}
+        self.topic = {"foreign_partition": "accept"}
+        self._foreign: Producer | None = None
+
+    def ruin(self, world: World) -> None:
+        """Open it in all partitions; a third worker comes and goes, so that partitions move and move back."""
+        settings = {"transactional.id": f"foreign-{self.name}", "transaction.timeout.ms": 600_000}
+        foreign = self._foreign = Producer({"bootstrap.servers": world.bootstrap, **settings})
+        foreign.init_transactions(30)
+        foreign.begin_transaction()
+        for partition in range(4):
+            foreign.produce(f"{self.name}.sow", b"{}", b"foreign", partition=partition)
+        assert foreign.flush(30) == 0
+        third = world.start(name=[self.name])
+        third.is_expected_to_end = True
+        assigned = '"event": "assigned"'
+        world.wait(
+            lambda: assigned in third.log() or third.process.poll() is not None, "partitions moving to a third worker"
+        )
+        if third.process.poll() is None:
+            third.stop()
+
+    def cure(self, world: World) -> None:
+        """End it."""
+        assert self._foreign is not None
+        self._foreign.abort_transaction(30)
+
+
+class UnreadableBatch(Ruin):
+    """A batch in its input that librdkafka cannot unpack."""
+
+    reasons = frozenset({"unreadable_batch"})
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Where it was put is to be known."""
+        super().__init__(directory, name)
+        self.topic = {"foreign_partition": "accept"}
+        self._offset = -1
+
+    def ruin(self, world: World) -> None:
+        """Append it to partition 0."""
+        self._offset = produce_unreadable(world.bootstrap, f"{self.name}.publish", 0, [b'{"id":"k0"}'] * 3)
+
+    def cure(self, world: World) -> None:
+        """Skip its three records."""
+        self._skip(world, 0, self._offset + 2)
+
+
+class SilentRegistry(Ruin):
+    """The schema registry takes connections and does not answer."""
+
+    reasons = frozenset({"registry"})
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """A registry that answers, at first."""
+        super().__init__(directory, name)
+        self._registry = _Registry()
+        self.topic = {"message_type": "avro", "foreign_partition": "accept"}
+        self.tree = {"schema_registry": {"url": self._registry.url}}
+        self._schema_id = 1
+
+    def good(self, world: World, number: int) -> None:
+        """Avro with a schema's id before it."""
+        self._produce(world, [(partition, self._avro(b"k%d" % partition, number)) for partition in range(4)])
+
+    def ruin(self, world: World) -> None:
+        """Silence, and records of a schema that nobody has asked for yet."""
+        self._registry.answers.clear()
+        self._schema_id = 2
+        self.good(world, 0)
+
+    def cure(self, world: World) -> None:
+        """It answers again."""
+        self._registry.answers.set()
+
+    def close(self) -> None:
+        """End the registry."""
+        self._registry.close()
+
+    def _avro(self, key: bytes, number: int) -> bytes:
+        """Magic 0, the id, then a string of less than 64 bytes and a long of less than 64."""
+        return struct.pack(">bI", 0, self._schema_id) + bytes([len(key) * 2]) + key + bytes([number * 2])
+
+
+class RaisingPlugin(Ruin):
+    """A third party's processor whose `punctuate` raises."""
+
+    reasons = frozenset({"plugin_failed"})
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """A processor over the topic."""
+        super().__init__(directory, name)
+        self.pipeline = f"{name}_copy"
+        self._file = directory / "raise"
+        settings = {"file": str(self._file)}
+        self.tree = {"processors": {self.pipeline: {"use": "raising", "underlying": name, "settings": settings}}}
+        self.topic = {"foreign_partition": "accept"}
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As an installer would."""
+        install(self.directory / "site", "ruin", {"raising": "tests.endtoend.raising:Raising"})
+        monkeypatch.setenv("PYTHONPATH", str(self.directory / "site"), prepend=":")
+        monkeypatch.syspath_prepend(self.directory / "site")
+
+    def ruin(self, world: World) -> None:
+        """It raises from now on."""
+        self._file.touch()
+
+    def cure(self, world: World) -> None:
+        """It is mended."""
+        self._file.unlink()
+
+
+class _Registry:
+    """As much of a schema registry as workers ask for: one schema, whatever its id."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        """While it is not set, requests wait."""
+        self.answers.set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self.answers.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        answers = self.answers
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                answers.wait()
+                body = {"id": 1, "version": 1, "subject": "any", "schema": json.dumps(_SCHEMA)}
+                text = json.dumps(body).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_POST = answer  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+RUINS: Final = {
+    "bad records": BadRecords,
+    "grown input": Grown,
+    "hanging transaction": HangingTransaction,
+    "unreadable batch": UnreadableBatch,
+    "silent registry": SilentRegistry,
+    "raising plug-in": RaisingPlugin,
+}
