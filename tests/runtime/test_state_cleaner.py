@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -71,10 +72,11 @@ class Worker:
             self.states[partition] = self.opener.open(partition)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """Closes what goes."""
+        """Closes what goes, as a stream thread does: what a full disk does not take then is restored later."""
         self.seen_at_close.append(self.claims.partitions)
         for partition in partitions:
-            self.states.pop(partition).close(NOW_MS)
+            with contextlib.suppress(DiskFull, StateBehind):
+                self.states.pop(partition).close(NOW_MS)
 
     on_lost = on_revoked
 
