@@ -67,7 +67,7 @@ def test_records_are_published_merged_handed_over_and_read(spark, bootstrap: str
     admin = Admin(config.kafka)
     admin.create(specs(config))
     rows = spark.createDataFrame([(1, 5), (2, 6)], "id long, qty long")
-    publish_deltas(rows, "orders", ["id"], config=config)
+    publish_deltas(rows, "orders", ["id"], ["qty"], config=config)
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     producer.produce(f"legacy.{unique}", json.dumps({"id": 1, "note": "x"}), "1")
     assert producer.flush(30) == 0
