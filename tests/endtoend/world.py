@@ -76,7 +76,7 @@ class World:
                              "message.max.bytes": 20_000_000})  # fmt: skip
         for key, value, headers in records:
             data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-            producer.produce(f"{self.name}.{role}", data, key, headers=headers or None)
+            producer.produce(self.config.kafka_names.topic(self.name, role), data, key, headers=headers or None)
             producer.poll(0)
         assert producer.flush(30) == 0
 
@@ -113,7 +113,7 @@ class World:
 
     def read(self, role: str, name: str | None = None) -> list[Seen]:
         """Every committed record of a topic, partition by partition, up to its end now."""
-        topic = f"{name or self.name}.{role}"
+        topic = self.config.kafka_names.topic(name or self.name, role)
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False,
                              "auto.offset.reset": "earliest", "isolation.level": "read_committed",
                              "enable.partition.eof": True, "fetch.message.max.bytes": 20_000_000})  # fmt: skip
@@ -134,8 +134,8 @@ class World:
 
     def processed(self, name: str | None = None, source: str | None = None) -> bool:
         """Whether the group of `name` has committed the end of its input."""
-        topic = source or f"{self.name}.publish"
-        group = f"app-{self.name}.{name or self.name}"
+        topic = source or self.config.kafka_names.topic(self.name, "publish")
+        group = f"{self.config.group_prefix}.{name or self.name}"
         partitions = range(self.config.topics[self.name].partitions)
         ends = Admin(self.config.kafka).end_offsets(topic, partitions)
         reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
