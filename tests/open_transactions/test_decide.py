@@ -66,12 +66,15 @@ class Message:
         self._key, self._headers = key, [("version", b"%d" % version), ("kind", kind.encode())]
 
     def key(self):
+        """The key."""
         return self._key
 
     def headers(self):
+        """Version and kind."""
         return self._headers
 
     def value(self):
+        """Any message."""
         return b"{}"
 
 
