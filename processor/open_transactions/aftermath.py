@@ -7,13 +7,13 @@ both have every update follows from the end itself: what was committed is made v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.kafka.log_reader import LogReader
 from processor.kafka.open_stretch import read_uncommitted
 from processor.kafka.stretch import oldest_offsets, read_stretch
 from processor.open_transactions.find import reader_group
-from processor.record import Name, header_text
+from processor.open_transactions.versions import base_of, version_of
 from processor.runtime.pipeline import pipelines
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
     from processor.kafka.open_stretch import OpenStretch
-    from processor.record import Headers
 
 _BEFORE_MS: Final = 60_000  # Deltas of the same transaction lie no further before its first SOW record.
 _STALL_TIMEOUT_S: Final = 60.0
-_GONE: Final = frozenset(("delete", "expire"))
 
 
 class KeyInQuestion(NamedTuple):
@@ -73,7 +71,7 @@ class Aftermath:
         ends = {(stretch.topic, stretch.partition): stretch.end for stretch in self._stretches}
         for message in read_uncommitted(config.kafka, begins, ends, group=reader_group(config)):
             if (key := message.key()) is not None:
-                self._written[message.partition() or 0, key] = _version(message)
+                self._written[message.partition() or 0, key] = version_of(message)
 
     def look(self) -> list[KeyInQuestion]:
         """What committed readers see of these keys now, each in its partition, in order.
@@ -113,7 +111,7 @@ class Aftermath:
                         continue
                     if problems is not None and (gap := _gap(message, last.get(place))):
                         problems.setdefault(place, gap)
-                    last[place] = _version(message)
+                    last[place] = version_of(message)
         finally:
             reader.close()
         return last
@@ -128,20 +126,8 @@ class Aftermath:
 
 def _gap(message: Message, before: int | None) -> str:
     """What is missing before a delta, where the delta before it is known."""
-    if before is None:
-        return ""
-    headers = cast("Headers", list(message.headers() or ()))
-    version = int(header_text(headers, Name.VERSION) or 0)
-    base = int(header_text(headers, Name.DELTA_BASE) or version - 1)
-    return "" if base == before else f"a delta for {_told(base)} follows {_told(before)}"
-
-
-def _version(message: Message) -> int:
-    """The version of a SOW or delta record; 0 where it says that the record is gone."""
-    headers = cast("Headers", list(message.headers() or ()))
-    if message.value() is None or header_text(headers, Name.KIND) in _GONE:
-        return 0
-    return int(header_text(headers, Name.VERSION) or 0)
+    base = base_of(message)
+    return "" if before is None or base == before else f"a delta for {_told(base)} follows {_told(before)}"
 
 
 def _told(version: int | None) -> str:

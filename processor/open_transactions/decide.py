@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.kafka.transaction_admin import CoordinatorState, Marker, OpenProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from processor.kafka.open_stretch import OpenStretch
     from processor.kafka.transaction_log import Decision
@@ -46,6 +46,8 @@ def decide(
     producer: OpenProducer,
     state: CoordinatorState | None,
     decisions: Iterable[Decision],
+    *,
+    are_done_once: Callable[[], bool] = lambda: False,
 ) -> Verdict:
     """Decide how an open transaction must end.
 
@@ -54,6 +56,8 @@ def decide(
         producer: whose transaction it is, as the partition's leader knows it.
         state: what the coordinator says of the transactional id now; None: no coordinator knows the producer.
         decisions: what the coordinator's log has of the transactional id.
+        are_done_once: whether it is certain that none of the open records was rolled back and done again; asked where
+            an abort came shortly before the last decision, which may have been about the first of them.
     """
     place = stretch.topic, stretch.partition
     if state is None:
@@ -85,7 +89,7 @@ def decide(
             "the coordinator's log has no decision about it: it was never decided, or is too long ago; nothing is "
             "known of its end",
         )
-    if len({decision.is_commit for decision in about_it}) > 1:
+    if len({decision.is_commit for decision in about_it}) > 1 and not are_done_once():
         return Verdict(
             None,
             "the coordinator's log has a commit and an abort that may both be about it; nothing is known of its end",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import Stop
-from processor.kafka.open_stretch import OpenStretch, open_stretches
+from processor.kafka.open_stretch import OpenStretch, open_stretches, read_uncommitted
 from processor.kafka.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE, decisions_of, partition_of
 from processor.open_transactions.decide import CLOCKS_MS, Verdict, decide
-from processor.runtime.pipeline import specs
+from processor.open_transactions.versions import are_done_once
+from processor.runtime.pipeline import pipelines, specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +106,8 @@ def examine(
             partitions=cluster.topics[TRANSACTION_STATE],
             group=reader_group(config),
         )
-        verdict = decide(stretch, producer, state, decisions)
+        done_once = partial(_are_done_once, config, stretch, producer, name)
+        verdict = decide(stretch, producer, state, decisions, are_done_once=done_once)
         opened.append(OpenTransaction(name, stretch, producer, transactional_id, state, verdict))
     return opened
 
@@ -112,6 +115,17 @@ def examine(
 def reader_group(config: Config) -> str:
     """The group as which topics are read: one of those that a reader may name under ACLs."""
     return f"{config.group_prefix}.client.transactions"
+
+
+def _are_done_once(config: Config, stretch: OpenStretch, producer: OpenProducer, name: str) -> bool:
+    """Whether the open records have versions that show that none was done again."""
+    (pipeline,) = pipelines(config, [name])
+    if "sow" not in pipeline.roles or stretch.topic not in (pipeline.output("sow"), pipeline.output("delta")):
+        return False  # What else is written has no versions.
+    place = stretch.topic, stretch.partition
+    return are_done_once(
+        read_uncommitted(config.kafka, {place: producer.begin}, {place: stretch.end}, group=reader_group(config))
+    )
 
 
 def _standing(config: Config, cluster: Cluster, name: str) -> list[OpenStretch]:

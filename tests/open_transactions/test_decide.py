@@ -6,6 +6,7 @@ from processor.kafka.open_stretch import OpenStretch
 from processor.kafka.transaction_admin import CoordinatorState, Marker, OpenProducer
 from processor.kafka.transaction_log import Decision
 from processor.open_transactions.decide import CLOCKS_MS, decide
+from processor.open_transactions.versions import are_done_once
 
 PLACE = "orders.sow", 1
 NOW_MS = 1_000_000
@@ -47,6 +48,50 @@ def test_a_decision_from_before_the_records_was_about_others():
     assert decide(STRETCH, PRODUCER, DONE, [ABORT._replace(decided_ms=NOW_MS - CLOCKS_MS - 1), COMMIT]).marker
     early = COMMIT._replace(decided_ms=NOW_MS - CLOCKS_MS - 1)
     assert decide(STRETCH, PRODUCER, DONE, [early]).marker is None
+
+
+def test_an_abort_shortly_before_was_about_others_where_no_update_was_done_again():
+    """Else the first of the open records may have been rolled back, and their versions come twice."""
+    both = [ABORT._replace(decided_ms=NOW_MS - 100), COMMIT]
+    assert decide(STRETCH, PRODUCER, DONE, both, are_done_once=lambda: False).marker is None
+    marker = decide(STRETCH, PRODUCER, DONE, both, are_done_once=lambda: True).marker
+    assert marker is not None
+    assert marker.is_commit
+
+
+class Message:
+    """A record of a SOW or delta topic."""
+
+    def __init__(self, key: bytes, version: int, kind: str = "update"):
+        self._key, self._headers = key, [("version", b"%d" % version), ("kind", kind.encode())]
+
+    def key(self):
+        """The key."""
+        return self._key
+
+    def headers(self):
+        """Version and kind."""
+        return self._headers
+
+    def value(self):
+        """Any message."""
+        return b"{}"
+
+
+@pytest.mark.parametrize(
+    ("records", "is_once"),
+    [
+        ([(b"a", 3), (b"b", 1), (b"a", 4), (b"b", 3)], True),
+        ([(b"a", 3), (b"a", 4, "delete"), (b"a", 1, "insert")], True),
+        ([(b"a", 3), (b"b", 1), (b"a", 3)], False),
+        ([(b"a", 3), (b"a", 4), (b"a", 3)], False),
+        ([(b"a", 4, "delete"), (b"a", 4, "delete")], False),
+        ([(b"a", 1, "insert"), (b"b", 1, "insert"), (b"a", 1, "insert")], False),
+    ],
+)
+def test_an_update_that_was_done_again_has_its_version_twice(records, is_once):
+    """A record that comes back after a delete begins anew."""
+    assert are_done_once(Message(*record) for record in records) is is_once
 
 
 def test_the_end_is_needed_of_an_idle_producer_alone_where_none_has_fenced_it():

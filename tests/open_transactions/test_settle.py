@@ -7,15 +7,17 @@ partitions are taken out of its files, which is what KAFKA-20734 leaves behind, 
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from typer.testing import CliRunner
 
 from processor.broker.jars import class_path
 from processor.broker.java import find_java
+from processor.cli import transactions
+from processor.doctor.topics import check_kafka
 from processor.kafka.admin import Admin
 from processor.kafka.transaction_log import partition_of
 from processor.open_transactions import standing
@@ -27,6 +29,8 @@ from tests.open_transactions.log_surgery import last_producer, remove_last_marke
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from click.testing import Result
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -68,8 +72,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def _world(broker: Broker, directory: Path, name: str) -> World:
     """A family with a worker at work."""
     directory.mkdir()
-    runtime = {"transaction_timeout_s": 1, "commit_interval_s": 0.1}
-    world = World(broker.bootstrap, directory, name, runtime=runtime)
+    runtime = {"transaction_timeout_s": 5, "commit_interval_s": 0.1}
+    # Few partitions: the broker looks through the logs of all when it starts again.
+    world = World(broker.bootstrap, directory, name, runtime=runtime, partitions=2, more={"conflated": {}})
     world.start("worker", name)
     world.publish(_updates(0, _FIRST))
     return world
@@ -93,10 +98,13 @@ def _leave_open(records: Path, worlds: dict[str, World]) -> None:
     remove_last_marker(records, "__consumer_offsets", partition, producer_id)
 
 
-def _command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of this family's settings to its end."""
-    command = [sys.executable, "-m", "processor.cli.main", *arguments, "-c", str(world.file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def _transactions(world: World, *arguments: str) -> Result:
+    """Run a command of `sowstream transactions` with this family's settings."""
+    done = CliRunner().invoke(transactions.app, [*arguments, "-c", str(world.file)])
+    print(done.stdout, done.stderr)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
 
 
 def _await_standing(world: World) -> None:
@@ -127,23 +135,24 @@ def test_it_is_found_and_committed_while_the_workers_run(stage: Stage):
     world.wait(lambda: elsewhere <= _numbers(last_per_key(world.read("sow"))), "merging in the other partitions")
     _await_standing(world)
 
-    doctor = _command(world, "doctor")
-    assert doctor.returncode == 1
-    assert "running.sow partition 1\ta transaction has been open for" in doctor.stdout
-    listed = _command(world, "transactions", "list", world.name)
-    assert listed.returncode == 1
+    failed = {finding.subject: finding for finding in check_kafka(world.config) if finding.level == "fail"}
+    assert set(failed) == {f"running.{role} partition 1" for role in ("sow", "delta")}
+    assert "a transaction has been open for" in failed["running.sow partition 1"].found
+    assert "sowstream transactions list running" in failed["running.sow partition 1"].to_do
+    listed = _transactions(world, "list", world.name)
+    assert listed.exit_code == 1
     rows = [line.split("\t") for line in listed.stdout.splitlines()]
     assert {(row[0], row[6]) for row in rows} == {
         (f"running.{role} partition 1", "commit") for role in ("sow", "delta")
     }
-    tried = _command(world, "transactions", "settle", world.name)
-    assert (tried.returncode, tried.stdout.count("\tcommit\t")) == (1, 2)
-    assert _command(world, "transactions", "settle", world.name, "--partition", "0").stdout == ""
+    tried = _transactions(world, "settle", world.name)
+    assert (tried.exit_code, tried.stdout.count("\tcommit\t")) == (1, 2)
+    assert _transactions(world, "settle", world.name, "--partition", "0").stdout == ""
     assert _numbers(last_per_key(world.read("sow"))) >= elsewhere
     assert not _is_over(world), "nothing was done without --yes"
 
-    done = _command(world, "transactions", "settle", world.name, "--yes")
-    assert done.returncode == 0, done.stderr
+    done = _transactions(world, "settle", world.name, "--yes")
+    assert done.exit_code == 0, done.stderr
     assert "2 transactions committed" in done.stderr
     assert "SOW and deltas agree on each of them" in done.stderr
     world.settle()
@@ -151,7 +160,7 @@ def test_it_is_found_and_committed_while_the_workers_run(stage: Stage):
     assert len(_numbers(expected)) == _FIRST + 2 * _LAST
     assert last_per_key(world.read("sow")) == expected
     assert replay(world.read("delta")) == expected
-    assert _command(world, "transactions", "list").stdout == ""
+    assert _transactions(world, "list").stdout == ""
 
 
 @pytest.mark.long
@@ -159,13 +168,10 @@ def test_aborting_it_with_kafkas_own_tool_loses_updates(stage: Stage):
     """The remedy that Kafka's documentation names: the input offsets are committed, so nobody merges them again."""
     world = stage.worlds["aborted"]
     _await_standing(world)
-    (begin,) = {
-        stretch.begin
-        for stretch in standing(world.config, Admin(world.config.kafka).cluster(), ["aborted"])["aborted"]
-        if stretch.topic == "aborted.sow"
-    }
-    for role in ("sow", "delta"):
-        _java_abort(stage.broker, f"aborted.{role}", begin)
+    opened = standing(world.config, Admin(world.config.kafka).cluster(), [world.name])[world.name]
+    assert {stretch.topic for stretch in opened} == {"aborted.sow", "aborted.delta"}
+    for stretch in opened:
+        _java_abort(stage.broker, stretch.topic, stretch.begin)
     world.start("worker", world.name)
     world.publish(_updates(_FIRST + _LAST, _LAST))
     world.settle()
@@ -191,8 +197,8 @@ def test_positions_of_the_group_that_stand_open_are_committed(stage: Stage):
     """Without them no worker knows where to go on: Kafka tells no position that may still be rolled back."""
     world = stage.worlds["offsets"]
     _await_standing(world)
-    done = _command(world, "transactions", "settle", world.name, "--yes")
-    assert done.returncode == 0, done.stderr
+    done = _transactions(world, "settle", world.name, "--yes")
+    assert done.exit_code == 0, done.stderr
     assert "__consumer_offsets partition" in done.stdout
     world.start("worker", world.name)
     world.publish(_updates(_FIRST + _LAST, _LAST))
@@ -211,14 +217,14 @@ def test_while_its_worker_may_run_it_is_left_alone(stage: Stage, tmp_path: Path)
     world.wait(
         lambda: '"partition": 0' in world.workers[-1].log() or "partition=0" in world.workers[-1].log(), "a start"
     )
-    refused = _command(world, "transactions", "settle", world.name, "--yes")
-    assert refused.returncode == 1
+    refused = _transactions(world, "settle", world.name, "--yes")
+    assert refused.exit_code == 1
     assert "may still run the partition" in refused.stdout
     assert not _is_over(world)
     world.publish(_updates(_FIRST + _LAST, _LAST))
     # Input that nobody takes shows that nobody runs the partition.
-    done = _command(world, "transactions", "settle", world.name, "--yes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = _transactions(world, "settle", world.name, "--yes")
+    assert done.exit_code == 0, done.stdout + done.stderr
     world.settle()
     assert last_per_key(world.read("sow")) == fold(world.read("publish"))
 
@@ -238,11 +244,11 @@ def test_a_transaction_that_may_yet_be_rolled_back_is_left_alone(bootstrap: str,
     minute_ago_ms = int(time.time() * 1000) - 60_000
     producer.produce(f"{unique}.sow", b"{}", b"1", _PARTITION, timestamp=minute_ago_ms)
     assert producer.flush(30) == 0
-    listed = _command(world, "transactions", "list", unique)
-    assert listed.returncode == 1
+    listed = _transactions(world, "list", unique)
+    assert listed.exit_code == 1
     assert "\tOngoing, epoch 0\tunknown\t" in listed.stdout
-    refused = _command(world, "transactions", "settle", unique, "--yes")
-    assert refused.returncode == 1
+    refused = _transactions(world, "settle", unique, "--yes")
+    assert refused.exit_code == 1
     assert "Kafka ends it within 60 s" in refused.stdout
     assert not _is_over(world)
     producer.abort_transaction(30)

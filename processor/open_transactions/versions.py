@@ -1,0 +1,46 @@
+"""The versions of SOW and delta records, as far as they tell of transactions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from processor.record import Name, header_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from processor.kafka.message import Message
+    from processor.record import Headers
+
+_GONE: Final = frozenset(("delete", "expire"))
+
+
+def version_of(message: Message) -> int:
+    """The version of a SOW or delta record; 0 where it says that the record is gone."""
+    headers = cast("Headers", list(message.headers() or ()))
+    if message.value() is None or header_text(headers, Name.KIND) in _GONE:
+        return 0
+    return int(header_text(headers, Name.VERSION) or 0)
+
+
+def base_of(message: Message) -> int:
+    """The version that a delta applies to; 0 is none."""
+    headers = cast("Headers", list(message.headers() or ()))
+    version = int(header_text(headers, Name.VERSION) or 0)
+    return int(header_text(headers, Name.DELTA_BASE) or version - 1)
+
+
+def are_done_once(messages: Iterable[Message]) -> bool:
+    """Whether no update among the records of a partition was done again.
+
+    A worker whose transaction is rolled back merges the same input once more. So records of which the first part was
+    rolled back have versions twice.
+    """
+    last: dict[bytes, int] = {}
+    for message in messages:
+        key, version = message.key() or b"", version_of(message)
+        before = last.get(key)
+        if before is not None and (version == before == 0 or 0 < version <= before):
+            return False
+        last[key] = version
+    return True
