@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
-_STEPS = (
-    "(1) stop its workers;",
-    "(2) save",
-    "(3) sowstream topics apply;",
-    "(4) sowstream offsets adopt",
-    "(5) start",
-)
+_STEPS = ("(1) stop its workers;", "(2) save", "(3) sowstream topics apply;", "(4) sowstream offsets", "(5) start")
 
 
 def conflater(world: World, interval_s: float = _ONCE) -> Watched:
