@@ -22,7 +22,7 @@ from processor.errors import (
 from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
-from processor.runtime.input_position import Found, InputPosition, InputPositions
+from processor.runtime.input_position import Beginning, Found, InputPosition, InputPositions
 from processor.runtime.note import Note
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
@@ -102,7 +102,7 @@ class Restorer:
             progress: is told of all that is done.
             is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
                 tell whether it was one of the same records.
-            positions: decides where the input begins; None: there is no mark topic to know it by.
+            positions: decides where the input begins; None: the group alone does.
         """
         self._reader = reader
         self._admin = admin
@@ -114,7 +114,7 @@ class Restorer:
         self._stall_timeout_s = stall_timeout_s
         self._progress = progress
         self._is_copy = is_copy
-        self._keeps_positions = positions is not None and mark is not None
+        self._decides = positions is not None
         self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         self._jobs: dict[int, _Job] = {}
         self._horizon_ms: float | None = None
@@ -202,7 +202,7 @@ class Restorer:
                     break  # Hundreds would take longer than a transaction of those that are ready may.
                 if job.task.task_state is TaskState.CREATED and not self._open(job):
                     continue
-                if self._keeps_positions:
+                if self._decides and self._mark is not None:
                     self._positions.ask(self._admin, _ASK_TIMEOUT_S * 4)
                 if job.found is None:
                     try:
@@ -340,11 +340,8 @@ class Restorer:
         task, found = job.task, job.found
         assert found is not None
         self.remove(task.partition)
-        position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
-        # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
-        has_records = job.sow_read > 0 if self._is_copy else bool(task.state.scan(None, 1))
         try:
-            begin = self._positions.begin(task.partition, found._replace(has_records=has_records), position)
+            begin = self._decide(job, found)
         except PartitionHeld as error:
             self.on_held(task, error)
             return
@@ -362,6 +359,20 @@ class Restorer:
         )
         task.tail, task.noted = job.tail, Note.read(begin.note).noted
         ready.append((task, begin.offset))
+
+    def _decide(self, job: _Job, found: Found) -> Beginning:
+        """Where the input of a restored task begins.
+
+        Raises:
+            PartitionHeld: what the group says contradicts what the outputs say, or neither says anything.
+        """
+        if not self._decides:
+            return Beginning(found.oldest if found.committed is None else found.committed, found.note)
+        task = job.task
+        position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
+        # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
+        has_records = job.sow_read > 0 if self._is_copy else bool(task.state.scan(None, 1))
+        return self._positions.begin(task.partition, found._replace(has_records=has_records), position)
 
     def _show(self) -> None:
         """Tell how much is left."""
