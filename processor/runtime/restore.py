@@ -345,6 +345,8 @@ class Restorer:
         except PartitionHeld as error:
             self.on_held(task, error)
             return
+        if found.committed is None:
+            task.lacks_offset = begin.note is not None  # Else it is a new group.
         tail = Tail.noted(begin.offset, begin.note)
         if tail is not None and job.tail is None:
             # The end of the SOW topic is to be read with other eyes: some of its input comes again.
