@@ -162,7 +162,6 @@ def test_under_a_new_application_id_a_copy_goes_on_once_its_offsets_are_set(worl
     assert "its outputs were made by application_id" in held(world)
     set_to_earliest(world)
     conflater(world)
-    reconfigure(world, f"application_id: {tree['application_id']}-two", f"application_id: {tree['application_id']}")
     world.publish([(b"1", {"id": 1, "again": True}, {})])
     settle(world)
     assert len(world.read("sow", world.conflated)) == len(before) + 1
