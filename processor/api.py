@@ -148,8 +148,8 @@ class State(Protocol):
 class Marks(Protocol):
     """Small values of this partition that last besides the records, such as each publisher's highest sequence.
 
-    Committed with everything else, and restored from the topic of role `mark`; one not changed for seven days may be
-    forgotten.
+    Committed with everything else, and restored from the topic of role `mark`. Beyond a bound the one not changed for
+    longest is forgotten. Names that begin with NUL are the runtime's.
     """
 
     def get(self, name: bytes) -> bytes | None:

@@ -22,7 +22,7 @@ from processor.errors import (
 from processor.kafka import failure
 from processor.kafka.log_reader import LogReader, Position, Read
 from processor.kafka.message import by_log
-from processor.runtime.input_position import Found, InputPosition, InputPositions
+from processor.runtime.input_position import Beginning, Found, InputPosition, InputPositions
 from processor.runtime.note import Note
 from processor.runtime.restore_aim import Aim, Aims
 from processor.runtime.restore_stall import Stalls
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin import Admin
     from processor.kafka.message import Message
-    from processor.runtime.input_position import Beginning
     from processor.runtime.restore_aim import Start
     from processor.runtime.restore_progress import RestoreProgress
     from processor.state.transactional import TransactionalState
@@ -109,7 +108,7 @@ class Restorer:
             progress: is told of all that is done.
             is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
                 tell whether it was one of the same records.
-            positions: decides where the input begins; None: there is no mark topic to know it by.
+            positions: decides where the input begins; None: the group alone does.
             on_held: takes a partition that cannot be restored, with why; the restorer has forgotten it by then. None
                 given: it raises `Stop`.
         """
@@ -121,6 +120,7 @@ class Restorer:
         self._open_state = open_state
         self._progress = progress
         self._is_copy = is_copy
+        self._decides = positions is not None
         self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         if positions is None or mark is None:
             self._positions.topic_id = "not asked: nothing is compared with it"
@@ -354,6 +354,8 @@ class Restorer:
         task, start = job.task, job.start
         assert start is not None
         begin = self._beginning(job, start)
+        if start.is_new:
+            task.lacks_offset = begin.note is not None  # Else it is a new group.
         tail = Tail.noted(begin.offset, begin.note)
         if tail is not None and start.tail is None:
             # The end of the SOW topic is to be read with other eyes: some of its input comes again.
@@ -375,6 +377,8 @@ class Restorer:
         Raises:
             PartitionHeld: they contradict each other, or say nothing.
         """
+        if not self._decides:
+            return Beginning(start.offset, start.note)
         task = job.task
         position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
         # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.

@@ -125,6 +125,8 @@ class Task:
         """The input offset after the last record given to the processor."""
         self.committed_offset = -1
         """The input position that Kafka has for us."""
+        self.lacks_offset = False
+        """Whether Kafka has no input position for us, though we know one: it is committed soon, input or not."""
         self.tail: Tail | None = None
         """What the restore found in SOW of input that comes again."""
         self.noted = ""
@@ -271,7 +273,7 @@ class Task:
     def has_uncommitted(self) -> bool:
         """Whether a transaction is needed, even if nothing was forwarded."""
         is_marked = self.marks is not None and self.marks.has_staged
-        return is_marked or self.committable_offset > self.committed_offset
+        return is_marked or self.lacks_offset or self.committable_offset > self.committed_offset
 
     @property
     def is_behind(self) -> bool:
@@ -339,6 +341,7 @@ class Task:
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
         self.committed_offset, self.noted = prepared.offset, prepared.note.noted
+        self.lacks_offset = False
         self._limit.committed(prepared.offset)
         self._delivered = {}
         for passed in [failed for failed in self._failures if failed < prepared.offset]:

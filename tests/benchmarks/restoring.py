@@ -42,7 +42,7 @@ def main(name: str, settings: Path) -> None:
         admin=admin,
         source=pipeline.source,
         sow=pipeline.output("sow"),
-        mark=pipeline.output("mark") if pipeline.has_marks else None,
+        mark=pipeline.output("mark") if pipeline.keeps_position else None,
         open_state=states.open,
         stall_timeout_s=config.runtime.restore_stall_timeout_s,
     )

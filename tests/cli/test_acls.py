@@ -43,7 +43,7 @@ def test_nobody_but_its_worker_writes_to_a_conflated_topic():
     writers = {(grant.who, grant.name) for grant in wanted() if "Write" in grant.operations and grant.kind == "topic"}
     assert {who for who, name in writers if name.startswith("orders_5s.")} == {"CONFLATER"}
     assert {name for who, name in writers if who == "CONFLATER"} == {
-        *("orders_5s.sow", "orders_5s.delta", "orders_5s.dlq", "_sowstream.control")
+        *("orders_5s.sow", "orders_5s.delta", "orders_5s.mark", "orders_5s.dlq", "_sowstream.control")
     }
 
 
@@ -55,7 +55,9 @@ def test_who_reads_the_settings_of_topics():
             readers.setdefault(grant.who, set()).add(grant.name)
     assert readers["SUBSCRIBER"] == {"orders.sow", "orders_5s.sow"}
     assert readers["DLQ"] == {"orders.dlq", "orders_5s.dlq"}
-    assert readers["CONFLATER"] == {"orders.sow", "orders_5s.sow", "orders_5s.delta", "orders_5s.dlq"}
+    assert readers["CONFLATER"] == {
+        *("orders.sow", "orders_5s.sow", "orders_5s.delta", "orders_5s.mark", "orders_5s.dlq")
+    }
     assert "PUBLISHER" not in readers
 
 

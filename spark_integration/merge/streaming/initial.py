@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import Stop
 from processor.runtime.sow_record import stored_from
+from processor.state.marks import POSITION_NAME
 from processor.topics import Role
 from spark_integration.merge.streaming.chunks import CHUNKS_DDL, bundled
 from spark_integration.merge.streaming.slot import slot_of
@@ -64,6 +65,6 @@ def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: M
         records.groupBy("partition", "key")
         .agg(F.max_by(F.struct("value", "headers", "offset", "timestamp"), "offset").alias("latest"))
         .select("partition", "key", "latest.*")
-        .where("value IS NOT NULL")
+        .where(F.col("value").isNotNull() & (F.col("key") != F.lit(POSITION_NAME)))
         .selectExpr("key", "value", "headers", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms")
     )
