@@ -86,6 +86,8 @@ class Admin:
         self._looking = InBackground("looking for brokers", self._look)
         self.renewal = Renewal(self.refresh, self._renew)
         """Gives the client up when a question stays unanswered."""
+        self.looked_s = 0.0
+        """When a broker last answered `refresh`, on the monotonic clock."""
 
     def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
         """Look at the cluster.
@@ -133,6 +135,7 @@ class Admin:
             if failure.is_unreachable(error):
                 outage.unreachable("asking for brokers and leaders")
         else:
+            self.looked_s = time.monotonic()
             outage.reached()
 
     def _renew(self) -> None:
