@@ -1,4 +1,4 @@
-"""Input that is deleted before it was processed: the partition is held and says so; it never goes on behind the hole."""
+"""Input that is deleted before it was processed: its partition is held, and nothing behind the hole is merged."""
 
 from __future__ import annotations
 
