@@ -14,7 +14,7 @@ class Clock:
     now_s = 1000.0
 
     def __call__(self) -> float:
-        """Seconds."""
+        """The time."""
         return self.now_s
 
 

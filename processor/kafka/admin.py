@@ -47,11 +47,10 @@ if TYPE_CHECKING:
     from processor.topics import TopicSpec
 
 Place: TypeAlias = Literal["oldest", "end", "stable_end"]
-"""A place in a partition that can be asked for: the oldest offset kept, the true end, and the last stable offset, which
-is the end that readers of committed records see."""
+"""The oldest offset kept, the true end, or the last stable offset: the end that readers of committed records see."""
 
 _TIMEOUT_S = 15.0
-_TRY_S = 4.0  # A question is asked again after this: the broker that it went to may be dead.
+_TRY_S = 4.0  # Longest for one try: the broker that it went to may be dead.
 _LOOK_TIMEOUT_S = 2.0
 _NEW_S = 2.0  # Within it a topic that was just made has leaders, and the client has heard of them.
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two questions: to list all topics is much to ask of a large cluster.
@@ -84,8 +83,8 @@ class Admin:
         except KafkaException as error:
             raise ConfigurationError(f"the section `kafka` of the settings: {failure.of(error).str()}") from None
         self._looking = InBackground("looking for brokers", self._look)
-        self.renewal = Renewal(self.refresh, self._renew)
-        """Gives the client up when a question stays unanswered."""
+        self.renewal = Renewal(self.refresh, self._renew)  # Gives the client up when a question stays unanswered.
+        self.looked_s = 0.0  # When a broker last answered `refresh`, on the monotonic clock.
 
     def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
         """Look at the cluster.
@@ -118,7 +117,8 @@ class Admin:
             self._client.poll(0)
             if self._refusals.error is not None:
                 raise KafkaException(self._refusals.error)
-            properties.log.warning("waiting for Kafka at %s, up to %g s", self._bootstrap, timeout_s)
+            if not outage.is_away():  # Else there is a line a minute.
+                properties.log.warning("waiting for Kafka at %s, up to %g s", self._bootstrap, timeout_s)
             timeout_s -= _SILENCE_S
         return self._client.list_topics(timeout=timeout_s)
 
@@ -133,6 +133,7 @@ class Admin:
             if failure.is_unreachable(error):
                 outage.unreachable("asking for brokers and leaders")
         else:
+            self.looked_s = time.monotonic()
             outage.reached()
 
     def _renew(self) -> None:

@@ -20,7 +20,7 @@ _FETCH_BYTES_MAX: Final = 1024**3  # librdkafka takes a little less than two.
 _INFO: Final = 6  # Syslog's number, which is librdkafka's.
 
 log = logging.getLogger("sowstream.librdkafka")
-log.addFilter(Repeats())
+log.addFilter(Repeats(60.0))  # As often as there is a line of an outage.
 
 
 def common(kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-_TIMING: Final = re.compile(r" \(after \d+ms in state [^)]*\)")
+_VARYING: Final = re.compile(r" \(after \d+ms in state [^)]*\)|\[rdkafka#[^\]]*\] ")
 _DIFFERENT_MAX: Final = 200  # Lines remembered; more than a cluster in trouble has to say.
 
 
@@ -19,7 +19,7 @@ class Repeats(logging.Filter):
         """Say how often the same line may be told.
 
         Args:
-            interval_s: between two lines that differ in nothing but how long something took.
+            interval_s: between two lines that differ in nothing but the client and how long something took.
             clock: seconds that only grow.
         """
         super().__init__()
@@ -30,7 +30,7 @@ class Repeats(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is told."""
         said = record.getMessage()
-        line, now_s = _TIMING.sub("", said), self._clock()
+        line, now_s = _VARYING.sub("", said), self._clock()
         told_s, kept = self._told.get(line, (None, 0))
         if told_s is not None and now_s - told_s < self._interval_s:
             self._told[line] = (told_s, kept + 1)

@@ -98,6 +98,9 @@ class Stalls:
             )
         if waited_s <= self._timeout_s:
             return None
+        if self._admin.looked_s < wait.moved_s + self._timeout_s:
+            self._admin.refresh()  # Whether it is this question alone that gets no answer.
+            return None
         return self._held(partition, awaited, part, is_in_balance=is_in_balance)
 
     def turn(self) -> None:

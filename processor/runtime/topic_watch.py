@@ -26,6 +26,7 @@ log = structlog.stdlib.get_logger("sowstream.topics")
 INTERVAL_S: Final = 30.0
 """Time between two looks: two questions to one broker each."""
 _AGAIN_S: Final = 1.0
+_SILENT_S: Final = 5.0  # Where Kafka has not answered.
 _LOOKS: Final = 15
 """Looks in a row, a second apart, that must agree: a broker that starts may take as long to know its topics, or know
 them as they were when it went down. What would be harm meanwhile ends the pipeline otherwise: records that no topic
@@ -94,6 +95,8 @@ class TopicWatch:
             wrong = [] if now is None else changes(self._specs.values(), self._before, now)
             refused = [problem for problem in wrong if problem.severity == "refuse"]
             pause_s = min(_AGAIN_S, self._interval_s) if refused else self._interval_s
+            if now is None:  # The look also tells whether Kafka is away, and when it is back.
+                pause_s = min(_SILENT_S, self._interval_s)
             doubtful = {problem.topic for problem in refused}
             self._remember({name: topic for name, topic in (now or {}).items() if name not in doubtful})
             believed = self._doubts.looked(refused)

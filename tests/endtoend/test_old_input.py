@@ -66,5 +66,6 @@ def test_a_partition_that_waits_for_its_start_asks_for_no_deleted_offset(world: 
                 for message in consumer.poll(100, 0.02):
                     read.setdefault(message.partition() or 0, message.offset())
             assert read == dict.fromkeys(range(4), 2)
+            assert consumer.take_unreadable() == {}
         finally:
             consumer.close()

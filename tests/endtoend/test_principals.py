@@ -24,7 +24,10 @@ from processor.broker.server import HOST, Server, free_port
 from processor.client import Client
 from processor.config import load
 from processor.errors import ConfigurationError
+from processor.kafka.admin import Admin
+from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transaction_admin import Marker, TransactionAdmin
+from processor.kafka.transactional_producer import TransactionalProducer
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 
@@ -177,3 +180,16 @@ def refused(world: World, topic: str) -> int | None:
     producer.produce(topic, b"{}", b"1", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
     producer.flush(20)
     return codes[0] if codes else None
+
+
+def test_a_wrong_password_is_not_waited_for(world: World) -> None:
+    """A client whose login is refused sees a Kafka that does not answer; why is told at once, and as that."""
+    wrong = login("worker") | {"sasl.password": "wrong"}
+    began_s = time.monotonic()
+    with pytest.raises(ConfigurationError, match="Check the credentials"):
+        Admin(wrong).cluster()
+    with pytest.raises(ConfigurationError, match="Check the credentials"):
+        TransactionalProducer(wrong, transactional_id="t", transaction_timeout_s=10.0).start()
+    with pytest.raises(ConfigurationError, match="Check the credentials"):
+        StagedProducer(wrong, later=[["orders.sow"]], session_timeout_s=10.0).start()
+    assert time.monotonic() - began_s < 30

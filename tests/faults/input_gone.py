@@ -1,7 +1,8 @@
-"""Input that is deleted before it was processed: the worker says so and stops; it never goes on behind the hole."""
+"""Input that is deleted before it was processed: its partition is held, and nothing behind the hole is merged."""
 
 from __future__ import annotations
 
+import json
 import signal
 from typing import TYPE_CHECKING
 
@@ -55,20 +56,26 @@ def _delete(world: World) -> dict[int, int]:
 
 
 def _refuses(world: World, worker: Worker, lows: dict[int, int]) -> None:
-    """It ends with exit code 1, says what to do, and has merged nothing behind the hole."""
-    worker.is_expected_to_end = True
-    code = worker.process.wait(timeout=60)
-    assert code == 1, f"exit code {code}:\n{worker.log()}"
+    """It holds every partition, says what to do, ends in good order, and has merged nothing behind the hole."""
+    world.wait(lambda: _held(worker) == set(lows), "every partition being held")
     assert _SAYS in worker.log(), worker.log()
+    code = worker.stop()
+    assert code == 0, f"exit code {code}:\n{worker.log()}"
     merged = [record.headers["source"] for record in world.read("sow")]
     behind = [source for source in merged if int(source.split("/")[2]) >= lows[int(source.split("/")[1])]]
     assert not behind, f"{len(behind)} records behind the hole were merged, such as {behind[0]}"
 
 
+def _held(worker: Worker) -> set[int]:
+    """The partitions that it says it holds for this."""
+    lines = [json.loads(line) for line in worker.log().splitlines() if '"partition held"' in line]
+    return {line["partition"] for line in lines if line["reason"] == "input_gone"}
+
+
 SCENARIOS = [
     Scenario(
         "input-gone",
-        "records are deleted before they were processed, between two workers and under a stopped one: exit code 1",
+        "records are deleted before they were processed, between two workers and under a stopped one: held",
         100,
         input_gone,
     ),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from processor.errors import PartitionHeld
 from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import GroupConsumer
 from processor.topics import TopicSpec
@@ -22,6 +25,7 @@ class Member:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
+        self.bootstrap = bootstrap
         self._kafka = {"bootstrap.servers": bootstrap}
         self._assigned: set[int] = set()
         Admin(self._kafka).create([TopicSpec(topic, "publish", 2, {})])
@@ -112,3 +116,57 @@ def test_a_transactions_marker_is_nothing_to_wait_for(member: Member):
     member.send(0, b"e")
     member.wait(lambda: b"e" in member.read and 0 not in member.consumer.ended)
     assert member.consumer.lag(0, 3) > 0
+
+
+class Damaged:
+    """A consumer that gets an error of a partition with the next messages, as of a batch that does not unpack."""
+
+    def __init__(self, consumer: Any, error: Message) -> None:
+        self._consumer = consumer
+        self._errors = [error]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        """Real messages behind the error."""
+        messages = self._consumer.consume(count, timeout_s)
+        if messages and self._errors:
+            return [self._errors.pop(), *messages]
+        return cast("list[Message]", messages)
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
+def test_a_batch_that_does_not_unpack_stops_its_partition_only(member: Member, code: int) -> None:
+    """The others' records of the same poll are returned; the partition is told of once, and read again when begun."""
+    consumer = member.consumer
+    error = Message(topic=member.topic, partition=1, offset=5, error=KafkaError(code, "it does not unpack"))
+    real, consumer._consumer = consumer._consumer, cast("Any", Damaged(consumer._consumer, error))
+    consumer.begin(0, 0)
+    consumer.begin(1, 0)
+    member.wait(lambda: member.read == [b"a", b"b", b"c"])
+    held = consumer.take_unreadable()
+    assert [(partition, hold.reason) for partition, hold in held.items()] == [(1, "unreadable_batch")]
+    assert f"{member.topic} partition 1: the batch of records at offset 5 cannot be read" in str(held[1])
+    assert consumer.take_unreadable() == {}
+    consumer._consumer = real
+    member.send(1, b"d")
+    member.wait(lambda: 0 in consumer.ended)
+    assert member.read == [b"a", b"b", b"c"], "it was paused"
+    consumer.begin(1, 0)
+    member.wait(lambda: member.read == [b"a", b"b", b"c", b"d"])
+
+
+def test_input_that_is_gone_stops_its_partition_only(member: Member) -> None:
+    """Retention has deleted what was to be read next; the other partition is read on."""
+    kafka = AdminClient({"bootstrap.servers": member.bootstrap})
+    member.send(1, b"d")
+    for future in kafka.delete_records([TopicPartition(member.topic, 0, 2)]).values():
+        future.result()
+    member.consumer.begin(0, 0)
+    member.consumer.begin(1, 0)
+    held: dict[int, PartitionHeld] = {}
+    member.wait(lambda: bool(held.update(member.consumer.take_unreadable()) or (held and member.read)))
+    assert member.read == [b"d"]
+    assert [(partition, hold.reason) for partition, hold in held.items()] == [(0, "input_gone")]
+    assert "nothing is skipped silently" in str(held[0])
