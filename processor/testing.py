@@ -26,6 +26,7 @@ from processor.config import TopicConfig
 from processor.errors import ProcessorFailed
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task
@@ -82,6 +83,7 @@ class ProcessorTestDriver:
         partitions: int = 1,
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
+        batch_bytes_max: int = 16 * 1024 * 1024,
     ) -> None:
         """Start with no record anywhere.
 
@@ -97,6 +99,7 @@ class ProcessorTestDriver:
                 `read_output("publish")` else.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: what the clock says, milliseconds since the epoch.
+            batch_bytes_max: outputs that may wait before they are sent, as the runtime's setting of this name says.
         """
         if not isinstance(settings, BaseModel):
             settings = processor_type.settings_type.model_validate(settings)
@@ -113,6 +116,7 @@ class ProcessorTestDriver:
         """How long things took that the processor observed, by name, as far as that is committed."""
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
         self._partition, self._partitions = partition, partitions
+        self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
         self._task: Task
@@ -268,7 +272,12 @@ class ProcessorTestDriver:
         """A process starts: nothing is in memory."""
         self._store = store
         self._task = Task(
-            self._pipeline, self._partition, self._codec, lambda: self.now_ms, partitions=self._partitions
+            self._pipeline,
+            self._partition,
+            self._codec,
+            lambda: self.now_ms,
+            partitions=self._partitions,
+            limits=self._limits,
         )
         self._task.noted = noted
         self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import failure, properties
@@ -45,6 +45,7 @@ class TransactionalProducer:
         transaction_timeout_s: float,
         is_stopping: Callable[[], bool] = lambda: False,
         blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
+        **sizes: int,
     ) -> None:
         """Make one that is not started.
 
@@ -55,6 +56,7 @@ class TransactionalProducer:
             is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
             blocked: told of the seconds that each transaction call took: `init`, `begin`, `send_offsets`, `commit`
                 or `abort`.
+            sizes: `queue_bytes` and `record_bytes_max` of `properties.transactional`.
         """
         self._is_stopping = is_stopping
         self.transactional_id = transactional_id
@@ -66,6 +68,7 @@ class TransactionalProducer:
             transactional_id=transactional_id,
             transaction_timeout_s=transaction_timeout_s,
             logger=self._breaks,
+            **sizes,
         )
         self._producer: Producer | None = None
         self.is_open = False
@@ -102,6 +105,10 @@ class TransactionalProducer:
             finally:
                 began_s = self._spent("init", began_s)
         self._producer = producer
+
+    def limit_batches(self, bytes_max: int) -> None:
+        """From the next `start` on send no batch of several records that is larger."""
+        self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
         """Send records to one partition; None lets each key's hash choose. Returns the bytes of their values.
@@ -280,7 +287,14 @@ class TransactionalProducer:
             else:
                 return
         assert isinstance(error, KafkaException)
-        raise failure.in_transaction(error, f"sending to {topic}") from error
+        if failure.of(error).code() == KafkaError._STATE:
+            # An earlier record has failed, and this error does not say why. A commit fails at once, with the reason.
+            try:
+                producer.commit_transaction(_LEAST_TIMEOUT_S)
+            except KafkaException as first:
+                error = first
+        place = topic, None if partition < 0 else partition
+        raise failure.in_transaction(error, f"sending to {topic}", place) from error
 
     def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
         """Hear what became of records; a producer's end, as when it was fenced, is raised here as well as by a call."""

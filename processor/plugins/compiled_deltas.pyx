@@ -35,6 +35,11 @@ cdef enum:
     READS_MAX = 4
     READ_BYTES_FREE = 65536
     ROOM_KEPT_BYTES_MAX = 1048576  # for what is told, between batches
+    # After so much work it is asked whether it is enough: a millisecond or less. About a byte copied or read is one.
+    WORK_MAX = 262144
+    WORK_OF_RECORD = 256
+    WORK_OF_TAKE = 8192
+    LOOK_WORK = 16
 
 cdef struct Edit:
     text at         # in the record's text
@@ -66,6 +71,8 @@ cdef class CompiledDeltas:
     cdef Py_ssize_t members_used, members_room
     cdef Edit edits[EDITS_MAX]
     cdef Py_ssize_t edits_used, looks, bytes_readable
+    # Of the batch at hand.
+    cdef Py_ssize_t made_bytes, work
     cdef char *told
     cdef Py_ssize_t told_used, told_room
     cdef text key
@@ -75,6 +82,7 @@ cdef class CompiledDeltas:
         self.members = NULL
         self.told = NULL
         self.members_used = self.members_room = self.told_used = self.told_room = 0
+        self.looks = self.made_bytes = self.work = 0
 
     def __init__(
         self, *, read, write, survives, bytes name, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
@@ -111,16 +119,26 @@ cdef class CompiledDeltas:
         PyMem_Free(self.members)
         PyMem_Free(self.told)
 
-    def __call__(self, records, dict states, dict changed, list sow, list delta, take):
-        """Merge the records in order; what is not plain goes to `take`."""
+    def __call__(self, records, dict states, dict changed, list sow, list delta, take, is_full):
+        """Merge the records in order, until it is enough; what is not plain goes to `take`."""
         cdef object record
+        cdef Py_ssize_t taken = 0, taken_bytes = 0, bytes_now
+        self.made_bytes = self.work = 0
         for record in records:
             if not self.take_plain(record, states, changed, sow, delta):
-                take(record)
+                bytes_now = take(record)
+                self.work += WORK_OF_TAKE + bytes_now - taken_bytes
+                taken_bytes = bytes_now
+            taken += 1
+            if self.work >= WORK_MAX:
+                self.work = 0
+                if is_full(self.made_bytes + taken_bytes):
+                    break
         if self.told_room > ROOM_KEPT_BYTES_MAX:
             PyMem_Free(self.told)
             self.told = NULL
             self.told_room = 0
+        return taken, self.made_bytes
 
     cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1:
         """Merge one record; False, and nothing done, if it is not plain."""
@@ -173,6 +191,8 @@ cdef class CompiledDeltas:
         # Nothing was set, so the record is as it was.
         delta.append((key, told, headers if old is None or self.edits_used else [*headers, self.empty]))
         states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b""))
+        self.made_bytes += PyBytes_GET_SIZE(data) + self.told_used
+        self.work += PyBytes_GET_SIZE(data) + self.told_used + LOOK_WORK * self.looks + WORK_OF_RECORD
         return True
 
     cdef bint is_own(self, bytes key) noexcept:
@@ -210,7 +230,7 @@ cdef class CompiledDeltas:
                 key = member
         if at != end or key.name == NULL or not is_key(key.value, key.end, self.key, self.key_size):
             return False
-        self.told_used = 0
+        self.told_used = self.looks = 0
         self.tell(b"{", 1)
         self.tell(key.name, key.end - key.name)
         if key.name - begin > 1:  # Members before it, and the comma after them.

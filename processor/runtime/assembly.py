@@ -15,6 +15,7 @@ from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.restore import Restorer
 from processor.runtime.restore_progress import RestoreBar, RestoreProgress
 from processor.runtime.standby import Standbys
@@ -74,7 +75,8 @@ class Assembly:
             progress=RestoreProgress(pipeline.name, self._bar),
             is_copy=pipeline.made_of.endswith(".sow"),
         )
-        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat)
+        limits = OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max, ask=admin.topic_config)
+        clients = Clients(partial(self._consumer, pipeline, group), producer, restorer, standbys, self._beat, limits)
         thread = StreamThread(pipeline, clients, runtime, codec_of(config, pipeline.name))
         if isinstance(producer, StagedProducer):
             producer.commit_offsets = thread.commit_offsets
@@ -90,6 +92,7 @@ class Assembly:
                     later=[[pipeline.output("sow")], [pipeline.output("mark"), pipeline.output("ack")]],
                     session_timeout_s=runtime.session_timeout_s,
                     is_stopping=self._is_stopping,
+                    queue_bytes=runtime.batch_bytes_max,
                 )
             log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
         return TransactionalProducer(
@@ -98,6 +101,7 @@ class Assembly:
             transaction_timeout_s=runtime.transaction_timeout_s,
             is_stopping=self._is_stopping,
             blocked=partial(self._blocked, pipeline.name),
+            queue_bytes=runtime.batch_bytes_max,
         )
 
     def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], TransactionalState]:

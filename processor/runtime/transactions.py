@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,13 +30,20 @@ class Transactions:
     """
 
     def __init__(
-        self, pipeline: Pipeline, producer: TransactionalProducer | StagedProducer, metrics: ThreadMetrics
+        self,
+        pipeline: Pipeline,
+        producer: TransactionalProducer | StagedProducer,
+        metrics: ThreadMetrics,
+        *,
+        bytes_max: int = sys.maxsize,
     ) -> None:
-        """Begin with nothing sent."""
+        """Begin with nothing sent; a transaction of more bytes than these is large."""
         self._pipeline = pipeline
         self._producer = producer
         self._metrics = metrics
         self._prepared: dict[Task, Prepared] | None = None  # What is being committed.
+        self._bytes_max = bytes_max
+        self._sent_bytes = 0
 
     def send(self, task: Task) -> int:
         """Send what a task's processor forwarded, while no commit is under way; how many records that was."""
@@ -49,8 +57,14 @@ class Transactions:
                 chosen = None if role in self._pipeline.repartitioned else task.partition
                 size = self._producer.send(topic, chosen, outgoing)
             self._metrics.emitted(role, len(outgoing), size)
+            self._sent_bytes += size
             count += len(outgoing)
         return count
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so much was sent in the open transaction that it is to be committed."""
+        return self._producer.is_open and self._sent_bytes >= self._bytes_max
 
     @property
     def is_committing(self) -> bool:
@@ -66,6 +80,7 @@ class Transactions:
             limit_s: the longest it may take; None: as long as a transaction.
         """
         assert self._prepared is None
+        self._sent_bytes = 0
         for task in tasks:
             self._send_marks(task)
         # All positions, also those that did not move: they carry the proof that we are still a member.
