@@ -169,5 +169,5 @@ def test_an_error_of_whoever_takes_the_rest_goes_on(ways):
         states: States = {b"7": None}
         sow: list[Any] = []
         with pytest.raises(Stop):
-            way(records, states, {}, sow, [], take)
+            way(records, states, {}, sow, [], take, lambda made: False)
         assert [data for _, data, _ in sow] == [b'{"id":7}']
