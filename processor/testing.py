@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
-from processor.errors import ProcessorFailed
+from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.output_limits import OutputLimits
@@ -151,10 +151,9 @@ class ProcessorTestDriver:
         while task.next_offset < end and not task.is_paused:
             try:
                 task.process(self.input[task.next_offset : end])
-            except ProcessorFailed:
-                self._roll_back()
-            else:
                 self._emit()
+            except (ProcessorFailed, OutputTooLarge):
+                self._roll_back()
         self._look_for_more()
 
     def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
@@ -167,7 +166,10 @@ class ProcessorTestDriver:
         while has_more and left != 0:
             was_paused = self.is_paused
             has_more = self._task.punctuate()
-            self._emit()
+            try:
+                self._emit()
+            except OutputTooLarge:
+                self.abort()
             left = None if left is None else left - 1
             if was_paused and not self.is_paused:
                 self.feed()
@@ -316,8 +318,19 @@ class ProcessorTestDriver:
             log.finish(commit=False)
 
     def _emit(self) -> None:
-        """Send what the processor forwarded, in the open transaction."""
-        for role, outgoing in self._task.take_outputs().items():
+        """Send what the processor forwarded, in the open transaction.
+
+        Raises:
+            OutputTooLarge: a producer would not take one of them.
+        """
+        outputs = self._task.take_outputs()
+        if (large := self._limits.largest(outputs)) is not None:
+            topic = self._pipeline.output(large.role)
+            said = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
+            error = OutputTooLarge(said, topic, self._partition)
+            self._task.refused(large.role, error, is_learnt=False)
+            raise error
+        for role, outgoing in outputs.items():
             self._send(role, outgoing)
 
     def _send(self, role: Role, outgoing: Sequence[Outgoing]) -> None:

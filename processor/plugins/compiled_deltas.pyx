@@ -18,13 +18,13 @@ looked at: bytes that are no UTF-8, or a number that is none, are copied. The st
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from processor.plugins.murmur2 cimport murmur2
-from processor.plugins.json_text cimport Member, Seen, is_key, is_named, is_same, is_shallow, read_member, text
+from processor.plugins.json_text cimport Edit, Member, Seen, grown, is_key, is_named, is_same, is_shallow, read_member, text
 
 cdef enum:
     # With more than these a record is left to `take`, which has no such limits.
@@ -41,21 +41,6 @@ cdef enum:
     WORK_OF_TAKE = 8192
     LOOK_WORK = 16
 
-cdef struct Edit:
-    text at         # in the record's text
-    Py_ssize_t removed
-    text put        # in the delta's text
-    Py_ssize_t size
-    bint comma      # before what is put
-
-
-cdef void *grown(void *memory, Py_ssize_t size) except NULL:
-    """The same memory with more room."""
-    memory = PyMem_Realloc(memory, size)
-    if memory == NULL:
-        raise MemoryError
-    return memory
-
 
 cdef class CompiledDeltas:
     """`MergeBatch` of one partition of a topic: for one caller at a time, as what it has of a record is kept here."""
@@ -71,8 +56,7 @@ cdef class CompiledDeltas:
     cdef Py_ssize_t members_used, members_room
     cdef Edit edits[EDITS_MAX]
     cdef Py_ssize_t edits_used, looks, bytes_readable
-    # Of the batch at hand.
-    cdef Py_ssize_t made_bytes, work
+    cdef Py_ssize_t made_bytes, work  # Of the batch at hand.
     cdef char *told
     cdef Py_ssize_t told_used, told_room
     cdef text key
@@ -93,18 +77,15 @@ cdef class CompiledDeltas:
 
         Args:
             read, write, survives: how the message type parses and writes, and whether a text comes through both.
-            name: the key field's, as JSON.
-            null_policy: the topic's.
-            bytes_max: of a message or record.
-            key_bytes_max: of a Kafka key.
+            name, null_policy: the key field's, as JSON, and the topic's.
+            bytes_max, key_bytes_max: of a message or record, and of a Kafka key.
             depth_max: deepest nesting of a delta, in objects and arrays.
             version_headers: the headers of each version that has some made, by its number.
             insert_headers: of a new record.
             empty: the header of a delta that changed nothing.
             version_name: the name of the header that tells the version.
             stored: the type of a state.
-            partition: the number of the partition.
-            partitions: the number of partitions that a new key is hashed over; 1: every key may stay.
+            partition, partitions: its number, and how many a new key is hashed over; 1: every key may stay.
         """
         self.read, self.write, self.survives = read, write, survives
         self.name = name
@@ -122,13 +103,12 @@ cdef class CompiledDeltas:
     def __call__(self, records, dict states, dict changed, list sow, list delta, take, is_full):
         """Merge the records in order, until it is enough; what is not plain goes to `take`."""
         cdef object record
-        cdef Py_ssize_t taken = 0, taken_bytes = 0, bytes_now
+        cdef Py_ssize_t taken = 0, taken_bytes = 0, before
         self.made_bytes = self.work = 0
         for record in records:
             if not self.take_plain(record, states, changed, sow, delta):
-                bytes_now = take(record)
-                self.work += WORK_OF_TAKE + bytes_now - taken_bytes
-                taken_bytes = bytes_now
+                before, taken_bytes = taken_bytes, take(record)
+                self.work += WORK_OF_TAKE + taken_bytes - before
             taken += 1
             if self.work >= WORK_MAX:
                 self.work = 0

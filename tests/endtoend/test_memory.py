@@ -8,7 +8,8 @@ import socket
 import threading
 import time
 import urllib.request
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -17,7 +18,6 @@ from tests.endtoend.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -34,7 +34,7 @@ class Scrapes:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Scrapes:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -83,14 +83,13 @@ def test_deltas_on_a_large_record_fit_into_half_a_gigabyte(lone_world: Callable[
     worker = world.start(name=world.name, program=["tests.endtoend.limited_worker", unique, str(512 * MIB)])
     try:
         with Scrapes(world.config.runtime.metrics_port or 0) as scrapes:
-            highest = 0
             deadline_s = time.monotonic() + 900
             while not world.processed():
                 assert worker.process.poll() is None, worker.log()
                 assert time.monotonic() < deadline_s, worker.log()
                 time.sleep(0.5)
-            with open(f"/proc/{worker.process.pid}/status", encoding="utf-8") as status:
-                highest = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+            status = Path(f"/proc/{worker.process.pid}/status").read_text(encoding="utf-8")
+            highest = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024
         used = int((group(unique) / "memory.max_usage_in_bytes").read_text())
         print(f"resident {highest / MIB:.0f} MiB, group {used / MIB:.0f} MiB, longest scrape {scrapes.longest_s:.2f} s")
         assert worker.stop() == 0

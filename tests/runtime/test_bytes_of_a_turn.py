@@ -65,7 +65,7 @@ class Heedless(Processor):
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("delta"),)
 
-    def init(self, context: Any, settings: Any) -> None:  # noqa: ARG002
+    def init(self, context: Any, settings: Any) -> None:
         """Keep the context."""
         self.context = context
 
@@ -101,7 +101,7 @@ def test_processors_that_take_records_one_by_one_stop_when_it_is_enough(processo
     """And each record is taken once."""
     settings = TopicConfig(sow=False) if processor_type is PassThrough else {}
     driver = Emitting(processor_type, settings)
-    driver.pipe_batch([("%d" % n, {"id": n, "text": "x" * LARGE}, None) for n in range(RECORDS)])
+    driver.pipe_batch([(str(n), {"id": n, "text": "x" * LARGE}, None) for n in range(RECORDS)])
     assert max(driver.emitted) < BATCH_BYTES + 2 * (LARGE + 100)
     keys = Counter(record.key for record in driver.pending_output("delta"))
     assert set(keys.values()) == {1 if processor_type is PassThrough else 2}
@@ -111,7 +111,7 @@ def test_processors_that_take_records_one_by_one_stop_when_it_is_enough(processo
 def test_a_processor_that_does_not_ask_gets_fewer_records() -> None:
     """What a batch made too much of is rolled back, and given in smaller parts; each record comes out once."""
     driver = Emitting(Heedless, {})
-    driver.pipe_batch([("%d" % n, {"id": n}, None) for n in range(RECORDS)])
+    driver.pipe_batch([(str(n), {"id": n}, None) for n in range(RECORDS)])
     assert max(driver.emitted) <= 2 * BATCH_BYTES + LARGE
     driver.commit()
     assert [record.key for record in driver.read_output("delta")] == [b"%d" % n for n in range(RECORDS)]
