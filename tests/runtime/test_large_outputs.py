@@ -69,7 +69,7 @@ def test_one_of_the_clock_holds_the_partition() -> None:
     driver = ProcessorTestDriver(Ticking, {}, name="orders")
     driver.pipe_input("a", b"1")
     driver.advance_time(1, punctuations_max=1)
-    with pytest.raises(PartitionHeld, match="orders.delta partition 0") as held:
+    with pytest.raises(PartitionHeld, match=r"orders\.delta partition 0") as held:
         driver.advance_time(1, punctuations_max=1)
     assert held.value.reason == "plugin_failed"
 
@@ -80,7 +80,7 @@ def test_a_mark_that_is_refused_holds_the_partition() -> None:
     driver._task.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=True)
     driver.pipe_input("1", {"id": 1})
     driver._task.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=False)
-    with pytest.raises(PartitionHeld, match="orders.mark does not take"):
+    with pytest.raises(PartitionHeld, match=r"orders\.mark does not take"):
         driver.pipe_input("1", {"id": 1})
 
 
