@@ -125,6 +125,14 @@ class State(Protocol):
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
         """The states of these keys, None where there is none. Keys may repeat."""
 
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:
+        """`get_many` for the first of these keys, as far as they fit into memory; and how many of them those are.
+
+        Args:
+            keys: in the order in which they are needed; they may repeat.
+            bytes_max: of the records that are read from the store; the last few may exceed it.
+        """
+
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage new states, None to delete. Durable only with the commit of what was forwarded."""
 
@@ -194,8 +202,31 @@ class Context(Protocol):
     def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send a record to one of the declared outputs, in the transaction that commits this input."""
 
-    def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
-        """`forward` for a whole batch: key, value and headers of each, in order."""
+    def forward_many(self, output: Role, records: Sequence[Outgoing], size_bytes: int | None = None) -> None:
+        """`forward` for a whole batch: key, value and headers of each, in order.
+
+        Args:
+            output: the role of the output.
+            records: the batch.
+            size_bytes: the bytes of their values, if the processor has counted them; None: they are counted here.
+        """
+
+    def is_full(self, more_bytes: int = 0) -> bool:
+        """Whether `process` should `stop` before its next record.
+
+        It should when the outputs that wait to be sent take as much memory as `runtime.batch_bytes_max`, or the call
+        has lasted for a tenth of a second: outputs are then sent, commits are made, and other threads have a turn.
+
+        Args:
+            more_bytes: outputs that the processor has made and not forwarded yet.
+        """
+
+    def stop(self, offset: int) -> None:
+        """Take no record from this offset on in this call: called by `process` for one of the records it got.
+
+        The processor ignores that record and all behind it. They are given again soon, when what was forwarded has
+        been sent; until then `punctuate` may be called.
+        """
 
     def partition_for(self, key: bytes) -> int:
         """The partition that a key's hash chooses, as Java's and Spark's clients do: murmur2."""
@@ -281,6 +312,9 @@ class Processor(ABC):
     def process(self, records: Sequence[Record]) -> None:
         """Take the next records of the partition, in order.
 
+        A processor that forwards much asks `Context.is_full` between two records, and calls `Context.stop` when it is.
+        One that does not ask gets fewer records at once when its outputs are large or its calls are long.
+
         An exception, other than through `Context.reject`, is taken for the fault of one of the records: the task goes
         back to the last commit, finds that record by giving them one at a time, and rejects it as `plugin_failed`.
         """
@@ -313,7 +347,10 @@ class RecordProcessor(Processor):
 
     def process(self, records: Sequence[Record]) -> None:
         """Give the records to `process_record` in turn."""
-        for record in records:
+        for number, record in enumerate(records):
+            if number and self.context.is_full():
+                self.context.stop(record.offset)
+                return
             try:
                 self.process_record(record)
             except RecordRejected as error:

@@ -5,7 +5,8 @@ SowstreamError
 │   └── PublishRejected   what a publisher who asked for an ack hears of it; at the worker it is over
 ├── TransactionAborted    drop what is staged, rewind to the last commit, go on
 │   ├── ProducerLost      the same, with a new producer
-│   └── ProcessorFailed   the same, one record at a time until the one it failed on is found
+│   ├── ProcessorFailed   the same, one record at a time until the one it failed on is found
+│   └── OutputTooLarge    the same, one record at a time until the one is found whose output its topic does not take
 ├── StateLocked           somebody else still uses the partition's directory: try again, for a while
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
 │   └── StateBehind       nothing is wiped: the state was opened again as the disk has it, the restore brings the rest
@@ -84,6 +85,16 @@ class ProducerLost(TransactionAborted):
 
 class ProcessorFailed(TransactionAborted):
     """A processor raised: the transaction is given up to find the record it failed on."""
+
+
+class OutputTooLarge(TransactionAborted):
+    """Kafka does not take an output, or a batch of them, as it is too large."""
+
+    def __init__(self, message: str, topic: str | None = None, partition: int | None = None) -> None:
+        """Say what happened, and on which topic and partition; None: it is not known."""
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
 
 
 class StateLocked(SowstreamError):

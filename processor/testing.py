@@ -23,10 +23,11 @@ from pydantic import BaseModel
 
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
-from processor.errors import ProcessorFailed
+from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.declaration import check_declaration
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task
@@ -83,6 +84,7 @@ class ProcessorTestDriver:
         partitions: int = 1,
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
+        batch_bytes_max: int = 16 * 1024 * 1024,
     ) -> None:
         """Start with no record anywhere.
 
@@ -98,6 +100,7 @@ class ProcessorTestDriver:
                 `read_output("publish")` else.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: what the clock says, milliseconds since the epoch.
+            batch_bytes_max: outputs that may wait before they are sent, as the runtime's setting of this name says.
         """
         check_declaration(processor_type, processor_type.__name__)
         if not isinstance(settings, BaseModel):
@@ -115,6 +118,7 @@ class ProcessorTestDriver:
         """How long things took that the processor observed, by name, as far as that is committed."""
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
         self._partition, self._partitions = partition, partitions
+        self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
         self._task: Task
@@ -149,10 +153,9 @@ class ProcessorTestDriver:
         while task.next_offset < end and not task.is_paused:
             try:
                 task.process(self.input[task.next_offset : end])
-            except ProcessorFailed:
-                self._roll_back()
-            else:
                 self._emit()
+            except (ProcessorFailed, OutputTooLarge):
+                self._roll_back()
         self._look_for_more()
 
     def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
@@ -165,7 +168,10 @@ class ProcessorTestDriver:
         while has_more and left != 0:
             was_paused = self.is_paused
             has_more = self._task.punctuate()
-            self._emit()
+            try:
+                self._emit()
+            except OutputTooLarge:
+                self.abort()
             left = None if left is None else left - 1
             if was_paused and not self.is_paused:
                 self.feed()
@@ -270,7 +276,12 @@ class ProcessorTestDriver:
         """A process starts: nothing is in memory."""
         self._store = store
         self._task = Task(
-            self._pipeline, self._partition, self._codec, lambda: self.now_ms, partitions=self._partitions
+            self._pipeline,
+            self._partition,
+            self._codec,
+            lambda: self.now_ms,
+            partitions=self._partitions,
+            limits=self._limits,
         )
         self._task.noted = noted
         self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
@@ -309,8 +320,19 @@ class ProcessorTestDriver:
             log.finish(commit=False)
 
     def _emit(self) -> None:
-        """Send what the processor forwarded, in the open transaction."""
-        for role, outgoing in self._task.take_outputs().items():
+        """Send what the processor forwarded, in the open transaction.
+
+        Raises:
+            OutputTooLarge: a producer would not take one of them.
+        """
+        outputs = self._task.take_outputs()
+        if (large := self._limits.largest(outputs)) is not None:
+            topic = self._pipeline.output(large.role)
+            said = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
+            error = OutputTooLarge(said, topic, self._partition)
+            self._task.refused(large.role, error, is_learnt=False)
+            raise error
+        for role, outgoing in outputs.items():
             self._send(role, outgoing)
 
     def _send(self, role: Role, outgoing: Sequence[Outgoing]) -> None:

@@ -94,7 +94,9 @@ def replay(
         sent = 0 if running is None else running.sent
         tell(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
         raise
-    left = found.waiting.total() - found.chosen
+    for why in running.kept:
+        tell(f"Not sent: {why}.")
+    left = found.waiting.total() - running.sent
     tell(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
 
 

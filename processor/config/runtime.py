@@ -22,6 +22,9 @@ class RuntimeConfig(Section):
     """Most input records in one transaction."""
     batch_records_max: int = Field(default=5_000, ge=1)
     """Most records given to a processor at once."""
+    batch_bytes_max: int = Field(default=16 * 1024 * 1024, ge=64 * 1024)
+    """Outputs that may wait in memory to be sent, for each partition: a processor that has made as much gets its next
+    records when they are sent. A transaction is committed when it has twice as much."""
     transaction_timeout_s: IntervalS = Field(default=10.0, ge=1, le=900)
     """The broker aborts a dead worker's transaction after this; readers of the topics wait for it that long."""
     session_timeout_s: IntervalS = Field(default=20.0, ge=1)

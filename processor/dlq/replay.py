@@ -18,14 +18,18 @@ from processor.dlq.choice import Choice
 from processor.dlq.letter import DeadLetter, input_record
 from processor.dlq.survey import Survey
 from processor.dlq.waiting import Waiting, group_of
-from processor.errors import ConfigurationError, Stop, TransactionAborted
+from processor.dlq.whole import NotWhole, WholeRecords
+from processor.errors import ConfigurationError, OutputTooLarge, Stop, TransactionAborted
 from processor.kafka import failure
 from processor.kafka.admin import Admin
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.record import Record
 from processor.runtime.pipeline import pipelines
 
 _LETTERS_MAX: Final = 1_000  # In one transaction, and the bytes of their values.
 _BYTES_MAX: Final = 16 * 1024 * 1024
+_RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of a record that is fetched from its input."""
 
 
 def replayable(config: Config, topic: str) -> str:
@@ -61,12 +65,17 @@ class Replay:
         for kafka_topic in (self._input, config.kafka_names.topic(topic, "dlq")):
             lookup.partitions(kafka_topic)
         self._producer = TransactionalProducer(
-            config.kafka,
+            # What came small over the wire is to go small: of a record that is larger than its topic's limit it counts.
+            {"compression.type": "zstd", **config.kafka},
             transactional_id=group_of(config, topic),
             transaction_timeout_s=config.runtime.transaction_timeout_s,
+            record_bytes_max=_RECORD_BYTES_MAX,
         )
+        self._whole = WholeRecords(config.kafka, group=group_of(config, topic), topic=self._input)
         self.sent = 0
         """Dead letters sent back so far."""
+        self.kept: list[str] = []
+        """Why letters that were chosen wait on, with the place of each."""
         # Fence first: from here on nobody else moves the positions, or we shall be fenced.
         self._producer.start()
         try:
@@ -82,6 +91,7 @@ class Replay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.waiting.__exit__(kind, error, trace)
+        self._whole.__exit__(kind, error, trace)
         try:
             if self._producer.is_open:
                 # Not left to the broker's timeout: until then readers would wait at what was sent.
@@ -103,24 +113,53 @@ class Replay:
         for partition, letters in self.waiting.letters(found.until):
             for stretch in _stretches(letters):
                 try:
-                    self._move(partition, stretch, choice)
+                    self._move_fitting(partition, stretch, choice)
                 except TransactionAborted as error:
                     # No abort: it may end in a new producer, which would fence whoever has fenced us.
                     self._producer.close()
                     raise Stop(self._stopped(error)) from error
                 on_done(len(stretch))
 
-    def _move(self, partition: int, stretch: list[DeadLetter], choice: Choice) -> None:
-        """One transaction."""
+    def _move_fitting(self, partition: int, stretch: list[DeadLetter], choice: Choice) -> None:
+        """One transaction; where Kafka does not take a letter's whole record, another one without it."""
+        try:
+            self._move(partition, stretch, choice)
+        except OutputTooLarge as error:
+            if all(letter.is_whole for letter in stretch):
+                raise
+            self._producer.abort()
+            self._move(partition, stretch, choice, refused=str(error))
+
+    def _whole_records(self, letters: list[DeadLetter], refused: str) -> dict[int, Record]:
+        """The input records of letters that have only a part of them, by the letters' offsets; those that are there."""
+        found: dict[int, Record] = {}
+        for letter in letters:
+            record = NotWhole(refused) if refused else self._whole.fetch(letter)
+            if isinstance(record, NotWhole):
+                place = f"partition {letter.partition} offset {letter.record.offset}"
+                self.kept.append(f"the letter at {place} has only a part of its record: {record.why}")
+            else:
+                found[letter.record.offset] = record
+        return found
+
+    def _move(self, partition: int, stretch: list[DeadLetter], choice: Choice, refused: str = "") -> None:
+        """One transaction; `refused` is why no whole records are to be fetched."""
         waiting, producer = self.waiting, self._producer
         if waiting.committed(partition) != waiting.positions[partition]:
             # A slow commit of ours has cost the producer: its successor fenced a replay that had gone on from there.
             raise Stop(self._taken_over())
-        chosen = [input_record(letter, waiting.topic) for letter in stretch if choice.takes(letter)]
+        cut = [letter for letter in stretch if choice.takes(letter) and not letter.is_whole]
+        whole = self._whole_records(cut, refused)
+        goes = [choice.takes(letter) and (letter.is_whole or letter.record.offset in whole) for letter in stretch]
+        chosen = [
+            input_record(letter, waiting.topic, whole.get(letter.record.offset))
+            for letter, is_sent in zip(stretch, goes, strict=True)
+            if is_sent
+        ]
         others = [
             (letter.record.key, letter.record.value, letter.record.headers or [])
-            for letter in stretch
-            if not choice.takes(letter)
+            for letter, is_sent in zip(stretch, goes, strict=True)
+            if not is_sent
         ]
         if chosen:
             producer.send(self._input, partition, chosen)
@@ -151,7 +190,7 @@ def _stretches(letters: list[DeadLetter]) -> Iterator[list[DeadLetter]]:
     stretch: list[DeadLetter] = []
     size_bytes = 0
     for letter in letters:
-        bytes_more = len(letter.record.value or b"")
+        bytes_more = letter.whole_bytes or len(letter.record.value or b"")
         if stretch and (len(stretch) == _LETTERS_MAX or size_bytes + bytes_more > _BYTES_MAX):
             yield stretch
             stretch, size_bytes = [], 0

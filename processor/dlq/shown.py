@@ -46,6 +46,10 @@ def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = Non
     if record.value is None:
         return _dumped(told | {"tombstone": True})
     told["bytes"] = len(record.value)
+    if not letter.is_whole:
+        told |= {"dlq_bytes": letter.whole_bytes, "dlq_sha256": letter.sha256, "dlq_truncated": True}
+        # The beginning of a message is no message, even where it parses.
+        return _dumped(told | (_all_of(record.value) if whole else _beginning(record.value)) | {"cut": True})
     if not whole and len(record.value) > VALUE_BYTES_MAX:
         return _dumped(told | _beginning(record.value) | {"cut": True})
     text = _json_text(record.value)
@@ -97,6 +101,10 @@ def _beginning(value: bytes) -> dict[str, str]:
         if error.reason == "unexpected end of data" and error.end == len(cut):
             return {"text": cut[: error.start].decode()}
         return {"base64": base64.b64encode(cut).decode()}
+
+
+def _all_of(value: bytes) -> dict[str, Any]:
+    return _text_or_base64("text", "base64", value)
 
 
 def _json_text(value: bytes) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from processor.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    OutputTooLarge,
     PartitionHeld,
     PositionLost,
     ProducerLost,
@@ -89,8 +91,6 @@ _UNREADABLE = frozenset((KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG))
 # Done again, each of these fails again: a record that the topic does not take, a topic that is gone.
 _STAYS = frozenset(
     (
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_RECORD,
         KafkaError.POLICY_VIOLATION,
         KafkaError.OFFSET_METADATA_TOO_LARGE,
@@ -99,6 +99,9 @@ _STAYS = frozenset(
     )
 )
 
+_TOO_LARGE = frozenset((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE))
+_PLACE: Final = re.compile(r"ProduceRequest for (\S+) \[(\d+)\]")
+"""How librdkafka says which of the topics refused a record: of a transaction that fails it tells nothing else."""
 
 _INSTANCE = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
 
@@ -195,7 +198,7 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
             f"{doing}: what was to be read next is not there ({kafka_error.str()}). Records were deleted before they "
             "were read, or the topic was made anew; begin again with a snapshot"
         )
-    if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+    if code in _TOO_LARGE:
         return Stop(
             f"{doing}: Kafka refuses a record: {kafka_error.str()}. Has a topic's max.message.bytes been lowered? "
             "`sowstream topics check` tells"
@@ -246,7 +249,7 @@ def of_commit(error: KafkaException, doing: str) -> SowstreamError:
     return TransactionAborted(f"{doing}: {of(error).str()} ({of(error).name()})")
 
 
-def in_transaction(error: KafkaException, doing: str) -> SowstreamError:
+def in_transaction(error: KafkaException, doing: str, place: tuple[str, int | None] | None = None) -> SowstreamError:
     """What a failed transaction call asks for, by librdkafka's three flags.
 
     ========  ====================  =====================================================
@@ -258,11 +261,21 @@ def in_transaction(error: KafkaException, doing: str) -> SowstreamError:
     none      `ProducerLost`        the same: what became of the transaction is not known
     ========  ====================  =====================================================
 
-    Whatever the flags: what Kafka refuses for good, or would refuse again, stops the pipeline.
+    Args:
+        error: what the call raised.
+        doing: what was being done.
+        place: topic and partition of the record at hand, if there is one; partition None: its key's hash chooses.
+
+    Whatever the flags: what Kafka refuses for good, or would refuse again, stops the pipeline; only of a record that is
+    too large the input record that made it can be put aside: `OutputTooLarge`.
     Source: librdkafka's INTRODUCTION.md, "Transactional producer", error handling.
     """
     kafka_error = of(error)
     said = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
+    if kafka_error.code() in _TOO_LARGE:
+        if (told := _PLACE.search(kafka_error.str())) is not None:
+            place = told[1], int(told[2])
+        return OutputTooLarge(said, *(place or (None, None)))
     if kafka_error.code() in _REFUSED | _STAYS:
         return stop(error, doing)
     if kafka_error.txn_requires_abort() and not kafka_error.fatal():

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol round a message of the largest size.
+PRODUCED_BYTES_MAX: Final = MESSAGE_MAX_BYTES + _FRAMING_BYTES
+"""The largest record that a producer takes."""
 _MEMBERSHIP: Final = frozenset(("group.protocol", "group.remote.assignor"))  # Of those who join a group, no others.
 # Of those who join, too: the others keep librdkafka's own, which go with one another.
 _MEMBER_LIMITS: Final = frozenset(("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"))
 _POLL_INTERVAL_S: Final = 300.0
 _FETCH_BYTES_MAX: Final = 1024**3  # librdkafka takes a little less than two.
+_QUEUE_BYTES: Final = 256 * 1024 * 1024
 _INFO: Final = 6  # Syslog's number, which is librdkafka's.
 
 log = logging.getLogger("sowstream.librdkafka")
@@ -115,33 +118,48 @@ def log_reader(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
     return consumer(kafka, group=group) | {"enable.partition.eof": "true"}
 
 
-def producer(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """For every writer: the partitioner of Java and Spark, nothing lost, order kept."""
+def producer(
+    kafka: Mapping[str, str], *, queue_bytes: int = _QUEUE_BYTES, record_bytes_max: int = PRODUCED_BYTES_MAX
+) -> dict[str, Any]:
+    """For every writer: the partitioner of Java and Spark, nothing lost, order kept.
+
+    Args:
+        kafka: the user's properties.
+        queue_bytes: what may wait to be sent, at least one record of the largest size.
+        record_bytes_max: the largest record that is taken.
+    """
     return {
         "linger.ms": "5",
         "compression.type": "lz4",
         "queue.buffering.max.messages": "1000000",
-        "queue.buffering.max.kbytes": "262144",
+        # A queue that has no room for the largest record would refuse it for ever.
+        "queue.buffering.max.kbytes": str(-(-max(queue_bytes, record_bytes_max + _FRAMING_BYTES) // 1024)),
         **common(kafka),
         # librdkafka's own default differs from Java's and would split a key over two workers.
         "partitioner": "murmur2_random",
         "enable.idempotence": "true",
         # A topic's limit holds for batches, and every topic takes one of this size; a larger record goes alone.
         "batch.size": str(min(int(kafka.get("batch.size", BATCH_BYTES_MAX)), BATCH_BYTES_MAX)),
-        "message.max.bytes": str(MESSAGE_MAX_BYTES + _FRAMING_BYTES),
+        "message.max.bytes": str(record_bytes_max),
     }
 
 
 def transactional(
-    kafka: Mapping[str, str], *, transactional_id: str, transaction_timeout_s: float, logger: object = log
+    kafka: Mapping[str, str],
+    *,
+    transactional_id: str,
+    transaction_timeout_s: float,
+    logger: object = log,
+    queue_bytes: int = _QUEUE_BYTES,
+    record_bytes_max: int = PRODUCED_BYTES_MAX,
 ) -> dict[str, Any]:
-    """For a worker's output; `logger` must hear of every connection that breaks."""
+    """For a worker's output; `logger` must hear of every connection that breaks. The others as for `producer`."""
     timeout_ms = int(transaction_timeout_s * 1000)
     asked_ms = int(kafka.get("message.timeout.ms") or kafka.get("delivery.timeout.ms") or 0)
     given = {name: value for name, value in kafka.items() if name != "delivery.timeout.ms"}
     # Nobody sees a record before the commit, which waits for none: larger batches cost no time, and on two cores, the
     # broker's share of them included, they halve what the broker works for each record.
-    chosen = producer({"linger.ms": "25"} | given)
+    chosen = producer({"linger.ms": "25"} | given, queue_bytes=queue_bytes, record_bytes_max=record_bytes_max)
     # When the last connection breaks, librdkafka would forget every broker and ask those of the start: the transaction
     # at hand hangs for its whole time then (seen in 2.16), and a new producer asks them anyway.
     chosen.setdefault("metadata.recovery.strategy", "none")

@@ -67,6 +67,7 @@ class StagedProducer:
         session_timeout_s: float,
         is_stopping: Callable[[], bool] = lambda: False,
         blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
+        **sizes: int,
     ) -> None:
         """Make one that is not started.
 
@@ -76,12 +77,13 @@ class StagedProducer:
             session_timeout_s: how long the group waits for a member that is not heard of.
             is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
             blocked: called with `init` and the seconds of each try of a start.
+            sizes: `queue_bytes` and `record_bytes_max` of `properties.producer`.
         """
         self._blocked = blocked
         self._refusals = Refusals()
         self._timeout_s = session_timeout_s * 0.75
         self._pause_s = session_timeout_s * 0.5
-        self._properties = self._refusals.listening(properties.producer(kafka)) | {
+        self._properties = self._refusals.listening(properties.producer(kafka, **sizes)) | {
             "message.timeout.ms": str(int(self._timeout_s * 1000)),
             "topic.metadata.propagation.max.ms": str(int(self._timeout_s * 250)),
             "acks": "all",
@@ -91,6 +93,7 @@ class StagedProducer:
         self._held: list[list[_Batch]] = [[] for _ in later]
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
+        self._failed_at: tuple[str, int | None] | None = None
         self._pulse: Pulse | None = None
         self._pauses = 0
         self.commit_offsets: Callable[[Mapping[int, int]], None]
@@ -135,6 +138,10 @@ class StagedProducer:
             time.sleep(max(0.0, _REACH_PAUSE_S - spent_s))
         outage.reached()
         self._producer = producer
+
+    def limit_batches(self, bytes_max: int) -> None:
+        """From the next `start` on send no batch of several records that is larger."""
+        self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
         """Send records to one partition in their stage; None lets each key's hash choose. Returns their values' bytes.
@@ -252,7 +259,8 @@ class StagedProducer:
                     self._hear(partial(producer.poll, 0.05))  # Full: reports make room, failures too.
                     self._check_delivered(topic)
                 except KafkaException as error:
-                    raise failure.in_transaction(error, f"sending to {topic}") from error
+                    place = topic, None if partition < 0 else partition
+                    raise failure.in_transaction(error, f"sending to {topic}", place) from error
                 else:
                     break
         self._hear(partial(producer.poll, 0))
@@ -281,7 +289,7 @@ class StagedProducer:
 
     def _check_delivered(self, what: str) -> None:
         if self._failed is not None:
-            raise failure.in_transaction(KafkaException(self._failed), f"sending {what}")
+            raise failure.in_transaction(KafkaException(self._failed), f"sending {what}", self._failed_at)
 
     def _check_awake(self) -> None:
         """After a long sleep the partitions may be somebody else's: learn that first."""
@@ -290,9 +298,11 @@ class StagedProducer:
                 f"the process stood still for more than {self._pause_s:g} s; its partitions may have gone"
             )
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:  # noqa: ARG002
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failed is None:
             self._failed = error
+            topic = message.topic()
+            self._failed_at = None if topic is None else (topic, message.partition())
 
     def _telling(self, delivered: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
         def on_delivery(error: KafkaError | None, message: Message) -> None:

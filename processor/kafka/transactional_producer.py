@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.errors import BrokerUnavailable, ProducerLost, TransactionAborted
 from processor.kafka import failure, outage, properties
@@ -52,6 +52,7 @@ class TransactionalProducer:
         transaction_timeout_s: float,
         is_stopping: Callable[[], bool] = lambda: False,
         blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
+        **sizes: int,
     ) -> None:
         """Make one that is not started.
 
@@ -62,6 +63,7 @@ class TransactionalProducer:
             is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
             blocked: told of the seconds that each transaction call took: `init`, `begin`, `send_offsets`, `commit`
                 or `abort`.
+            sizes: `queue_bytes` and `record_bytes_max` of `properties.transactional`.
         """
         self._is_stopping = is_stopping
         self.transactional_id = transactional_id
@@ -75,6 +77,7 @@ class TransactionalProducer:
                 transactional_id=transactional_id,
                 transaction_timeout_s=transaction_timeout_s,
                 logger=self._breaks,
+                **sizes,
             )
         )
         self._producer: Producer | None = None
@@ -124,6 +127,10 @@ class TransactionalProducer:
             time.sleep(max(0.0, _TRY_S - (now_s - began_s)))
         outage.reached()
         self._producer = producer
+
+    def limit_batches(self, bytes_max: int) -> None:
+        """From the next `start` on send no batch of several records that is larger."""
+        self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
 
     def _is_worth_waiting(self, producer: Producer, error: KafkaException) -> bool:
         """After a start that failed, whether some broker answers at least; returns only where it may go well later.
@@ -331,7 +338,14 @@ class TransactionalProducer:
             else:
                 return
         assert isinstance(error, KafkaException)
-        raise failure.in_transaction(error, f"sending to {topic}") from error
+        if failure.of(error).code() == KafkaError._STATE:
+            # An earlier record has failed, and this error does not say why. A commit fails at once, with the reason.
+            try:
+                producer.commit_transaction(_LEAST_TIMEOUT_S)
+            except KafkaException as first:
+                error = first
+        place = topic, None if partition < 0 else partition
+        raise failure.in_transaction(error, f"sending to {topic}", place) from error
 
     def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
         """Hear what became of records; a producer's end, as when it was fenced, is raised here as well as by a call."""

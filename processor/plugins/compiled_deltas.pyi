@@ -29,6 +29,7 @@ class CompiledDeltas:
         changed: dict[bytes, Stored | None],
         sow: list[Outgoing],
         delta: list[Outgoing],
-        take: Callable[[Record], None],
+        take: Callable[[Record], int],
+        is_full: Callable[[int], bool],
         /,
-    ) -> None: ...
+    ) -> tuple[int, int]: ...

@@ -18,13 +18,13 @@ looked at: bytes that are no UTF-8, or a number that is none, are copied. The st
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from processor.plugins.murmur2 cimport murmur2
-from processor.plugins.json_text cimport Member, Seen, is_key, is_named, is_same, is_shallow, read_member, text
+from processor.plugins.json_text cimport Edit, Member, Seen, grown, is_key, is_named, is_same, is_shallow, read_member, text
 
 cdef enum:
     # With more than these a record is left to `take`, which has no such limits.
@@ -35,21 +35,11 @@ cdef enum:
     READS_MAX = 4
     READ_BYTES_FREE = 65536
     ROOM_KEPT_BYTES_MAX = 1048576  # for what is told, between batches
-
-cdef struct Edit:
-    text at         # in the record's text
-    Py_ssize_t removed
-    text put        # in the delta's text
-    Py_ssize_t size
-    bint comma      # before what is put
-
-
-cdef void *grown(void *memory, Py_ssize_t size) except NULL:
-    """The same memory with more room."""
-    memory = PyMem_Realloc(memory, size)
-    if memory == NULL:
-        raise MemoryError
-    return memory
+    # After so much work it is asked whether it is enough: a millisecond or less. About a byte copied or read is one.
+    WORK_MAX = 262144
+    WORK_OF_RECORD = 256
+    WORK_OF_TAKE = 8192
+    LOOK_WORK = 16
 
 
 cdef class CompiledDeltas:
@@ -66,6 +56,7 @@ cdef class CompiledDeltas:
     cdef Py_ssize_t members_used, members_room
     cdef Edit edits[EDITS_MAX]
     cdef Py_ssize_t edits_used, looks, bytes_readable
+    cdef Py_ssize_t made_bytes, work  # Of the batch at hand.
     cdef char *told
     cdef Py_ssize_t told_used, told_room
     cdef text key
@@ -75,6 +66,7 @@ cdef class CompiledDeltas:
         self.members = NULL
         self.told = NULL
         self.members_used = self.members_room = self.told_used = self.told_room = 0
+        self.looks = self.made_bytes = self.work = 0
 
     def __init__(
         self, *, read, write, survives, bytes name, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
@@ -85,18 +77,15 @@ cdef class CompiledDeltas:
 
         Args:
             read, write, survives: how the message type parses and writes, and whether a text comes through both.
-            name: the key field's, as JSON.
-            null_policy: the topic's.
-            bytes_max: of a message or record.
-            key_bytes_max: of a Kafka key.
+            name, null_policy: the key field's, as JSON, and the topic's.
+            bytes_max, key_bytes_max: of a message or record, and of a Kafka key.
             depth_max: deepest nesting of a delta, in objects and arrays.
             version_headers: the headers of each version that has some made, by its number.
             insert_headers: of a new record.
             empty: the header of a delta that changed nothing.
             version_name: the name of the header that tells the version.
             stored: the type of a state.
-            partition: the number of the partition.
-            partitions: the number of partitions that a new key is hashed over; 1: every key may stay.
+            partition, partitions: its number, and how many a new key is hashed over; 1: every key may stay.
         """
         self.read, self.write, self.survives = read, write, survives
         self.name = name
@@ -111,16 +100,25 @@ cdef class CompiledDeltas:
         PyMem_Free(self.members)
         PyMem_Free(self.told)
 
-    def __call__(self, records, dict states, dict changed, list sow, list delta, take):
-        """Merge the records in order; what is not plain goes to `take`."""
+    def __call__(self, records, dict states, dict changed, list sow, list delta, take, is_full):
+        """Merge the records in order, until it is enough; what is not plain goes to `take`."""
         cdef object record
+        cdef Py_ssize_t taken = 0, taken_bytes = 0, before
+        self.made_bytes = self.work = 0
         for record in records:
             if not self.take_plain(record, states, changed, sow, delta):
-                take(record)
+                before, taken_bytes = taken_bytes, take(record)
+                self.work += WORK_OF_TAKE + taken_bytes - before
+            taken += 1
+            if self.work >= WORK_MAX:
+                self.work = 0
+                if is_full(self.made_bytes + taken_bytes):
+                    break
         if self.told_room > ROOM_KEPT_BYTES_MAX:
             PyMem_Free(self.told)
             self.told = NULL
             self.told_room = 0
+        return taken, self.made_bytes
 
     cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1:
         """Merge one record; False, and nothing done, if it is not plain."""
@@ -173,6 +171,8 @@ cdef class CompiledDeltas:
         # Nothing was set, so the record is as it was.
         delta.append((key, told, headers if old is None or self.edits_used else [*headers, self.empty]))
         states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b""))
+        self.made_bytes += PyBytes_GET_SIZE(data) + self.told_used
+        self.work += PyBytes_GET_SIZE(data) + self.told_used + LOOK_WORK * self.looks + WORK_OF_RECORD
         return True
 
     cdef bint is_own(self, bytes key) noexcept:
@@ -210,7 +210,7 @@ cdef class CompiledDeltas:
                 key = member
         if at != end or key.name == NULL or not is_key(key.value, key.end, self.key, self.key_size):
             return False
-        self.told_used = 0
+        self.told_used = self.looks = 0
         self.tell(b"{", 1)
         self.tell(key.name, key.end - key.name)
         if key.name - begin > 1:  # Members before it, and the comma after them.

@@ -7,7 +7,7 @@ here. What they ask for is looked at once, in `init` or behind `if headers`.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import (
     Context,
@@ -30,7 +30,7 @@ from processor.plugins.filter_delete import ByFilter, FilterDelete, is_by_filter
 from processor.plugins.key_alone import key_alone
 from processor.plugins.messages import Messages
 from processor.plugins.placement import Placement, other_sow_key
-from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, plain_deltas
+from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, LOOK_BYTES, LOOK_RECORDS, plain_deltas
 from processor.plugins.plan import plan
 from processor.plugins.record_change import RecordChange
 from processor.plugins.redelivery import Redelivery
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from processor.plugins.request import Request
 
 _VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
+
+READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the stored records that are read at once."""
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -111,30 +114,54 @@ class DeltaMerge(Processor):
         self._begin_batch({})
 
     def process(self, records: Sequence[Record]) -> None:
-        """Merge the records in order; a delete by filter is carried out between two batches of them."""
+        """Merge the records in order, until it is enough; a delete by filter is carried out between two batches."""
+        context = self._context
+        unread: list[tuple[Record, RecordRejected]] = []
         if self._placement.reads_keys:
-            records = self._placement.with_text_keys(records, self._reject)
+            records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
         while records:
             records = self._merge_batch(records)
+            if records and context.is_full():
+                context.stop(records[0].offset)
+                break
+        for record, why in unread:
+            if not records or record.offset < records[0].offset:  # Those behind the stop come again.
+                self._reject(record, why)
         self._sequences.flush()
         if acks := self._acks.take():
-            self._context.forward_many("ack", acks)
+            context.forward_many("ack", acks)
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Merge records up to a delete by filter, with one read and one write of states; returns those behind it."""
-        self._begin_batch(self._context.state.get_many([record[0] for record in records if record[0] is not None]))
+        """Merge records up to a delete by filter, with one read and one write of states; returns those behind them."""
+        keys = [record[0] for record in records if record[0] is not None]
+        states, count = self._context.state.get_some(keys, READ_BYTES_MAX)
+        came = records if count == len(keys) else records[: _place_of_key(records, count)]
+        self._begin_batch(states)
         is_again = records[0].offset <= self._redelivery.until
         try:
-            if self._merge_plain is not None and not is_again:
-                self._merge_plain(records, self._stored, self._changed, self._sow, self._delta, self._take_or_reject)
+            if self._merge_plain is None or is_again:
+                taken, made_bytes = self._merge_each(came, self._take_again if is_again else None), 0
             else:
-                for record in records:
-                    self._take_or_reject(record, self._take_again if is_again else None)
+                is_full = self._context.is_full
+                taken, made_bytes = self._merge_plain(
+                    came, self._stored, self._changed, self._sow, self._delta, self._take_or_reject, is_full
+                )
         except ByFilter as command:
-            self._end_batch()
+            self._end_batch(None)
             return self._by_filter.take(command, records)
-        self._end_batch()
-        return ()
+        self._end_batch(made_bytes)
+        return records[taken:]
+
+    def _merge_each(self, records: Sequence[Record], take: Callable[[Record], None] | None) -> int:
+        """Merge records that are not plain, until it is enough; how many that were."""
+        look_bytes = LOOK_BYTES
+        for number, record in enumerate(records):
+            if number and (number % LOOK_RECORDS == 0 or self._made_bytes >= look_bytes):
+                look_bytes = self._made_bytes + LOOK_BYTES
+                if self._context.is_full(self._made_bytes):
+                    return number
+            self._take_or_reject(record, take)
+        return len(records)
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Tell the publisher."""
@@ -158,20 +185,27 @@ class DeltaMerge(Processor):
         self._changed: dict[bytes, Stored | None] = {}
         self._sow: list[Outgoing] = []
         self._delta: list[Outgoing] = []
+        self._made_bytes = 0  # Of the values of both.
         self._now_ms = self._context.now_ms
 
-    def _end_batch(self) -> None:
+    def _end_batch(self, more_bytes: int | None = 0) -> None:
+        """Hand over states and outputs; the bytes that were made in other ways, None if nobody has counted them."""
         context = self._context
         context.state.put_many(self._changed)
-        context.forward_many("sow", self._sow)
-        context.forward_many("delta", self._delta)
+        if more_bytes is None:
+            context.forward_many("sow", self._sow)
+            context.forward_many("delta", self._delta)
+        else:
+            context.forward_many("sow", self._sow, self._made_bytes + more_bytes)
+            context.forward_many("delta", self._delta, 0)
 
-    def _take_or_reject(self, record: Record, take: Callable[[Record], None] | None = None) -> None:
-        """Do what one record asks for, or say why not."""
+    def _take_or_reject(self, record: Record, take: Callable[[Record], None] | None = None) -> int:
+        """Do what one record asks for, or say why not; the bytes that were made by this way since the batch began."""
         try:
             (take or self._take)(record)
         except RecordRejected as error:
             self._reject(record, error)
+        return self._made_bytes
 
     def _reject(self, record: Record, error: RecordRejected) -> None:
         if self._placement.reads_keys:
@@ -301,6 +335,7 @@ class DeltaMerge(Processor):
             )
         self._sow.append((key, data, sow_headers))
         self._delta.append((key, told, delta_headers))
+        self._made_bytes += len(data) + len(told)
         source_offset = record.offset if self._settings.source_header else -1
         new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
         self._stored[key] = self._changed[key] = new
@@ -340,6 +375,7 @@ class DeltaMerge(Processor):
         told, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, told, headers + delta_headers))
+        self._made_bytes += len(told)
         self._stored[key] = self._changed[key] = None
 
     def _more(self, record: Record, request: Request) -> Headers:
@@ -350,6 +386,12 @@ class DeltaMerge(Processor):
         if self._settings.source_header:
             headers.append((Name.SOURCE, self._source + b"%d" % record.offset))
         return headers + request.passed
+
+
+def _place_of_key(records: Sequence[Record], number: int) -> int:
+    """Where the record is whose key has this number, counted from 0, among the records that have one."""
+    places = [place for place, record in enumerate(records) if record[0] is not None]
+    return places[number]
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 Of a text that is JSON only the structure is looked at; of one that is not, something is found to be wrong, or nothing.
 """
 
+from cpython.mem cimport PyMem_Realloc
 from libc.string cimport memchr, memcmp
 
 ctypedef const char *text
@@ -15,6 +16,21 @@ cdef struct Member:
 
 cdef struct Seen:   # within a value that was skipped
     bint null
+
+cdef struct Edit:
+    text at         # in the record's text
+    Py_ssize_t removed
+    text put        # in the delta's text
+    Py_ssize_t size
+    bint comma      # before what is put
+
+
+cdef inline void *grown(void *memory, Py_ssize_t size) except NULL:
+    """The same memory with more room."""
+    memory = PyMem_Realloc(memory, size)
+    if memory == NULL:
+        raise MemoryError
+    return memory
 
 
 cdef inline text skip_string(text at, text end) noexcept nogil:

@@ -73,18 +73,28 @@ class PassThrough(Processor):
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
         self._delta: list[Outgoing] = []
+        self._made_bytes = 0
 
     def process(self, records: Sequence[Record]) -> None:
-        """Deliver the messages in order."""
-        self._delta = []
+        """Deliver the messages in order, until it is enough."""
+        context, stopped_offset = self._context, None
+        unread: list[tuple[Record, RecordRejected]] = []
+        self._delta, self._made_bytes = [], 0
         if self._placement.reads_keys:
-            records = self._placement.with_text_keys(records, self._reject)
-        for record in records:
+            records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
+        for number, record in enumerate(records):
+            if number and context.is_full(self._made_bytes):
+                stopped_offset = record.offset
+                context.stop(stopped_offset)
+                break
             try:
                 self._take(record)
             except RecordRejected as error:
                 self._reject(record, error)
-        self._context.forward_many("delta", self._delta)
+        for record, why in unread:
+            if stopped_offset is None or record.offset < stopped_offset:  # Those behind the stop come again.
+                self._reject(record, why)
+        context.forward_many("delta", self._delta, self._made_bytes)
         self._sequences.flush()
         self._send_acks()
 
@@ -153,6 +163,7 @@ class PassThrough(Processor):
         value, headers = self._written(record, command, body)
         if len(value) > self._settings.max_record_bytes:
             raise _too_large(len(value), self._settings)
+        self._made_bytes += len(value)
         self._delta.append((key, value, [*headers, *self._more(record, request, command)]))
         return True
 

@@ -33,21 +33,38 @@ if TYPE_CHECKING:
     from processor.plugins.plan import Plan
     from processor.plugins.request import Request
 
-Take: TypeAlias = Callable[[Record], None]
-"""Does what one record asks for, whatever that is."""
+Take: TypeAlias = Callable[[Record], int]
+"""Does what one record asks for, whatever that is; returns the bytes of the outputs it has made in this batch."""
+
+IsFull: TypeAlias = Callable[[int], bool]
+"""Whether a batch should end: takes the bytes of the outputs that it has made."""
 
 MergeBatch: TypeAlias = Callable[
-    [Sequence[Record], dict[bytes, Stored | None], dict[bytes, Stored | None], list[Outgoing], list[Outgoing], Take],
-    None,
+    [
+        Sequence[Record],
+        dict[bytes, Stored | None],
+        dict[bytes, Stored | None],
+        list[Outgoing],
+        list[Outgoing],
+        Take,
+        IsFull,
+    ],
+    tuple[int, int],
 ]
-"""`(records, states, changed, sow, delta, take)`: merge the records in order; what is not plain goes to `take`.
+"""`(records, states, changed, sow, delta, take, is_full)`: merge the records in order, until it is enough.
 
-`states` has the state of every key, `changed` gets what changes; `sow` and `delta` get what is told.
+`states` has the state of every key, `changed` gets what changes; `sow` and `delta` get what is told. What is not plain
+goes to `take`. Returns how many records were merged, and the bytes of the outputs that `take` did not make.
 """
 
 EMPTY: Final[Header] = (Name.EMPTY, b"true")
 INSERT_HEADERS: Final[Headers] = [(Name.VERSION, b"1"), (Name.KIND, b"insert")]
 """Of a new record: made once and never changed."""
+
+LOOK_BYTES: Final = 256 * 1024
+"""After so many bytes of outputs it is asked whether a batch should end."""
+LOOK_RECORDS: Final = 16
+"""The same after so many records."""
 
 _MISSING: Final[Value] = object()  # Unlike None, in no message.
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
@@ -108,17 +125,23 @@ def plain_deltas(
         sow: list[Outgoing],
         delta: list[Outgoing],
         take: Take,
-    ) -> None:
+        is_full: IsFull,
+    ) -> tuple[int, int]:
         headers: Headers
-        for record in records:
+        made_bytes, taken_bytes, look_bytes, look_at = 0, 0, LOOK_BYTES, LOOK_RECORDS
+        for number, record in enumerate(records):
+            if made_bytes + taken_bytes >= look_bytes or number >= look_at:
+                look_bytes, look_at = made_bytes + taken_bytes + LOOK_BYTES, number + LOOK_RECORDS
+                if is_full(made_bytes + taken_bytes):
+                    return number, made_bytes
             key, value, given, _, _ = record
             if given or key is None or value is None or len(value) > bytes_max:
-                take(record)
+                taken_bytes = take(record)
                 continue
             old = states[key]
             # By number: twice as fast. A record that expires, or has a time to live of its own, is not plain.
             if old is not None and (old[2] or old[4]):
-                take(record)
+                taken_bytes = take(record)
                 continue
             try:
                 body = decode(value)
@@ -126,11 +149,11 @@ def plain_deltas(
                 kind = type(said)
                 says_key = (kind is str and said.encode() == key) or (kind is int and b"%d" % said == key)
                 if not says_key and (old is None or said is not _MISSING):
-                    take(record)
+                    taken_bytes = take(record)
                     continue
                 if old is None:
                     if placement.elsewhere(key) is not None:
-                        take(record)
+                        taken_bytes = take(record)
                         continue
                     merged, told, removed = insert(body, policy)
                     own, version, headers = said, 1, INSERT_HEADERS
@@ -143,13 +166,15 @@ def plain_deltas(
                     headers = version_headers[version] if version < versions_made else [(Name.VERSION, b"%d" % version)]
                 data, told_data = encode(merged), encode({name: own, **told})
             except Exception:  # noqa: BLE001 - whatever it is, `take` comes to it again
-                take(record)
+                taken_bytes = take(record)
                 continue
             if len(data) > bytes_max or removed or len(key) > KEY_BYTES_MAX:
-                take(record)
+                taken_bytes = take(record)
                 continue
             sow.append((key, data, headers))
             delta.append((key, told_data, headers if told else [*headers, EMPTY]))
             states[key] = changed[key] = _new(Stored, (version, data, 0, -1, b""))
+            made_bytes += len(data) + len(told_data)
+        return len(records), made_bytes
 
     return merge_batch

@@ -18,6 +18,7 @@ from processor.kafka.transactional_producer import TransactionalProducer
 from processor.runtime.input_position import InputPositions
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.restore import Restorer
 from processor.runtime.restore_progress import RestoreBar, RestoreProgress
 from processor.runtime.rivals import tell_who_fenced
@@ -102,6 +103,7 @@ class Assembly:
             is_copy=pipeline.underlying is not None and pipeline.processor_type.input.role == "sow",
             positions=positions,
         )
+        limits = OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max, ask=admin.topic_config)
         clients = Clients(
             consumer=partial(self._consumer, pipeline, group, standbys),
             producer=producer,
@@ -110,6 +112,7 @@ class Assembly:
             beat=self._beat,
             notices=self._control,
             positions=positions,
+            limits=limits,
             fenced=partial(tell_who_fenced, admin, group, pipeline.source, self._slot.name),
         )
         codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
@@ -131,6 +134,7 @@ class Assembly:
                     session_timeout_s=runtime.session_timeout_s,
                     is_stopping=is_stopping,
                     blocked=partial(self._blocked, pipeline.name),
+                    queue_bytes=runtime.batch_bytes_max,
                 )
             log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
         return TransactionalProducer(
@@ -139,6 +143,7 @@ class Assembly:
             transaction_timeout_s=runtime.transaction_timeout_s,
             is_stopping=is_stopping,
             blocked=partial(self._blocked, pipeline.name),
+            queue_bytes=runtime.batch_bytes_max,
         )
 
     def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], TransactionalState]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from processor.errors import UndeclaredOutput
 from processor.kafka.partitioner import partition_for
-from processor.record import Name
+from processor.runtime.dead_letter import dead_letter
 from processor.runtime.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
 from processor.runtime.note import checked
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.timings import Timing
+from processor.runtime.waiting_output import WaitingOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
     from processor.record import Headers, Outgoing, Record, RejectReason, Stored
     from processor.runtime.pipeline import Pipeline
     from processor.topics import Role
-
-
-_DETAIL_BYTES_MAX = 4096
 
 
 class TaskContext:
@@ -39,6 +39,8 @@ class TaskContext:
         applied: Mapping[int, Sequence[bytes]] | None = None,
         noted: str = "",
         partitions: int = 1,
+        waiting: WaitingOutput | None = None,
+        limits: OutputLimits | None = None,
     ) -> None:
         self.name = pipeline.name
         self.source_topic = pipeline.source
@@ -58,12 +60,16 @@ class TaskContext:
         self.noted = noted
         self.held_offset: int | None = None
         self.paused_offset: int | None = None
+        self.stopped_offset: int | None = None
         self.note = noted  # It stands until another one is given.
         self.gauges: dict[str, float] = {}
         self.observed: defaultdict[str, Timing] = defaultdict(Timing)
         self.events: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self._on_reject = on_reject
+        self.waiting = waiting or WaitingOutput(sys.maxsize)
+        self.is_full = self.waiting.is_enough
+        self._limits = limits or OutputLimits(pipeline)
         # Marks go out through `marks` alone, or nobody would know which ones are committed.
         self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
 
@@ -71,7 +77,7 @@ class TaskContext:
         """Send one record to an output."""
         self.forward_many(output, [(key, value, headers)])
 
-    def forward_many(self, output: Role, records: Sequence[Outgoing]) -> None:
+    def forward_many(self, output: Role, records: Sequence[Outgoing], size_bytes: int | None = None) -> None:
         """Send records to an output."""
         if not self._is_trusted:
             records = checked_records(self.name, output, records)
@@ -80,17 +86,20 @@ class TaskContext:
         except KeyError:
             why = "is written through `marks` alone" if output == "mark" else "its `outputs` do not declare"
             raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which {why}") from None
+        if size_bytes is None:
+            size_bytes = sum([len(value) for _, value, _ in records if value is not None])
+        self.waiting.add(size_bytes)
+
+    def stop(self, offset: int) -> None:
+        """Take no record from this offset on in this call."""
+        self.stopped_offset = offset
 
     def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
-        """Send an input record to the dead-letter topic, whole, with the reason."""
+        """Send an input record to the dead-letter topic with the reason: whole, or as much of it as fits."""
         source = f"{self.source_topic}/{self.partition}/{record.offset}"
-        headers: Headers = [
-            *(record.headers or ()),
-            (Name.DLQ_REASON, reason.encode()),
-            (Name.DLQ_DETAIL, _cut(detail)),
-            (Name.SOURCE, source.encode()),
-        ]
-        self._outputs["dlq"].append((record.key, record.value, headers))
+        letter = dead_letter(record, reason, detail, source, self._limits.of("dlq"))
+        self._outputs["dlq"].append(letter)
+        self.waiting.add(len(letter[1] or b""))
         self.rejected[reason] += 1
         if self._on_reject is not None:
             self._on_reject(record, reason, detail)
@@ -129,7 +138,16 @@ class TaskContext:
         taken = {role: records for role, records in self._outputs.items() if records}
         for role in taken:
             self._outputs[role] = []
+        self.waiting.sent()
         return taken
+
+    def output_counts(self) -> dict[Role, int]:
+        """How many records wait for each output, for `outputs_after`."""
+        return {role: len(records) for role, records in self._outputs.items()}
+
+    def outputs_after(self, counts: Mapping[Role, int]) -> dict[Role, list[Outgoing]]:
+        """What was forwarded since then, and still waits."""
+        return {role: records[counts[role] :] for role, records in self._outputs.items()}
 
 
 class _NoState:
@@ -144,6 +162,10 @@ class _NoState:
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:  # noqa: ARG002
         """It would be lost."""
+        raise self._error()
+
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
+        """As `get_many`."""
         raise self._error()
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
@@ -176,9 +198,3 @@ class _NoMarks:
         return UndeclaredOutput(
             f"{self._processor} uses the mark {name!r}, and its `outputs` declare no output of role 'mark'"
         )
-
-
-def _cut(detail: str) -> bytes:
-    """A sentence of any length as the text of a header: a foreign exception may quote the whole record."""
-    text = detail.encode(errors="replace")
-    return text if len(text) <= _DETAIL_BYTES_MAX else text[:_DETAIL_BYTES_MAX].decode(errors="ignore").encode()

@@ -58,7 +58,7 @@ class CheckedState:
     def __init__(self, state: State, processor: str) -> None:
         self._state = state
         self._processor = processor
-        self.get_many, self.due, self.scan = state.get_many, state.due, state.scan
+        self.get_many, self.get_some, self.due, self.scan = state.get_many, state.get_some, state.due, state.scan
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage new states.

@@ -16,6 +16,7 @@ import structlog
 
 from processor.errors import (
     DiskUnusable,
+    OutputTooLarge,
     PartitionHeld,
     ProcessorFailed,
     ProducerLost,
@@ -30,6 +31,7 @@ from processor.runtime.back_off import back_off_s
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.held_tasks import HeldTasks
 from processor.runtime.metrics import ThreadMetrics
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.rejection_log import RejectionLog
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
@@ -61,6 +63,8 @@ _IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a c
 _CAREFUL_RECORDS = 200
 _READ_MIN = 200  # Records, if they are there, that are read between two pieces of what the clock asked for.
 _GAUGES_S = 0.5
+_TURNS_LEFT_MAX = 4
+_BATCHES_MAX = 2  # Of the bytes that may wait, in one transaction.
 
 
 class Clients(NamedTuple):
@@ -82,6 +86,8 @@ class Clients(NamedTuple):
     """Makes the records of input positions."""
     fenced: Callable[[], None] = lambda: None
     """Called when somebody else has taken our transactional id."""
+    limits: OutputLimits | None = None
+    """How large outputs may be, and how many bytes of them may wait."""
 
 
 class StreamThread:
@@ -105,11 +111,18 @@ class StreamThread:
         self._restorer.on_held = self._held.hold
         self._to_hold: dict[Task, PartitionHeld] = {}  # Of which the transaction at hand must first be rolled back.
         self._rejections = RejectionLog(pipeline.source)
-        self._transactions = Transactions(pipeline, clients.producer, self._metrics, clients.positions)
+        self._transactions = Transactions(
+            pipeline,
+            clients.producer,
+            self._metrics,
+            clients.positions,
+            bytes_max=_BATCHES_MAX * runtime.batch_bytes_max,
+        )
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._has_more = False  # A processor wants to be punctuated again at once.
         self._read_max = runtime.batch_records_max  # Records taken at the next turn, at most.
+        self._limits = clients.limits or OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max)
         self._failures = 0  # Transactions that failed in a row.
         self._broken = False  # An error is on its way out: what is in hand may be half done.
 
@@ -148,7 +161,13 @@ class StreamThread:
         log.info("assigned", topic=self._pipeline.source, partitions=partitions)
         refuse_grown(self._pipeline, partitions)
         for partition in partitions:
-            task = self._tasks[partition] = Task(self._pipeline, partition, self._codec, rejections=self._rejections)
+            task = self._tasks[partition] = Task(
+                self._pipeline,
+                partition,
+                self._codec,
+                rejections=self._rejections,
+                limits=self._limits,
+            )
             self._restorer.add(task)
         self._metrics.rebalanced("assigned", self._states())
 
@@ -187,9 +206,11 @@ class StreamThread:
 
     def _poll(self) -> list[Message]:
         """What is there at once; if nothing is, the first record that comes within the idle time."""
-        most = self._read_max
+        # Where records are left of a turn before, so many fewer are read; one, for the group wants to be served.
+        left = sum(len(task.left) for task in self._running() if not task.is_backlogged)
+        most = max(1, self._read_max - left)
         messages = self._consumer.poll(most, 0.0)
-        if not messages:
+        if not messages and not any(task.left for task in self._running()):
             self._try(self._finish)
             is_awaited = self._restorer.is_busy or self._has_more or is_writing(self._running())
             # Whole milliseconds are slept, rounded down: with one less the last part of one would be spent turning.
@@ -201,13 +222,14 @@ class StreamThread:
 
     def _work(self, messages: list[Message], began_s: float, *, waited_s: float) -> None:
         """Process what came, do what is due, commit if it is time."""
-        for partition, parted in by_partition(messages).items():
-            task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused:
-                self._process(task, parted)
+        came, taken = by_partition(messages), 0
+        for running in self._running():
+            if not running.is_paused and (running.left or running.partition in came):
+                taken += self._process(running, came.get(running.partition, []))
+        has_left = any(task.left for task in self._running())
         for partition in self._consumer.ended:
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused and not task.left:
                 task.reached_end()
         began_s += self._send()
         emitted, self._has_more = 0, False
@@ -221,13 +243,13 @@ class StreamThread:
         if self._has_more:  # Between two pieces no more is read than a piece makes: neither keeps the other waiting.
             self._read_max = min(self._read_max, max(emitted, _READ_MIN))
         now_s = time.monotonic()
-        if messages or emitted or self._uncommitted():
-            self._policy.worked(now_s, now_s - began_s, len(messages), is_urgent=emitted > 0)
-        is_drained = len(messages) < self._runtime.batch_records_max
-        if self._policy.due(now_s, drained=is_drained):
+        if taken or emitted or self._uncommitted():
+            self._policy.worked(now_s, now_s - began_s, taken, is_urgent=emitted > 0)
+        is_drained = len(messages) < self._runtime.batch_records_max and not has_left
+        if self._policy.due(now_s, drained=is_drained) or self._transactions.is_large:
             # Where no input waits, the records that come meanwhile are better off in one transaction after this one.
             self._commit(is_awaited=is_drained or not self._producer.is_transactional)
-        self._write_back(now_s, len(messages))
+        self._write_back(now_s, taken)
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
             self._show_gauges()
@@ -243,23 +265,40 @@ class StreamThread:
         self._consumer.begin(task.partition, task.next_offset)
         self._held.began(task)
 
-    def _process(self, task: Task, messages: list[Message]) -> None:
-        came = records(messages)
-        while came and task.is_careful(came[0].offset) and not task.is_paused:
+    def _process(self, task: Task, messages: list[Message]) -> int:
+        """Give a task's processor what was left and what came, as far as its outputs may wait; how many it took."""
+        came: Sequence[Record] = [*task.left, *records(messages)] if task.left else records(messages)
+        count = len(came)
+        if task.is_careful(came[0].offset):
             # Some of these may fail, and what is done with them by then is done again: so it is never much.
-            self._give(task, came[:_CAREFUL_RECORDS])
+            share = task.careful_share(came, _CAREFUL_RECORDS)
+            self._give(task, came[:share])
+            task.left = () if task.is_paused else [*task.left, *came[share:]]
             self._commit()
-            came = came[_CAREFUL_RECORDS:]
-        if came and not task.is_paused:
+        else:
             self._give(task, came)
+        taken = count - len(task.left)
         if task.is_paused:
+            task.is_backlogged = False
             self._consumer.pause(task.partition)
+        elif task.left and not task.is_backlogged:
+            # What comes after it would keep the others' records waiting; it is read again when this is done.
+            task.is_backlogged = len(self._tasks) > 1 and len(task.left) > _TURNS_LEFT_MAX * taken
+            if task.is_backlogged:
+                self._consumer.pause(task.partition)
+        elif task.is_backlogged and not task.left:
+            task.is_backlogged = False
+            self._consumer.begin(task.partition, task.next_offset)
+        return taken
 
-    def _give(self, task: Task, came: list[Record]) -> None:
+    def _give(self, task: Task, came: Sequence[Record]) -> None:
         self._healing(task, partial(task.process, came))
-        self._metrics.consumed(len(came))
-        if not self._transactions.is_committing:
-            self._transactions.send(task)  # At once, while it is in the processor's cache.
+        self._metrics.consumed(len(came) - len(task.left))
+        if self._transactions.is_committing:
+            if sum(running.waiting_bytes for running in self._running()) < self._runtime.batch_bytes_max:
+                return  # It can wait for the end of the commit.
+            self._finish()
+        self._transactions.send(task)  # At once, while it is in the processor's cache.
 
     def _send(self) -> float:
         """Hand everything forwarded to the transaction; the seconds until the commit before it had ended."""
@@ -335,9 +374,9 @@ class StreamThread:
         self._metrics.aborted(type(error).__name__)
         time.sleep(back_off_s(error, self._failures))
         self._failures += 1
-        if isinstance(error, ProducerLost):
-            if failure.is_fenced(error):
-                self._on_fenced()
+        if isinstance(error, ProducerLost) and failure.is_fenced(error):
+            self._on_fenced()
+        if isinstance(error, ProducerLost) or (isinstance(error, OutputTooLarge) and self._blame(error)):
             self._producer.start()
         else:
             self._producer.abort()
@@ -346,6 +385,17 @@ class StreamThread:
         for task in self._running():
             self._again(task, task.committed_offset if is_known else None)
         self._policy.emptied()
+
+    def _blame(self, error: OutputTooLarge) -> bool:
+        """Have the record at fault found by the tasks that may have it; whether the producer is to be a new one."""
+        role = None if error.topic is None else self._limits.role_of(error.topic)
+        is_learnt = error.topic is not None and self._limits.refused(error.topic)
+        is_anywhere = error.partition is None or role in self._pipeline.repartitioned
+        for task in self._running():
+            if is_anywhere or task.partition == error.partition:
+                task.refused(role, error, is_learnt=is_learnt)
+        self._producer.limit_batches(self._limits.smallest)
+        return is_learnt
 
     def _again(self, task: Task, offset: int | None) -> None:
         """Rewind a task to its last commit, which is at this input offset; None: to wherever Kafka says it is."""

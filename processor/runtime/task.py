@@ -18,10 +18,14 @@ from processor.errors import (
     Stop,
     TransactionAborted,
 )
+from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
 from processor.runtime.context import TaskContext
 from processor.runtime.note import Ends, Note
+from processor.runtime.output_limits import OutputLimits
 from processor.runtime.reject_limit import RejectLimit
+from processor.runtime.suspects import Suspects
+from processor.runtime.waiting_output import WaitingOutput
 from processor.state.marks import TransactionalMarks
 from processor.topic_problems import remade
 
@@ -29,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Processor
+    from processor.errors import OutputTooLarge
     from processor.record import Outgoing, RejectReason
+    from processor.runtime.output_limits import TooLarge
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.rejection_log import RejectionLog
     from processor.runtime.tail import Tail
@@ -104,6 +110,7 @@ class Task:
         *,
         partitions: int | None = None,
         rejections: RejectionLog | None = None,
+        limits: OutputLimits | None = None,
     ) -> None:
         """Create a task that has no state yet.
 
@@ -114,6 +121,7 @@ class Task:
             clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
             partitions: the number of partitions that keys are hashed over; None: the topic's.
             rejections: logs rejected records; None: they are not logged.
+            limits: how large outputs may be, and how many bytes of them may wait; None: nothing is known of them.
         """
         self.pipeline = pipeline
         self.partition = partition
@@ -131,6 +139,12 @@ class Task:
         """What the restore found in SOW of input that comes again."""
         self.noted = ""
         """What the processor noted with the last commit."""
+        self.left: Sequence[Record] = ()
+        """Records that came, and that the processor has not been given: enough of its outputs wait."""
+        self.is_backlogged = False
+        """Whether no more is read before these records are done."""
+        self._limits = limits or OutputLimits(pipeline)
+        self._waiting = WaitingOutput(self._limits.batch_bytes_max)
         self._again_until = -1
         self._prepared: Prepared | None = None
         self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
@@ -139,10 +153,7 @@ class Task:
         self._clock_ms = clock_ms or _wall_clock_ms
         self._processor: Processor
         self._context: TaskContext
-        # A batch that made the processor raise is given again one record at a time, up to its last offset; the
-        # record that fails alone is rejected by us, on the third sight of it.
-        self._careful_until = -1
-        self._failures: dict[int, str] = {}
+        self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
         self._rejections = rejections
@@ -172,6 +183,8 @@ class Task:
             None if self.tail is None else self.tail.applied,
             self.noted,
             self._partitions,
+            self._waiting,
+            self._limits,
         )
         self._context.now_ms = self._clock_ms()
         self._processor = self.pipeline.processor_type()
@@ -200,33 +213,47 @@ class Task:
         self._limit.let_pass()
 
     def process(self, records: Sequence[Record]) -> None:
-        """Give the processor its next records.
+        """Give the processor its next records, until enough of its outputs wait: `left` has the others.
 
         Raises:
             ProcessorFailed: it raised; the task is to be rewound.
             PartitionHeld: too many records in a row were rejected, or it cannot go on for now.
         """
+        self._suspects.check()
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
         if records[0].offset <= self._skip_until:
             records = self._skipped(records)
-            if not records:
-                return
-        if self.is_careful(records[0].offset):
-            for record in records:
-                if (detail := self._failures.get(record.offset)) is None:
-                    self._call([record])
-                else:
-                    self._put_aside(record, RecordRejected("plugin_failed", detail))
-                if self.is_paused:
-                    break
-                self._limit.took([record])
+        self._waiting.begin_turn()
+        left = records
+        while left:
+            left = self._process_slice(left)
+            if self.is_paused or self._waiting.is_enough():
+                break
+        self.left = () if self.is_paused else left
+
+    def _process_slice(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Give the processor as many of these records as it may have at once; returns those behind them."""
+        first = records[0]
+        given = records[:1] if self.is_careful(first.offset) else records[: self._waiting.begin_slice(len(records))]
+        verdict = self._suspects.verdict(first.offset) if len(given) == 1 else None
+        if verdict is not None:
+            self._put_aside(first, verdict)
+        elif len(given) == 1 and self._suspects.is_measured:
+            self._call_measured(first)
         else:
-            self._call(records)
-            if taken := self._taken(records):
-                self._limit.took(taken)
-        paused_offset = self._context.paused_offset
-        self.next_offset = records[-1].offset + 1 if paused_offset is None else paused_offset
+            self._call(given)
+        self._waiting.end_slice()
+        if taken := self._taken(given):
+            self._limit.took(taken)
+        place = len(taken)
+        self.next_offset = given[place].offset if place < len(given) else given[-1].offset + 1
+        return records[place:]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the outputs that wait to be sent."""
+        return self._waiting.size_bytes
 
     @property
     def is_paused(self) -> bool:
@@ -234,8 +261,26 @@ class Task:
         return self._context.paused_offset is not None
 
     def is_careful(self, offset: int) -> bool:
-        """Whether a record is in a batch that made the processor raise, and given alone now."""
-        return offset <= self._careful_until
+        """Whether a record is in a batch that failed, and given alone now."""
+        return self._suspects.is_given_alone(offset)
+
+    def careful_share(self, records: Sequence[Record], records_max: int) -> int:
+        """How many of these records, the first of which is given alone, one transaction takes."""
+        return self._suspects.share(records, records_max)
+
+    def refused(self, role: Role | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
+        """Kafka refused an output for its size; a rewind follows.
+
+        Args:
+            role: which output it was, if that is known.
+            error: what Kafka said.
+            is_learnt: whether the limit of that output was not known before.
+        """
+        if role not in {"mark", "dlq"}:
+            self._suspects.refused(self.next_offset, f"an output of this record: {error}")
+        elif not is_learnt:
+            topic = self.pipeline.output(role)
+            self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
     def punctuate(self) -> bool:
         """Let the processor do what is due by the clock; whether there is more."""
@@ -245,8 +290,10 @@ class Task:
         else:
             # A record from the future, by the clock of who wrote it, must not look like the end.
             self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
+        self._suspects.check()
+        counts = self._context.output_counts() if self._suspects.is_measured else None
         try:
-            return bool(self._processor.punctuate(now_ms))
+            has_more = bool(self._processor.punctuate(now_ms))
         except SowstreamError:
             raise
         except Exception as error:
@@ -254,6 +301,9 @@ class Task:
             log.warning("processor failed by the clock", partition=self.partition, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}"
             raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
+        if counts is not None and (large := self._limits.largest(self._context.outputs_after(counts))) is not None:
+            raise self._held_by(large)
+        return has_more
 
     def reached_end(self) -> None:
         """The input has no more records for now than those given."""
@@ -344,8 +394,7 @@ class Task:
         self.lacks_offset = False
         self._limit.committed(prepared.offset)
         self._delivered = {}
-        for passed in [failed for failed in self._failures if failed < prepared.offset]:
-            del self._failures[passed]
+        self._suspects.committed(prepared.offset)
 
     @property
     def stream_time_ms(self) -> int:
@@ -363,7 +412,8 @@ class Task:
         self.state.rollback()
         if self.marks is not None:
             self.marks.rollback()
-        self._delivered, self._prepared = {}, None
+        self._delivered, self._prepared, self.left, self.is_backlogged = {}, None, (), False
+        self._waiting.rewound()
         self._close_processor()
 
     def close(self) -> None:
@@ -420,29 +470,65 @@ class Task:
 
     def _call(self, records: Sequence[Record]) -> None:
         context, before_ms = self._context, self._context.stream_time_ms
+        context.stopped_offset = None
         # No future time either: the input between now and then is not known.
         context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
         try:
             self._processor.process(records)
-        except (Stop, StateDamaged, PartitionHeld):
+        except (Stop, StateDamaged, ProcessorFailed, PartitionHeld):
             raise
         except Exception as error:
             first, last = records[0].offset, records[-1].offset
-            self._careful_until = max(self._careful_until, last)
+            self._suspects.give_alone(last)
             if first == last:
                 name = self.pipeline.processor_type.__name__
-                self._failures[first] = f"{name} raised {type(error).__name__}: {error}"
+                detail = f"{name} raised {type(error).__name__}: {error}"
+                self._suspects.reject(first, RecordRejected("plugin_failed", detail))
             log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
-        if self.is_paused:
+        if self.is_paused or context.stopped_offset is not None:
             taken = self._taken(records)
             context.stream_time_ms = max(0, min(taken[-1].timestamp_ms, context.now_ms)) if taken else before_ms
 
+    def _call_measured(self, record: Record) -> None:
+        """Give the processor one record, and look how large its outputs are.
+
+        Raises:
+            ProcessorFailed: one is larger than its topic takes: after the rewind the record is alone in a transaction,
+                or rejected where a producer does not take it either.
+            PartitionHeld: the same, of a processor that delivers what earlier records brought.
+        """
+        offset, held_offset = record.offset, self._context.held_offset
+        counts = self._context.output_counts()
+        self._call([record])
+        large = self._limits.largest(self._context.outputs_after(counts))
+        if large is None or self._suspects.is_isolated(offset):
+            return
+        if held_offset is not None:
+            raise self._held_by(large)
+        detail = f"an output of {large.size_bytes} bytes for {self.pipeline.output(large.role)}"
+        if large.size_bytes > PRODUCED_BYTES_MAX:
+            why = f"{detail}; a producer takes {PRODUCED_BYTES_MAX}"
+            self._suspects.reject(offset, RecordRejected("too_large", why))
+        else:
+            self._suspects.isolate(offset)
+        raise ProcessorFailed(f"{self.pipeline.source} partition {self.partition}, offset {offset}: {detail}")
+
+    def _held_by(self, large: TooLarge) -> PartitionHeld:
+        """What holds the partition: an output of no record."""
+        self._limits.forget(large.role)  # When it is asked again, its topic may take more.
+        topic = self.pipeline.output(large.role)
+        return PartitionHeld(
+            "plugin_failed",
+            f"{topic} partition {self.partition}: {self.pipeline.name} made a record of {large.size_bytes} bytes, and "
+            f"the topic takes {large.limit_bytes}; raise its max.message.bytes (`sowstream topics check` tells)",
+        )
+
     def _taken(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those before the one at which the processor paused; all of them if it did not."""
-        paused_offset = self._context.paused_offset
-        return records if paused_offset is None else [record for record in records if record.offset < paused_offset]
+        """Those before the one at which the processor paused or stopped; all of them if it did neither."""
+        ends = [offset for offset in (self._context.paused_offset, self._context.stopped_offset) if offset is not None]
+        return records if not ends else [record for record in records if record.offset < min(ends)]
 
     def _close_processor(self) -> None:
         try:

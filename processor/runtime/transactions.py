@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from processor.kafka.staged_producer import StagedProducer
@@ -37,6 +38,8 @@ class Transactions:
         producer: TransactionalProducer | StagedProducer,
         metrics: ThreadMetrics,
         positions: InputPositions | None = None,
+        *,
+        bytes_max: int = sys.maxsize,
     ) -> None:
         """Begin with nothing sent.
 
@@ -45,12 +48,15 @@ class Transactions:
             producer: sends them.
             metrics: counts them.
             positions: has the input positions sent with them; None: nothing has.
+            bytes_max: a transaction of more bytes is large.
         """
         self._positions = positions if pipeline.keeps_position else None
         self._pipeline = pipeline
         self._producer = producer
         self._metrics = metrics
         self._prepared: dict[Task, Prepared] | None = None  # What is being committed.
+        self._bytes_max = bytes_max
+        self._sent_bytes = 0
 
     def send(self, task: Task) -> int:
         """Send what a task's processor forwarded, while no commit is under way; how many records that was."""
@@ -64,8 +70,14 @@ class Transactions:
                 chosen = None if role in self._pipeline.repartitioned else task.partition
                 size = self._producer.send(topic, chosen, outgoing)
             self._metrics.emitted(role, len(outgoing), size)
+            self._sent_bytes += size
             count += len(outgoing)
         return count
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so much was sent in the open transaction that it is to be committed."""
+        return self._producer.is_open and self._sent_bytes >= self._bytes_max
 
     @property
     def is_committing(self) -> bool:
@@ -81,6 +93,7 @@ class Transactions:
             limit_s: the longest it may take; None: as long as a transaction.
         """
         assert self._prepared is None
+        self._sent_bytes = 0
         for task in tasks:
             if self._positions is not None and self._producer.is_transactional:
                 self._positions.stage(task)

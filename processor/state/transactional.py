@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ENTRY_BYTES = (
     256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
 )
+_PIECE_KEYS = 64  # Read at once, where it is looked at how large they are.
 _REFRESH_MS = 600_000  # How old the mark of a quiet partition's store may be; the least horizon is hours.
 _UNKNOWN: Final = cast("Stored", object())
 
@@ -95,6 +96,23 @@ class TransactionalState:
             found.update(read)
             self._remember(read)
         return found
+
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:
+        """`get_many` for the first of these keys, as far as what the store has of them fits; and how many those are."""
+        look_up = self._known.get
+        found = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        left_bytes, begin = bytes_max, 0
+        while begin < len(missing) and left_bytes > 0:
+            piece = missing[begin : begin + _PIECE_KEYS]
+            read = dict(zip(piece, self.store.get_many(piece), strict=True))
+            found.update(read)
+            left_bytes -= self._remember(read)
+            begin += _PIECE_KEYS
+        if begin >= len(missing):
+            return found, len(keys)
+        unread = set(missing[begin:])
+        return found, next(number for number, key in enumerate(keys) if key in unread)
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage changes; None deletes."""
@@ -313,15 +331,16 @@ class TransactionalState:
         if self._expiry is not None:
             self._expiry.restart([self._writing, self._unwritten, self._prepared, self._staged], same=same)
 
-    def _remember(self, read: Mapping[bytes, Stored | None]) -> None:
-        """Keep what the store holds, within the bound."""
+    def _remember(self, read: Mapping[bytes, Stored | None]) -> int:
+        """Keep what the store holds, within the bound; about how much memory it takes."""
         size = _size(read.values())
         if size > self._cache_bytes_max:
-            return
+            return size
         if self._clean_bytes + size > self._cache_bytes_max:
             self._forget_clean()
         self._known.update(read)
         self._clean_bytes += size
+        return size
 
     def _forget_clean(self) -> None:
         """Keep only what the store does not have."""

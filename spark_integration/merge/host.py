@@ -45,6 +45,10 @@ class KeyedState:
         get = self._stored.get
         return {key: get(key) for key in keys}
 
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
+        """The states of all these keys: they are in memory."""
+        return self.get_many(keys), len(keys)
+
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Take over changes."""
         for key, stored in changes.items():

@@ -1,7 +1,9 @@
-"""What Kafka will never take stops the worker with the reason; it is not tried again for ever."""
+"""What Kafka will never take costs the record that made it; a topic that is gone stops the worker with the reason."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -17,16 +19,41 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_record_that_the_topic_does_not_take(world: World) -> None:
-    """Somebody made the topic's limit smaller while the worker ran."""
+    """The topic's limit was made smaller while the worker ran: the record is rejected, and all others are merged."""
     worker = _started(world)
-    setting = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ResourceType.TOPIC, f"{world.name}.sow", incremental_configs=[setting])
-    admin = AdminClient({"bootstrap.servers": world.bootstrap})
-    for future in admin.incremental_alter_configs([topic]).values():
-        future.result()
-    world.publish([(b"1", {"id": 1, "noise": random.Random(1).randbytes(60_000).hex()}, {})])
-    assert worker.process.wait(timeout=12) == 1
-    assert "max.message.bytes" in worker.log()
+    _limit(world, "sow", 20_000)
+    noise = random.Random(1)
+    world.publish([(b"%d" % n, {"id": n, "noise": noise.randbytes(5_000).hex()}, {}) for n in range(40)])
+    world.publish([(b"1", {"id": 1, "noise": noise.randbytes(60_000).hex()}, {"trace": "it"})])
+    # It is larger than the limit before it is compressed, and fits.
+    world.publish([(b"2", {"id": 2, "noise": "x" * 60_000}, {})])
+    world.publish([(b"%d" % n, {"id": n, "after": True}, {}) for n in range(40)])
+    world.settle()
+    states = {record.key: json.loads(record.value or b"") for record in world.read("sow")}
+    assert {key for key, state in states.items() if state["after"]} == {b"%d" % n for n in range(40)}
+    assert states[b"2"]["noise"] == "x" * 60_000
+    (letter,) = world.read("dlq")
+    assert (letter.key, letter.headers["dlq_reason"], letter.headers["trace"]) == (b"1", "too_large", "it")
+    assert len(letter.value or b"") > 120_000
+    assert worker.process.poll() is None
+
+
+def test_a_dead_letter_that_its_topic_does_not_take_any_more(world: World) -> None:
+    """The topic of the dead letters takes less than it did: they carry less."""
+    worker = _started(world)
+    _limit(world, "dlq", 40_000)
+    bad = random.Random(2).randbytes(200_000)
+    world.publish([(b"1", bad, {"trace": "it"}), (b"1", {"id": 1}, {})])
+    world.settle()
+    (letter,) = world.read("dlq")
+    headers = letter.headers
+    assert (headers["dlq_reason"], headers["trace"]) == ("undecodable", "it")
+    assert (headers["dlq_bytes"], headers["dlq_truncated"]) == ("200000", "true")
+    assert headers["dlq_sha256"] == hashlib.sha256(bad).hexdigest()
+    assert 20_000 < len(letter.value or b"") < 40_000
+    assert bad.startswith(letter.value or b"?")
+    assert len(world.read("sow")) == 1
+    assert worker.process.poll() is None
 
 
 def test_a_topic_that_was_deleted(world: World) -> None:
@@ -36,6 +63,15 @@ def test_a_topic_that_was_deleted(world: World) -> None:
     world.publish([(b"%d" % number, {"id": number}, {}) for number in range(8)])
     assert worker.process.wait(timeout=12) == 2
     assert "the topic does not exist" in worker.log()
+
+
+def _limit(world: World, role: str, bytes_max: int) -> None:
+    """Have a topic take no larger batches."""
+    setting = ConfigEntry("max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, f"{world.name}.{role}", incremental_configs=[setting])
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    for future in admin.incremental_alter_configs([topic]).values():
+        future.result()
 
 
 def _started(world: World) -> Worker:

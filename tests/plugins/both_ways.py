@@ -21,6 +21,8 @@ from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from processor.plugins.plain_deltas import MergeBatch
 
 States = dict[bytes, "Stored | None"]
@@ -65,19 +67,20 @@ class BothWays:
         """
         expected = Outcome([], [], [], dict(states), [])
         changed: States = {}
-        self.pure(records, expected.states, changed, expected.sow, expected.delta, expected.left.append)
+        self.pure(records, expected.states, changed, expected.sow, expected.delta, _leaving(expected), _never)
         expected.changed.extend(changed.items())
 
         found = Outcome([], [], [], dict(states), [])
         changed = {}
 
-        def take(record: Record) -> None:
+        def take(record: Record) -> int:
             before = len(found.sow)
-            self.pure([record], found.states, changed, found.sow, found.delta, found.left.append)
+            self.pure([record], found.states, changed, found.sow, found.delta, _leaving(found), _never)
             self.left_by_compiled += 1
             self.merged_after_all += len(found.sow) - before
+            return 0
 
-        self.compiled(records, found.states, changed, found.sow, found.delta, take)
+        self.compiled(records, found.states, changed, found.sow, found.delta, take, _never)
         found.changed.extend(changed.items())
         assert found == expected
         assert all(state is None or type(state) is Stored for state in found.states.values())
@@ -118,3 +121,17 @@ class BothWays:
             way = plain_deltas.plain_deltas(settings, codec, compiled, request, headers, placement)
         assert way is not None
         return way
+
+
+def _leaving(outcome: Outcome) -> Callable[[Record], int]:
+    """What takes the records that are left."""
+
+    def take(record: Record) -> int:
+        outcome.left.append(record)
+        return 0
+
+    return take
+
+
+def _never(_: int) -> bool:
+    return False

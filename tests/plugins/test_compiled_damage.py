@@ -23,7 +23,7 @@ def _differs(ways: BothWays, record: bytes, deltas: tuple[bytes, ...]) -> None:
             continue
         states: States = {b"7": Stored(1, record, 0, -1, b"")}
         sow: list[Any] = []
-        ways.compiled([Record(b"7", delta, None, 0, 0)], states, {}, sow, [], lambda record: None)
+        ways.compiled([Record(b"7", delta, None, 0, 0)], states, {}, sow, [], lambda record: 0, lambda made: False)
         # Nothing is in it that is not in one of them.
         assert all(len(data) <= len(record) + len(ways.written(delta)) for _, data, _ in sow)
 
@@ -118,10 +118,10 @@ def test_nothing_is_kept_of_what_is_merged(ways):
 
     def merge() -> None:
         sow: list[Any] = []
-        ways.compiled(records, dict(states), {}, sow, [], lambda record: None)
-        ways.compiled(missing, {b"8": None}, {}, sow, [], lambda record: None)
+        ways.compiled(records, dict(states), {}, sow, [], lambda record: 0, lambda made: False)
+        ways.compiled(missing, {b"8": None}, {}, sow, [], lambda record: 0, lambda made: False)
         with pytest.raises(KeyError):
-            ways.compiled(missing, {}, {}, sow, [], lambda record: None)
+            ways.compiled(missing, {}, {}, sow, [], lambda record: 0, lambda made: False)
         assert sow
 
     merge()
@@ -147,7 +147,7 @@ def test_room_for_a_long_record_is_given_back(ways):
     try:
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(3):
-            ways.compiled(records, {b"7": None}, {}, [], [], lambda record: None)
+            ways.compiled(records, {b"7": None}, {}, [], [], lambda record: 0, lambda made: False)
         assert tracemalloc.get_traced_memory()[0] - before < 10_000
         assert tracemalloc.get_traced_memory()[1] - before > 2_000_000
     finally:
@@ -169,5 +169,5 @@ def test_an_error_of_whoever_takes_the_rest_goes_on(ways):
         states: States = {b"7": None}
         sow: list[Any] = []
         with pytest.raises(Stop):
-            way(records, states, {}, sow, [], take)
+            way(records, states, {}, sow, [], take, lambda made: False)
         assert [data for _, data, _ in sow] == [b'{"id":7}']

@@ -186,7 +186,7 @@ class TestPoison:
         }
         assert driver.rejections == {"plugin_failed": 1}
         assert driver.committed_offset == 9
-        assert driver._task._failures == {}, "what is committed need not be remembered"
+        assert driver._task._suspects._verdicts == {}, "what is committed need not be remembered"
 
     def test_every_one_of_many_is_found(self):
         """Each costs two rewinds, and none of them hides another."""

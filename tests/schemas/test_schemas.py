@@ -123,6 +123,8 @@ def test_delta_is_not_a_full_record(name: str) -> None:
         ("dlq", changed("dlq.undecodable", dlq_reason="bad_luck")),
         ("dlq", changed("dlq.undecodable", source="orders.publish:2:90113")),
         ("dlq", changed("dlq.undecodable", traceparent=7)),
+        ("dlq", without("dlq.truncated", "dlq_sha256")),
+        ("dlq", changed("dlq.truncated", dlq_bytes="many")),
     ],
 )
 def test_wrong_record_is_refused(record: str, value: object) -> None:

@@ -62,6 +62,10 @@ class SparkState:
                 (self._placed_at[key],) = _PLACED_AT.unpack_from(row)
         return {key: known[key] for key in keys}
 
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
+        """The states of all these keys: Spark bounds its batches."""
+        return self.get_many(keys), len(keys)
+
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Take over changes; they are in Spark's store after `flush`."""
         self._known.update(changes)

@@ -1,0 +1,161 @@
+"""Outputs that wait are bounded by their bytes: the records behind them are given when they are sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from processor.api import Input, Output, Processor, Record, RecordProcessor
+from processor.config import TopicConfig
+from processor.plugins.delta_merge import READ_BYTES_MAX, DeltaMerge
+from processor.plugins.pass_through import PassThrough
+from processor.record import Stored
+from processor.runtime.waiting_output import TURN_S, WaitingOutput
+from processor.state.memory import MemoryStore
+from processor.state.transactional import TransactionalState
+from processor.testing import ProcessorTestDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.api import Outgoing
+    from processor.topics import Role
+
+BATCH_BYTES = 64 * 1024
+LARGE = 20_000
+RECORDS = 100
+
+
+class Emitting(ProcessorTestDriver):
+    """Notes how many bytes each hand-over to the producer has."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.emitted: list[int] = []
+        super().__init__(*given, name="orders", batch_bytes_max=BATCH_BYTES, **named)
+
+    def _emit(self) -> None:
+        self._bytes = 0
+        super()._emit()
+        if self._bytes:
+            self.emitted.append(self._bytes)
+
+    def _send(self, role: Role, outgoing: Sequence[Outgoing]) -> None:
+        if role != "mark":
+            self._bytes += sum(len(value or b"") for _, value, _ in outgoing)
+        super()._send(role, outgoing)
+
+
+class Doubling(RecordProcessor):
+    """Writes each message twice."""
+
+    input: ClassVar[Input] = Input("publish", from_underlying=False)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("delta"),)
+
+    def process_record(self, record: Record) -> None:
+        """Forward it."""
+        for _ in range(2):
+            self.context.forward("delta", record.key or b"", record.value, [])
+
+
+class Heedless(Processor):
+    """Takes whole batches and never asks whether it is enough."""
+
+    input: ClassVar[Input] = Input("publish", from_underlying=False)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("delta"),)
+
+    def init(self, context: Any, settings: Any) -> None:
+        """Keep the context."""
+        self.context = context
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Forward a large record for each."""
+        for record in records:
+            self.context.forward("delta", record.key, b"x" * LARGE, [])
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "in Python"])
+@pytest.mark.parametrize("command", [None, {"command": "delta_publish"}], ids=["plain", "with headers"])
+def test_deltas_on_a_large_record_come_out_in_parts(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, command: dict[str, str] | None
+) -> None:
+    """Each hand-over has what may wait and a record's outputs at most; together they are those of one batch."""
+    if not compiled:
+        monkeypatch.setattr("processor.plugins.plain_deltas.has_compiled", False)
+    driver = Emitting(DeltaMerge, TopicConfig())
+    driver.pipe_input("7", {"id": 7, "n": -1, "text": "x" * LARGE})
+    driver.emitted.clear()
+    driver.pipe_batch([("7", {"id": 7, "n": n}, command) for n in range(RECORDS)])
+    assert max(driver.emitted) < BATCH_BYTES + 16 * (LARGE + 200)  # It is asked after so many records, or 256 KiB.
+    assert len(driver.emitted) >= 4
+    driver.commit()
+    assert [record.headers for record in driver.read_output("sow")] == [
+        [("version", b"1"), ("kind", b"insert")],
+        *([("version", b"%d" % n)] for n in range(2, RECORDS + 2)),
+    ]
+
+
+@pytest.mark.parametrize("processor_type", [PassThrough, Doubling], ids=lambda kind: kind.__name__)
+def test_processors_that_take_records_one_by_one_stop_when_it_is_enough(processor_type: type[Processor]) -> None:
+    """And each record is taken once."""
+    settings = TopicConfig(sow=False) if processor_type is PassThrough else {}
+    driver = Emitting(processor_type, settings)
+    driver.pipe_batch([(str(n), {"id": n, "text": "x" * LARGE}, None) for n in range(RECORDS)])
+    assert max(driver.emitted) < BATCH_BYTES + 2 * (LARGE + 100)
+    keys = Counter(record.key for record in driver.pending_output("delta"))
+    assert set(keys.values()) == {1 if processor_type is PassThrough else 2}
+    assert len(keys) == RECORDS
+
+
+def test_a_processor_that_does_not_ask_gets_fewer_records() -> None:
+    """What a batch made too much of is rolled back, and given in smaller parts; each record comes out once."""
+    driver = Emitting(Heedless, {})
+    driver.pipe_batch([(str(n), {"id": n}, None) for n in range(RECORDS)])
+    assert max(driver.emitted) <= 2 * BATCH_BYTES + LARGE
+    driver.commit()
+    assert [record.key for record in driver.read_output("delta")] == [b"%d" % n for n in range(RECORDS)]
+    assert driver.read_output("dlq") == []
+
+
+def test_unreadable_keys_behind_the_stop_are_rejected_once() -> None:
+    """Keys of a batch are read before its records are merged."""
+    driver = Emitting(DeltaMerge, TopicConfig(key_format="int"))
+    text = {"text": "x" * LARGE}
+    records = [(n.to_bytes(4, "big") if n % 2 else b"a bad one", {"id": n, **text}, None) for n in range(RECORDS)]
+    driver.pipe_batch(records)
+    driver.commit()
+    assert len(driver.emitted) > 4
+    assert len(driver.read_output("sow")) == len(driver.read_output("dlq")) == RECORDS // 2
+
+
+def test_states_are_read_as_far_as_they_fit() -> None:
+    """The records of keys that were not read come again; repeats of keys do not confuse it."""
+    store = MemoryStore()
+    state = TransactionalState(store, cache_bytes=0)
+    keys = [b"%03d" % n for n in range(200)]
+    state.restore({key: Stored(1, b"x" * 1000) for key in keys}, 200, 1)
+    asked = [*keys[:100], keys[0], b"none", *keys[100:]]
+    found, count = state.get_some(asked, 100_000)
+    assert count == 102 + 27  # Two pieces of 64 keys, one of them of the key without a state; and the repeat.
+    assert all(found[key] is not None for key in keys[:100])
+    assert state.get_some(asked, READ_BYTES_MAX) == (state.get_many(asked), len(asked))
+
+
+def test_a_slow_processor_gets_fewer_records() -> None:
+    """Where a slice takes longer than a turn the next one is smaller, and grows again when all is well."""
+    now_s = [0.0]
+    waiting = WaitingOutput(1000, lambda: now_s[0])
+    waiting.begin_turn()
+    assert waiting.begin_slice(10_000) == 64
+    now_s[0] += 4 * TURN_S
+    assert waiting.is_enough()
+    waiting.end_slice()
+    assert waiting.begin_slice(10_000) == 16
+    waiting.end_slice()
+    assert waiting.begin_slice(10_000) == 32
+    waiting.add(900)
+    waiting.end_slice()
+    assert waiting.begin_slice(10_000) == 16
+    assert waiting.is_enough(100)
+    assert not waiting.is_enough(99) or now_s[0] >= TURN_S
