@@ -330,7 +330,7 @@ class ProcessorTestDriver:
             topic = self._pipeline.output(large.role)
             said = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
             error = OutputTooLarge(said, topic, self._partition)
-            self._task.refused(large.role, error, is_learnt=False)
+            self._task.host.refused(large.role, error, is_learnt=False)
             raise error
         for role, outgoing in outputs.items():
             self._send(role, outgoing)

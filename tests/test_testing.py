@@ -184,9 +184,9 @@ def counter() -> ProcessorTestDriver:
 @pytest.mark.parametrize("calamity", ["abort", "crash"])
 def test_what_was_noted_with_the_last_commit_is_found_by_the_next_processor(counter, calamity):
     """Never what was noted in a transaction that was rolled back: 4 would have been added twice."""
-    assert (counter._task._processor.sum, counter.noted) == (7, "3")
+    assert (counter._task.host.processor.sum, counter.noted) == (7, "3")
     getattr(counter, calamity)(feed=False)
-    assert (counter._task._processor.sum, counter.noted) == (3, "3")
+    assert (counter._task.host.processor.sum, counter.noted) == (3, "3")
     getattr(counter, calamity)()
     counter.commit()
     assert counter.noted == "7"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from processor.runtime.holds import Holds
-from processor.runtime.task import TaskState
+from processor.runtime.task_state import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -107,7 +107,7 @@ class HeldTasks:
         due = [tasks[partition] for partition in self._holds.take_due() if partition in tasks]
         for task in due:
             if (until := self._skips.pop(task.partition, None)) is not None:
-                task.skip(until, is_readable=held[task.partition].reason != "unreadable_batch")
+                task.host.skip(until, is_readable=held[task.partition].reason != "unreadable_batch")
         if due:
             self._show()
         return due
@@ -118,7 +118,7 @@ class HeldTasks:
             if task.partition not in self._holds.asked or task.task_state is not TaskState.RUNNING:
                 continue
             hold = self._holds.last(task.partition)
-            if hold is None or (task.committed_offset <= hold.offset and task.running_s < _PROVEN_S):
+            if hold is None or (task.committed_offset <= hold.offset and task.host.running_s < _PROVEN_S):
                 continue
             self._holds.released(task.partition)
             log.info("partition goes on", pipeline=self._pipeline, partition=task.partition, was=hold.reason)
@@ -132,7 +132,7 @@ class HeldTasks:
             if order.skip_until is None:
                 if order.at_ms < hold.since_ms:
                     continue  # It was given for an earlier hold.
-                tasks[partition].let_pass()
+                tasks[partition].host.let_pass()
             elif 0 <= hold.offset <= order.skip_until:
                 self._skips[partition] = order.skip_until
             else:

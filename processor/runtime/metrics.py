@@ -12,7 +12,8 @@ from processor.runtime.timings import Timings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.runtime.task import Counts, TaskState
+    from processor.runtime.task import Counts
+    from processor.runtime.task_state import TaskState
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -28,7 +28,8 @@ from processor.runtime.restore_aim import Aim, Aims
 from processor.runtime.restore_stall import Stalls
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
-from processor.runtime.task import Task, TaskState
+from processor.runtime.task import Task
+from processor.runtime.task_state import TaskState
 from processor.state.marks import POSITION_NAME
 
 if TYPE_CHECKING:

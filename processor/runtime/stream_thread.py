@@ -35,7 +35,8 @@ from processor.runtime.output_limits import OutputLimits
 from processor.runtime.rejection_log import RejectionLog
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
-from processor.runtime.task import Task, TaskState
+from processor.runtime.task import Task
+from processor.runtime.task_state import TaskState
 from processor.runtime.topic_watch import refuse_grown
 from processor.runtime.transactions import Transactions
 from processor.runtime.write_back import WriteBack, is_writing
@@ -207,10 +208,10 @@ class StreamThread:
     def _poll(self) -> list[Message]:
         """What is there at once; if nothing is, the first record that comes within the idle time."""
         # Where records are left of a turn before, so many fewer are read; one, for the group wants to be served.
-        left = sum(len(task.left) for task in self._running() if not task.is_backlogged)
+        left = sum(len(task.host.left) for task in self._running() if not task.is_backlogged)
         most = max(1, self._read_max - left)
         messages = self._consumer.poll(most, 0.0)
-        if not messages and not any(task.left for task in self._running()):
+        if not messages and not any(task.host.left for task in self._running()):
             self._try(self._finish)
             is_awaited = self._restorer.is_busy or self._has_more or is_writing(self._running())
             # Whole milliseconds are slept, rounded down: with one less the last part of one would be spent turning.
@@ -224,12 +225,12 @@ class StreamThread:
         """Process what came, do what is due, commit if it is time."""
         came, taken = by_partition(messages), 0
         for running in self._running():
-            if not running.is_paused and (running.left or running.partition in came):
+            if not running.is_paused and (running.host.left or running.partition in came):
                 taken += self._process(running, came.get(running.partition, []))
-        has_left = any(task.left for task in self._running())
+        has_left = any(task.host.left for task in self._running())
         for partition in self._consumer.ended:
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused and not task.left:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused and not task.host.left:
                 task.reached_end()
         began_s += self._send()
         emitted, self._has_more = 0, False
@@ -267,35 +268,35 @@ class StreamThread:
 
     def _process(self, task: Task, messages: list[Message]) -> int:
         """Give a task's processor what was left and what came, as far as its outputs may wait; how many it took."""
-        came: Sequence[Record] = [*task.left, *records(messages)] if task.left else records(messages)
+        came: Sequence[Record] = [*task.host.left, *records(messages)] if task.host.left else records(messages)
         count = len(came)
-        if task.is_careful(came[0].offset):
+        if task.host.is_careful(came[0].offset):
             # Some of these may fail, and what is done with them by then is done again: so it is never much.
-            share = task.careful_share(came, _CAREFUL_RECORDS)
+            share = task.host.careful_share(came, _CAREFUL_RECORDS)
             self._give(task, came[:share])
-            task.left = () if task.is_paused else [*task.left, *came[share:]]
+            task.host.left = () if task.is_paused else [*task.host.left, *came[share:]]
             self._commit()
         else:
             self._give(task, came)
-        taken = count - len(task.left)
+        taken = count - len(task.host.left)
         if task.is_paused:
             task.is_backlogged = False
             self._consumer.pause(task.partition)
-        elif task.left and not task.is_backlogged:
+        elif task.host.left and not task.is_backlogged:
             # What comes after it would keep the others' records waiting; it is read again when this is done.
-            task.is_backlogged = len(self._tasks) > 1 and len(task.left) > _TURNS_LEFT_MAX * taken
+            task.is_backlogged = len(self._tasks) > 1 and len(task.host.left) > _TURNS_LEFT_MAX * taken
             if task.is_backlogged:
                 self._consumer.pause(task.partition)
-        elif task.is_backlogged and not task.left:
+        elif task.is_backlogged and not task.host.left:
             task.is_backlogged = False
             self._consumer.begin(task.partition, task.next_offset)
         return taken
 
     def _give(self, task: Task, came: Sequence[Record]) -> None:
         self._healing(task, partial(task.process, came))
-        self._metrics.consumed(len(came) - len(task.left))
+        self._metrics.consumed(len(came) - len(task.host.left))
         if self._transactions.is_committing:
-            if sum(running.waiting_bytes for running in self._running()) < self._runtime.batch_bytes_max:
+            if sum(running.host.waiting.size_bytes for running in self._running()) < self._runtime.batch_bytes_max:
                 return  # It can wait for the end of the commit.
             self._finish()
         self._transactions.send(task)  # At once, while it is in the processor's cache.
@@ -393,7 +394,7 @@ class StreamThread:
         is_anywhere = error.partition is None or role in self._pipeline.repartitioned
         for task in self._running():
             if is_anywhere or task.partition == error.partition:
-                task.refused(role, error, is_learnt=is_learnt)
+                task.host.refused(role, error, is_learnt=is_learnt)
         self._producer.limit_batches(self._limits.smallest)
         return is_learnt
 

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from processor.errors import (
-    PartitionHeld,
-    ProcessorFailed,
-    RecordRejected,
-    SowstreamError,
-    StateDamaged,
     Stop,
     TransactionAborted,
 )
-from processor.kafka.properties import PRODUCED_BYTES_MAX
-from processor.record import Record
 from processor.runtime.context import TaskContext
+from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.note import Ends, Note
 from processor.runtime.output_limits import OutputLimits
-from processor.runtime.reject_limit import RejectLimit
-from processor.runtime.suspects import Suspects
-from processor.runtime.waiting_output import WaitingOutput
+from processor.runtime.task_state import MOVES, TaskState
 from processor.state.marks import TransactionalMarks
 from processor.topic_problems import remade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from processor.api import Codec, Processor
-    from processor.errors import OutputTooLarge
-    from processor.record import Outgoing, RejectReason
-    from processor.runtime.output_limits import TooLarge
+    from processor.api import Codec
+    from processor.record import Outgoing, Record
     from processor.runtime.pipeline import Pipeline
     from processor.runtime.rejection_log import RejectionLog
     from processor.runtime.tail import Tail
@@ -44,36 +33,6 @@ if TYPE_CHECKING:
     from processor.topics import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
-
-
-class TaskState(enum.Enum):
-    """Where a task is in its life.
-
-    ::
-
-        CREATED ──open──▶ RESTORING ──start──▶ RUNNING
-           │                │    ▲                │ │
-           │                │    └────rewind──────┘ │
-           └─────close──────┴──────close────────────┴──▶ CLOSED
-
-    A rewind follows every aborted transaction: the task forgets what was not committed and begins again from what
-    Kafka says was. The same way serves an abort, a lost producer and a commit nobody knows the end of.
-    """
-
-    CREATED = "created"
-    RESTORING = "restoring"
-    RUNNING = "running"
-    CLOSED = "closed"
-    HELD = "held"
-    """Shown for a task that waits, created or restoring, until it is asked again."""
-
-
-_MOVES: Final = {
-    "open": ({TaskState.CREATED}, TaskState.RESTORING),
-    "start": ({TaskState.RESTORING}, TaskState.RUNNING),
-    "rewind": ({TaskState.RUNNING}, TaskState.RESTORING),
-    "close": ({TaskState.CREATED, TaskState.RESTORING, TaskState.RUNNING}, TaskState.CLOSED),
-}
 
 
 class Counts(NamedTuple):
@@ -129,8 +88,6 @@ class Task:
         self.state: TransactionalState
         self.marks = TransactionalMarks() if pipeline.keeps_position else None
         """What lasts besides the records, the input position among it; None without a mark topic."""
-        self.next_offset = -1
-        """The input offset after the last record given to the processor."""
         self.committed_offset = -1
         """The input position that Kafka has for us."""
         self.lacks_offset = False
@@ -139,27 +96,19 @@ class Task:
         """What the restore found in SOW of input that comes again."""
         self.noted = ""
         """What the processor noted with the last commit."""
-        self.left: Sequence[Record] = ()
-        """Records that came, and that the processor has not been given: enough of its outputs wait."""
         self.is_backlogged = False
         """Whether no more is read before these records are done."""
         self._limits = limits or OutputLimits(pipeline)
-        self._waiting = WaitingOutput(self._limits.batch_bytes_max)
+        self.host = HostedProcessor(pipeline, partition, self._limits, rejections)
+        """Gives the processor its records."""
         self._again_until = -1
         self._prepared: Prepared | None = None
         self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
         self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
         self._codec = codec
         self._clock_ms = clock_ms or _wall_clock_ms
-        self._processor: Processor
         self._context: TaskContext
-        self._suspects = Suspects()
-        self._limit = RejectLimit(pipeline, partition)
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
-        self._rejections = rejections
-        self._began_s = 0.0
-        self._skip_until = -1  # The last input offset that an operator has ordered to be skipped.
-        self._skips_unread = False  # None of them can be read.
 
     def open(self, state: TransactionalState) -> None:
         """Take the partition's state, as it was left; it may lack the newest records."""
@@ -169,141 +118,59 @@ class Task:
     def start(self, offset: int) -> None:
         """The state is complete: begin processing at an input offset."""
         self._move("start")
-        self.next_offset = self.committed_offset = offset
+        self.committed_offset = offset
         self._is_at_end = False
         self._again_until = -1 if self.tail is None else self.tail.until
-        self._limit.rewound()
         self._context = TaskContext(
             self.pipeline,
             self.partition,
             self._codec,
             self.state,
             self.marks if self.pipeline.has_marks else None,
-            self._rejected,
+            self.host.rejected,
             None if self.tail is None else self.tail.applied,
             self.noted,
             self._partitions,
-            self._waiting,
+            self.host.waiting,
             self._limits,
         )
         self._context.now_ms = self._clock_ms()
-        self._processor = self.pipeline.processor_type()
-        self._processor.init(self._context, self.pipeline.settings)
-        self._began_s = time.monotonic()
-        if self._skips_unread and self._skip_until >= offset:
-            self._pass_unread()
-
-    @property
-    def running_s(self) -> float:
-        """Seconds since `start`."""
-        return time.monotonic() - self._began_s
-
-    def skip(self, until: int, *, is_readable: bool) -> None:
-        """Give the processor no record up to and including this offset: they go to the dead letters.
-
-        Args:
-            until: the last of them.
-            is_readable: whether they can be read; if not, one dead letter stands for all of them, without a value.
-        """
-        self._skip_until, self._skips_unread = until, not is_readable
-        self._limit.let_pass()
-
-    def let_pass(self) -> None:
-        """Hold the partition no more for the records that were rejected until now."""
-        self._limit.let_pass()
+        self.host.begin(self._context, offset)
 
     def process(self, records: Sequence[Record]) -> None:
-        """Give the processor its next records, until enough of its outputs wait: `left` has the others.
+        """Give the processor its next records, until enough of its outputs wait: `host.left` has the others.
 
         Raises:
             ProcessorFailed: it raised; the task is to be rewound.
             PartitionHeld: too many records in a row were rejected, or it cannot go on for now.
         """
-        self._suspects.check()
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
-        if records[0].offset <= self._skip_until:
-            records = self._skipped(records)
-        self._waiting.begin_turn()
-        left = records
-        while left:
-            left = self._process_slice(left)
-            if self.is_paused or self._waiting.is_enough():
-                break
-        self.left = () if self.is_paused else left
-
-    def _process_slice(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Give the processor as many of these records as it may have at once; returns those behind them."""
-        first = records[0]
-        given = records[:1] if self.is_careful(first.offset) else records[: self._waiting.begin_slice(len(records))]
-        verdict = self._suspects.verdict(first.offset) if len(given) == 1 else None
-        if verdict is not None:
-            self._put_aside(first, verdict)
-        elif len(given) == 1 and self._suspects.is_measured:
-            self._call_measured(first)
-        else:
-            self._call(given)
-        self._waiting.end_slice()
-        if taken := self._taken(given):
-            self._limit.took(taken)
-        place = len(taken)
-        self.next_offset = given[place].offset if place < len(given) else given[-1].offset + 1
-        return records[place:]
+        self.host.process(records)
 
     @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the outputs that wait to be sent."""
-        return self._waiting.size_bytes
+    def next_offset(self) -> int:
+        """The input offset after the last record given to the processor."""
+        return self.host.next_offset
 
     @property
     def is_paused(self) -> bool:
         """Whether the processor takes no records until it has done something else; the next one comes again then."""
-        return self._context.paused_offset is not None
-
-    def is_careful(self, offset: int) -> bool:
-        """Whether a record is in a batch that failed, and given alone now."""
-        return self._suspects.is_given_alone(offset)
-
-    def careful_share(self, records: Sequence[Record], records_max: int) -> int:
-        """How many of these records, the first of which is given alone, one transaction takes."""
-        return self._suspects.share(records, records_max)
-
-    def refused(self, role: Role | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
-        """Kafka refused an output for its size; a rewind follows.
-
-        Args:
-            role: which output it was, if that is known.
-            error: what Kafka said.
-            is_learnt: whether the limit of that output was not known before.
-        """
-        if role not in {"mark", "dlq"}:
-            self._suspects.refused(self.next_offset, f"an output of this record: {error}")
-        elif not is_learnt:
-            topic = self.pipeline.output(role)
-            self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
+        return self.host.is_paused
 
     def punctuate(self) -> bool:
-        """Let the processor do what is due by the clock; whether there is more."""
+        """Let the processor do what is due by the clock; whether there is more.
+
+        Raises:
+            PartitionHeld: it raised, or made a record that its topic does not take.
+        """
         now_ms = self._context.now_ms = self._clock_ms()
         if self._is_at_end:
             self._context.stream_time_ms = now_ms
         else:
             # A record from the future, by the clock of who wrote it, must not look like the end.
             self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
-        self._suspects.check()
-        counts = self._context.output_counts() if self._suspects.is_measured else None
-        try:
-            has_more = bool(self._processor.punctuate(now_ms))
-        except SowstreamError:
-            raise
-        except Exception as error:
-            # No record is at fault, so none can be put aside: to go on would be to do it again.
-            log.warning("processor failed by the clock", partition=self.partition, exc_info=True)
-            where = f"{self.pipeline.name} partition {self.partition}"
-            raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
-        if counts is not None and (large := self._limits.largest(self._context.outputs_after(counts))) is not None:
-            raise self._held_by(large)
-        return has_more
+        return self.host.punctuate(now_ms)
 
     def reached_end(self) -> None:
         """The input has no more records for now than those given."""
@@ -392,9 +259,8 @@ class Task:
             self.marks.commit(after.get("mark"))
         self.committed_offset, self.noted = prepared.offset, prepared.note.noted
         self.lacks_offset = False
-        self._limit.committed(prepared.offset)
         self._delivered = {}
-        self._suspects.committed(prepared.offset)
+        self.host.committed(prepared.offset)
 
     @property
     def stream_time_ms(self) -> int:
@@ -412,9 +278,8 @@ class Task:
         self.state.rollback()
         if self.marks is not None:
             self.marks.rollback()
-        self._delivered, self._prepared, self.left, self.is_backlogged = {}, None, (), False
-        self._waiting.rewound()
-        self._close_processor()
+        self._delivered, self._prepared, self.is_backlogged = {}, None, False
+        self.host.rewind()
 
     def close(self) -> None:
         """End the task; what is committed reaches the store, what is not is dropped."""
@@ -422,7 +287,7 @@ class Task:
         self._move("close")
         try:
             if was is TaskState.RUNNING:
-                self._close_processor()
+                self.host.close()
         finally:
             if was is not TaskState.CREATED:
                 # One that is still being restored does not know what lies behind what it has.
@@ -436,111 +301,8 @@ class Task:
         context.observed.clear()
         return counts
 
-    def _rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
-        """Count and log a record that the processor rejected."""
-        self._limit.rejected(record, reason, detail)
-        if self._rejections is not None:
-            self._rejections.add(self.partition, record.offset, reason, detail)
-
-    def _pass_unread(self) -> None:
-        """Let one dead letter stand for the input records that cannot be read, and go on behind them."""
-        first, last = self.next_offset, self._skip_until
-        detail = f"offsets {first} to {last} could not be read and were skipped by order (sowstream resume --skip)"
-        self._context.reject(Record(None, None, None, first, 0), "skipped", detail)
-        self.next_offset, self._skips_unread = last + 1, False
-
-    def _skipped(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Put records aside that an operator ordered to be skipped; the others."""
-        skipped = [record for record in records if record.offset <= self._skip_until]
-        for record in skipped:
-            self._put_aside(record, RecordRejected("skipped", "skipped by order (sowstream resume --skip)"))
-        self.next_offset = skipped[-1].offset + 1
-        return records[len(skipped) :]
-
-    def _put_aside(self, record: Record, error: RecordRejected) -> None:
-        """Reject a record that the processor does not get, or raises on."""
-        self._context.reject(record, error.reason, error.detail)
-        try:
-            self._processor.rejected(record, error)
-        except Stop:
-            raise
-        except Exception:
-            # The record is accounted for; to raise would be to meet it again, for ever.
-            log.warning("processor failed to hear of a rejection", partition=self.partition, exc_info=True)
-
-    def _call(self, records: Sequence[Record]) -> None:
-        context, before_ms = self._context, self._context.stream_time_ms
-        context.stopped_offset = None
-        # No future time either: the input between now and then is not known.
-        context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
-        try:
-            self._processor.process(records)
-        except (Stop, StateDamaged, ProcessorFailed, PartitionHeld):
-            raise
-        except Exception as error:
-            first, last = records[0].offset, records[-1].offset
-            self._suspects.give_alone(last)
-            if first == last:
-                name = self.pipeline.processor_type.__name__
-                detail = f"{name} raised {type(error).__name__}: {error}"
-                self._suspects.reject(first, RecordRejected("plugin_failed", detail))
-            log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
-            where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
-            raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
-        if self.is_paused or context.stopped_offset is not None:
-            taken = self._taken(records)
-            context.stream_time_ms = max(0, min(taken[-1].timestamp_ms, context.now_ms)) if taken else before_ms
-
-    def _call_measured(self, record: Record) -> None:
-        """Give the processor one record, and look how large its outputs are.
-
-        Raises:
-            ProcessorFailed: one is larger than its topic takes: after the rewind the record is alone in a transaction,
-                or rejected where a producer does not take it either.
-            PartitionHeld: the same, of a processor that delivers what earlier records brought.
-        """
-        offset, held_offset = record.offset, self._context.held_offset
-        counts = self._context.output_counts()
-        self._call([record])
-        large = self._limits.largest(self._context.outputs_after(counts))
-        if large is None or self._suspects.is_isolated(offset):
-            return
-        if held_offset is not None:
-            raise self._held_by(large)
-        detail = f"an output of {large.size_bytes} bytes for {self.pipeline.output(large.role)}"
-        if large.size_bytes > PRODUCED_BYTES_MAX:
-            why = f"{detail}; a producer takes {PRODUCED_BYTES_MAX}"
-            self._suspects.reject(offset, RecordRejected("too_large", why))
-        else:
-            self._suspects.isolate(offset)
-        raise ProcessorFailed(f"{self.pipeline.source} partition {self.partition}, offset {offset}: {detail}")
-
-    def _held_by(self, large: TooLarge) -> PartitionHeld:
-        """What holds the partition: an output of no record."""
-        self._limits.forget(large.role)  # When it is asked again, its topic may take more.
-        topic = self.pipeline.output(large.role)
-        return PartitionHeld(
-            "plugin_failed",
-            f"{topic} partition {self.partition}: {self.pipeline.name} made a record of {large.size_bytes} bytes, and "
-            f"the topic takes {large.limit_bytes}; raise its max.message.bytes (`sowstream topics check` tells)",
-        )
-
-    def _taken(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those before the one at which the processor paused or stopped; all of them if it did neither."""
-        ends = [offset for offset in (self._context.paused_offset, self._context.stopped_offset) if offset is not None]
-        return records if not ends else [record for record in records if record.offset < min(ends)]
-
-    def _close_processor(self) -> None:
-        try:
-            self._processor.close()
-        except Stop:
-            raise
-        except Exception:
-            # A third party's clean-up must not keep the partition from its next owner.
-            log.warning("processor failed to close", partition=self.partition, exc_info=True)
-
     def _move(self, move: str) -> None:
-        legal, to = _MOVES[move]
+        legal, to = MOVES[move]
         assert self.task_state in legal, f"{move} is no move of a task that is {self.task_state.value}"
         self.task_state = to
 

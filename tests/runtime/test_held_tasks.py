@@ -14,7 +14,8 @@ from processor.runtime.held_tasks import HeldTasks
 from processor.runtime.holds import Hold, Holds, Resume
 from processor.runtime.metrics import HELD, ThreadMetrics
 from processor.runtime.pipeline import Pipeline
-from processor.runtime.task import Task, TaskState
+from processor.runtime.task import Task
+from processor.runtime.task_state import TaskState
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 from tests.runtime.test_holds import Clock

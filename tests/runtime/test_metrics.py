@@ -1,7 +1,8 @@
 from prometheus_client import REGISTRY
 
 from processor.runtime.metrics import ThreadMetrics
-from processor.runtime.task import Counts, TaskState
+from processor.runtime.task import Counts
+from processor.runtime.task_state import TaskState
 from processor.runtime.timings import Timing
 
 

@@ -10,7 +10,8 @@ from processor.config import TopicConfig
 from processor.errors import PartitionHeld, ProcessorFailed, StateDamaged, Stop, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.pipeline import Pipeline
-from processor.runtime.task import Task, TaskState
+from processor.runtime.task import Task
+from processor.runtime.task_state import TaskState
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState
 from processor.testing import ProcessorTestDriver
@@ -186,7 +187,7 @@ class TestPoison:
         }
         assert driver.rejections == {"plugin_failed": 1}
         assert driver.committed_offset == 9
-        assert driver._task._suspects._verdicts == {}, "what is committed need not be remembered"
+        assert driver._task.host._suspects._verdicts == {}, "what is committed need not be remembered"
 
     def test_every_one_of_many_is_found(self):
         """Each costs two rewinds, and none of them hides another."""
