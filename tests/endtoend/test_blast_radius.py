@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.endtoend.ruins import Ruin
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(600)]
 
 _RECORDS_PER_S: Final = 40.0
 _UNDISTURBED_S: Final = 15.0
