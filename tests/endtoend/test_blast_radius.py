@@ -156,9 +156,7 @@ def test_a_ruined_topic_is_held_alone_and_goes_on_when_it_is_cured(place: Place)
             print(f"{topic}: undisturbed {before[topic]}; ruined {during[topic]}")
         print(f"shown as {expected} after {shown_s:.1f} s")
         for topic in place.steady:
-            assert before[topic].p99_s < _MEASURABLE_S, (
-                f"undisturbed {before[topic]}: this machine is too busy to measure"
-            )
+            assert before[topic].p99_s < _MEASURABLE_S, f"undisturbed {before[topic]}: the machine is too busy"
             assert during[topic].p99_s <= max(_FLOOR_S, _FACTOR_MAX * before[topic].p99_s), topic
         if ruin.is_curable:
             copied = place.copied()
