@@ -109,6 +109,8 @@ def _row(found: OpenTransaction) -> tuple[str, ...]:
 
 def _report(topic: str, settled: Settled) -> None:
     """Say what was ended, and what readers see of the keys in question."""
+    if not settled.ended:
+        return
     commits = sum(found.verdict.marker is not None and found.verdict.marker.is_commit for found in settled.ended)
     tell(f"{commits} transactions committed and {len(settled.ended) - commits} rolled back in {topic}.")
     for stretch in settled.waiting:
