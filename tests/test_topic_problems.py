@@ -5,6 +5,7 @@ from processor.topic_problems import (
     FoundTopic,
     Problem,
     changes,
+    control_problems,
     internal_problems,
     kept_ms,
     problems,
@@ -18,6 +19,7 @@ from processor.topics import (
     Allowance,
     Role,
     TopicSpec,
+    control_spec,
     copies,
     durable,
     family_specs,
@@ -399,3 +401,16 @@ class TestChanges:
             now["orders.sow"] = lost._replace(topic_id="new")
         (problem,) = changes(family, before, now)
         assert "; then make slow anew: (1)" in problem.to_do
+
+
+def test_the_control_topic_is_compacted_and_has_one_partition():
+    """None of it keeps a worker from its records; without the topic nobody sees what is held."""
+    spec = control_spec()
+    assert control_problems(spec, FoundTopic(1, spec.config)) == []
+    (missing,) = control_problems(spec, None)
+    assert (missing.severity, missing.to_do) == ("warn", "sowstream topics apply")
+    deleted, many = control_problems(spec, FoundTopic(3, spec.config | {"cleanup.policy": "delete"}))
+    assert deleted.to_do.endswith("--entity-name _sowstream.control --add-config cleanup.policy=compact")
+    assert many.what == "has 3 partitions: only the first one is used"
+    (alone,) = control_problems(spec, FoundTopic(1, spec.config), brokers=3)
+    assert alone.severity == "warn"
