@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -36,6 +36,17 @@ IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow
 
 TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
 """A family's name: Kafka's characters, without the dot that separates it from its role."""
+
+
+def _no_dots_alone(value: str) -> str:
+    if not value.strip("."):
+        raise ValueError(f"{value!r} is no name of a directory; write more than dots")
+    return value
+
+
+ApplicationId: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$"), AfterValidator(_no_dots_alone)]
+"""What consumer groups and transactional ids begin with. Local state is in a directory of this name in `state_dir`, so
+that it has no path separators and is neither `.` nor `..`."""
 
 
 class Section(BaseModel):

@@ -62,7 +62,7 @@ class Assembly:
         self._slot = slot
         self._control = control
         self._beat = beat
-        self._memory = RocksMemory(config.runtime.block_cache_bytes)
+        self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:

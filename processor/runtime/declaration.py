@@ -48,7 +48,8 @@ def _input_problems(processor_type: type[Processor]) -> Iterator[str]:
     if not isinstance(declared, Input):
         yield f"`input` is {_shown(declared)}; declare input = Input('publish', from_underlying=False) or its like"
     elif declared.role not in _INPUTS or not isinstance(declared.from_underlying, bool):
-        yield f"`input` is {_shown(declared)}; its role is one of {', '.join(_INPUTS)}, and from_underlying True or False"
+        roles = ", ".join(_INPUTS)
+        yield f"`input` is {_shown(declared)}; its role is one of {roles}, and from_underlying True or False"
 
 
 def _output_problems(processor_type: type[Processor]) -> Iterator[str]:

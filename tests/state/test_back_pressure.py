@@ -11,8 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from rocksdict import DBCompressionType, Options, Rdict, WriteOptions
 
 from processor.record import Stored
+from processor.state import back_pressure
 from processor.state.rocks_memory import RocksMemory
 from processor.state.store import Progress
 from tests.small_disk import SmallDisk, small_disks
@@ -177,3 +179,39 @@ except DiskUnusable as error:
 def test_a_compaction_that_fails_for_another_reason_is_told_with_that(tmp_path: Path) -> None:
     """RocksDB does not try again then: whoever waited for the next failure would wait for ever."""
     assert re.search(r"writing .*File too large.*ulimit -f", run(FORBIDDEN, tmp_path))
+
+
+def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp_path: Path) -> None:
+    """A bulk load leaves tables; on a slow disk their compaction takes longer than the watchdog allows a thread."""
+    slow = Options(raw_mode=True)
+    slow.set_disable_auto_compactions(True)
+    slow.set_compression_type(DBCompressionType.none())
+    loaded = Rdict(str(tmp_path / "slow"), slow)
+    unlogged = WriteOptions()
+    for number in range(30):
+        for n in range(20):
+            loaded[b"%d %d" % (n, number)] = bytes(10_000)
+        loaded.flush(True)
+    loaded.close()
+    slow.set_disable_auto_compactions(False)
+    back_pressure.prepare(slow)
+    slow.set_ratelimiter(10 * MB, 1_000, 10)
+    compacting = Rdict(str(tmp_path / "slow"), slow)
+    beats = []
+    back_pressure.wait(compacting, 20, unlogged, lambda: beats.append(time.monotonic()))
+    assert int(compacting.property_value("rocksdb.num-files-at-level0") or 0) < 20
+    assert len(beats) > 10
+    before = len(beats)
+    back_pressure.wait(compacting, 20, unlogged, lambda: beats.append(time.monotonic()))
+    assert len(beats) == before, "there was nothing to wait for"
+    compacting.close()
+
+
+def test_a_store_beats_as_the_memory_that_it_shares_was_told(tmp_path: Path, open_rocks, monkeypatch) -> None:
+    """Its writes hand on what the worker gave the memory: the watchdog of the thread that writes."""
+    calls: list[object] = []
+    monkeypatch.setattr(back_pressure, "wait", lambda *arguments: calls.append(arguments[-1]))
+    beat = calls.clear
+    store = open_rocks(tmp_path / "0", memory=RocksMemory(MEMORY, beat))
+    apply(store, 1)
+    assert calls == [beat]
