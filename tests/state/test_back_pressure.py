@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from rocksdict import DBCompressionType, Options, Rdict, WriteOptions
+from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from processor.record import Stored
 from processor.state import back_pressure
@@ -183,35 +183,35 @@ def test_a_compaction_that_fails_for_another_reason_is_told_with_that(tmp_path: 
 
 def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp_path: Path) -> None:
     """A bulk load leaves tables; on a slow disk their compaction takes longer than the watchdog allows a thread."""
-    slow = Options(raw_mode=True)
-    slow.set_disable_auto_compactions(True)
-    slow.set_compression_type(DBCompressionType.none())
-    loaded = Rdict(str(tmp_path / "slow"), slow)
-    unlogged = WriteOptions()
+    options = Options(raw_mode=True)
+    options.set_disable_auto_compactions(True)
+    options.set_compression_type(DBCompressionType.none())
+    loaded = Rdict(str(tmp_path / "loaded"), options)
     for number in range(30):
+        batch = WriteBatch(raw_mode=True)
         for n in range(20):
-            loaded[b"%d %d" % (n, number)] = bytes(10_000)
+            batch[b"%d %d" % (n, number)] = bytes(100_000)
+        loaded.write(batch)
         loaded.flush(True)
-    loaded.close()
-    slow.set_disable_auto_compactions(False)
-    back_pressure.prepare(slow)
-    slow.set_ratelimiter(10 * MB, 1_000, 10)
-    compacting = Rdict(str(tmp_path / "slow"), slow)
-    beats = []
-    back_pressure.wait(compacting, 20, unlogged, lambda: beats.append(time.monotonic()))
-    assert int(compacting.property_value("rocksdb.num-files-at-level0") or 0) < 20
-    assert len(beats) > 10
+    assert int(loaded.property_value("rocksdb.num-files-at-level0") or 0) == 30
+    beats: list[float] = []
+    loaded.set_options({"disable_auto_compactions": "false"})
+    back_pressure.wait(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
+    assert int(loaded.property_value("rocksdb.num-files-at-level0") or 0) < 20
+    assert beats
     before = len(beats)
-    back_pressure.wait(compacting, 20, unlogged, lambda: beats.append(time.monotonic()))
+    back_pressure.wait(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
     assert len(beats) == before, "there was nothing to wait for"
-    compacting.close()
+    loaded.close()
 
 
 def test_a_store_beats_as_the_memory_that_it_shares_was_told(tmp_path: Path, open_rocks, monkeypatch) -> None:
     """Its writes hand on what the worker gave the memory: the watchdog of the thread that writes."""
-    calls: list[object] = []
-    monkeypatch.setattr(back_pressure, "wait", lambda *arguments: calls.append(arguments[-1]))
-    beat = calls.clear
-    store = open_rocks(tmp_path / "0", memory=RocksMemory(MEMORY, beat))
-    apply(store, 1)
-    assert calls == [beat]
+    handed_on: list[object] = []
+    monkeypatch.setattr(back_pressure, "wait", lambda *arguments: handed_on.append(arguments[-1]))
+
+    def beat() -> None:
+        """A thread's sign of life."""
+
+    apply(open_rocks(tmp_path / "0", memory=RocksMemory(MEMORY, beat)), 1)
+    assert set(handed_on) == {beat}
