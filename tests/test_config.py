@@ -1,5 +1,7 @@
 """Settings: where they come from, what is wrong with them, and what nobody gets to see."""
 
+import json
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -174,7 +176,8 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("topics: [", "not YAML: "),
+            ("topics: [", "not YAML: expected the node content, but found '…', in line 1, column 10"),
+            ("topics: \x00", "not YAML: special characters are not allowed, at character 9"),
             ("- a\n", "expected settings such as `topics:` at the top level"),
             ("7", "expected settings"),
             ("topics: {}\nkafka: {}\ntopics: {a: {}}\n", "'topics' stands here and in line 1"),
@@ -185,6 +188,39 @@ class TestErrors:
     def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
         """What was expected, or where the reader gave up."""
         assert message in refused(tmp_path, text)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "sasl.password: hunter2: x",
+            "sasl.password: 'hunter2",
+            'sasl.password: "hunter2',
+            'sasl.password: "hunter2\\q hunter2"',
+            "sasl.password: *hunter2",
+            "sasl.password: !hunter2 x",
+            "sasl.password: {hunter2",
+            "sasl.password: [hunter2",
+            "sasl.password: hunter2\n\thunter2: x",
+            "sasl.password: @hunter2",
+            "sasl.password: `hunter2`",
+            "sasl.password: %hunter2",
+            "sasl.password: &hunter2 x\n  b: &hunter2 y\n  *hunter2",
+            "sasl.password: hunter2\n  sasl.password: hunter2",
+            "{sasl.password: hunter2, sasl.password: hunter2}",
+            "sasl.password: |hunter2",
+        ],
+    )
+    def test_an_error_in_the_line_of_a_password_does_not_show_it(self, tmp_path, line):
+        """Errors of YAML say the line's number and what is wrong; logs are read by more people than settings."""
+        message = refused(tmp_path, f"kafka:\n  {line}\n")
+        assert "hunter2" not in message
+        assert "in line " in message
+
+    @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "../a", "a\\b", "", "a\n"])
+    def test_an_application_is_a_directory_inside_of_state_dir(self, tmp_path, name):
+        """Local state is wiped there: a name that leads elsewhere is refused."""
+        assert "application_id: " in refused(tmp_path, f"application_id: {json.dumps(name)}\n")
+        assert loaded(tmp_path, "application_id: a..b\n").application_id == "a..b"
 
     def test_what_a_merge_key_brings_may_be_said_anew(self, tmp_path):
         """That is YAML's way to say a thing once."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
+
+from processor.cli.output import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Filter: TypeAlias = Annotated[
     str | None, typer.Option("--filter", metavar="FILTER", help='Which records, such as "/qty > 10".')
@@ -21,3 +26,16 @@ TopN: TypeAlias = Annotated[
 SkipN: TypeAlias = Annotated[
     int | None, typer.Option("--skip-n", min=0, metavar="N", help="Without the first N of that order.")
 ]
+SkipUnreadable: TypeAlias = Annotated[
+    bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read, and say which at the end.")
+]
+
+_SHOWN_MAX: Final = 10
+
+
+def tell_unreadable(unreadable: Mapping[str, Mapping[str, str]]) -> None:
+    """Say which records were left out: of each topic how many, and the first of them with the reason."""
+    for topic, reasons in unreadable.items():
+        tell(f"{topic}: {len(reasons)} records cannot be read and were left out:")
+        for key, reason in list(reasons.items())[:_SHOWN_MAX]:
+            tell(f"  {key!r:.100}: {reason}")

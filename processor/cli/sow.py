@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from processor.cli.output import data, tell
-from processor.cli.query import Filter, OrderBy, Select, SkipN, TopN
+from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, tell_unreadable
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def sow(
     skip_n: SkipN = None,
     timestamp: Annotated[bool, typer.Option("--timestamp", help="Say when each record was emitted.")] = False,
     table: Annotated[bool, typer.Option("--table", help="On a terminal, a table instead of JSON lines.")] = False,
+    skip_unreadable: SkipUnreadable = False,
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
@@ -33,13 +34,14 @@ def sow(
     from processor.client import Client  # noqa: PLC0415
 
     options = "timestamp" if timestamp else None
-    with Client("sow", reader_settings(config, bootstrap)) as client:
+    with Client("sow", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
         messages = client.sow(topic, matching, order_by, options, select=select, top_n=top_n, skip_n=skip_n)
         if table and sys.stdout.isatty():
             _draw(messages, topic)
-            return
-        for message in messages:
-            data(message.to_json())
+        else:
+            for message in messages:
+                data(message.to_json())
+        tell_unreadable(client.unreadable)
 
 
 def get(

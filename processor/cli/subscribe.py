@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from processor.cli.output import data, tell
-from processor.cli.query import Filter, OrderBy, Select, SkipN, TopN
+from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, tell_unreadable
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def subscribe(
     table: Annotated[bool, typer.Option("--table", help="On a terminal, a live table of the records.")] = False,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")] = None,
     timeout: Annotated[float | None, typer.Option(min=0, metavar="S", help="End when none came for S seconds.")] = None,
+    skip_unreadable: SkipUnreadable = False,
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
@@ -61,11 +62,12 @@ def subscribe(
         "bookmark": bookmark,
         "timeout_s": timeout,
     }
-    with Client("subscribe", reader_settings(config, bootstrap)) as client:
+    with Client("subscribe", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
         if table and sys.stdout.isatty():
             told = _draw(client, topic, asked, count)
         else:
             told = _take(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
+        tell_unreadable(client.unreadable)
     if told is not None and count is not None and told < count:
         tell(f"{told} of {count} messages came.")
         raise typer.Exit(1)

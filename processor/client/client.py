@@ -43,6 +43,7 @@ class Client(Subscribing):
         *,
         bootstrap: str | None = None,
         topic_prefix: str | None = None,
+        skip_unreadable: bool = False,
     ) -> None:
         """Create a client. With settings that name topics, nothing is connected until it is needed.
 
@@ -55,6 +56,9 @@ class Client(Subscribing):
                 subscription, and kept in memory, or in a temporary directory where they are many.
             bootstrap: Kafka's address; beats the settings. Without a settings file it is all that is needed.
             topic_prefix: the first part of the installation's Kafka names; for a client without settings.
+            skip_unreadable: whether snapshots and subscriptions leave out SOW records that cannot be read, as if there
+                were none, and say so in the log and in `unreadable`; else the first one ends them. Each record is then
+                parsed twice. Not with `view_dir`.
 
         Raises:
             ConfigurationError: the settings cannot be used, or name no topics where there is no topic directory.
@@ -66,9 +70,22 @@ class Client(Subscribing):
         compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
-        self._reading = Reading(self.config, self._admin, self._lookup, name=name, view_dir=directory)
+        self._reading = Reading(
+            self.config,
+            self._admin,
+            self._lookup,
+            name=name,
+            view_dir=directory,
+            skips_unreadable=skip_unreadable,
+        )
         self._publishing: Publishing | None = None
         self._lock = threading.Lock()
+
+    @property
+    def unreadable(self) -> dict[str, dict[str, str]]:
+        """The SOW records that were left out (`skip_unreadable`): of each topic the keys, each with the reason."""
+        skipped = self._reading.skipped or {}
+        return {topic: dict(of_topic.reasons) for topic, of_topic in skipped.items() if of_topic.reasons}
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from processor.codec import Codec
 from processor.config import TopicConfig
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError
 from processor.merge import KeyFields
 from processor.record import Name, Record, Value, header_text
 from processor.subscribe import Request, Topic
@@ -23,21 +23,18 @@ class LiteralTopic(Topic):
         topic.default_command = settings.default_command
         return topic
 
-    def value(self, record: Record, partition: int | None = None) -> Value:
+    def decoded(self, record: Record) -> Value:
         """The parsed message; a publisher wrote it, and a worker has checked it.
 
         Raises:
-            Stop: it cannot be parsed here.
+            RecordRejected: it cannot be parsed here.
         """
         assert record.value is not None
         codec = self.codec
-        try:
-            if not codec.uses_headers:
-                return codec.decode(record.value)
-            command = header_text(record.headers, Name.COMMAND) or self.default_command
-            return codec.decode_command(record.value, record.headers or [], is_delta=command == "delta_publish")
-        except RecordRejected as error:
-            raise self.unreadable(record, error, partition) from error
+        if not codec.uses_headers:
+            return codec.decode(record.value)
+        command = header_text(record.headers, Name.COMMAND) or self.default_command
+        return codec.decode_command(record.value, record.headers or [], is_delta=command == "delta_publish")
 
 
 def refuse_state(name: str, what: str) -> ConfigurationError:

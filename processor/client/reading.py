@@ -18,6 +18,7 @@ from processor.client.feed import EngineFeed, Opened
 from processor.client.growing_view import GrowingView
 from processor.client.literal import LiteralTopic, check_literal, refuse_state
 from processor.client.reread import SowReader
+from processor.client.skipping import Skipped
 from processor.client.slim import Slim
 from processor.client.source import Feed
 from processor.client.stored_view import StoredView
@@ -52,8 +53,21 @@ class Reading:
     """The reading half of a client."""
 
     def __init__(
-        self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str, view_dir: Path | None = None
+        self,
+        config: Config,
+        admin: Admin,
+        lookup: TopicLookup,
+        *,
+        name: str,
+        view_dir: Path | None = None,
+        skips_unreadable: bool = False,
     ) -> None:
+        if skips_unreadable and view_dir is not None:
+            raise ConfigurationError(
+                "skip_unreadable leaves records out, and a kept view (view_dir) would keep that; use one of them"
+            )
+        self.skipped: dict[str, Skipped] | None = {} if skips_unreadable else None
+        """What was left out, by topic; None: a record that cannot be read ends a subscription."""
         self._config = config
         self._kafka_topic = config.kafka_names.topic
         self._admin = admin
@@ -210,10 +224,13 @@ class Reading:
     def _updates(self, topic: Topic) -> tuple[Cut, str]:
         """A cut of the topic whose records are told whole."""
         if isinstance(topic, LiteralTopic):
-            return self._followed(
-                self._kafka_topic(topic.name, "delta"), records
-            )  # Headers may be a part of a message.
-        return self._followed(self._kafka_topic(topic.name, "sow"))
+            make = self._making(topic, records)  # Headers may be a part of a message.
+            return self._followed(self._kafka_topic(topic.name, "delta"), make)
+        return self._followed(self._kafka_topic(topic.name, "sow"), self._making(topic, Slim().records))
+
+    def _making(self, topic: Topic, make: _Make) -> _Make:
+        """What makes the records of a topic: all of them, or those that can be read."""
+        return make if self.skipped is None else self.skipped.setdefault(topic.name, Skipped()).readable(topic, make)
 
     def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
         """The state of the world, and what comes."""
@@ -222,7 +239,7 @@ class Reading:
             self._lookup.forget(sow)
         partitions = self._lookup.partitions(sow)
         with ExitStack() as undo:
-            cut, topic_id = self._followed(sow)
+            cut, topic_id = self._followed(sow, self._making(topic, Slim().records))
             undo.callback(cut.close)
             view = self._view(sow, topic_id, topic.name, partitions)
             undo.callback(view.close)
@@ -264,7 +281,7 @@ class Reading:
             leave()
             raise
 
-    def _followed(self, kafka_topic: str, make: _Make | None = None) -> tuple[Cut, str]:
+    def _followed(self, kafka_topic: str, make: _Make) -> tuple[Cut, str]:
         """A cut of a topic that is watched; and what the topic is."""
         partitions = self._lookup.partitions(kafka_topic)
         topic_id = self._admin.topic_id(kafka_topic)  # Before the cut: one that is made anew in between is noticed.
@@ -275,7 +292,7 @@ class Reading:
             partitions=range(partitions),
             group=self._group,
             topic_id=topic_id,
-            make=make or Slim().records,
+            make=make,
         )
         return cut, topic_id
 

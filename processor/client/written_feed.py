@@ -201,7 +201,7 @@ class WrittenDeltas:
         headers = delta_headers(named)
         if check is not None and not check.admits(record, headers):
             return None
-        kind, _, _, is_empty, removed = headers
+        kind, _, base, is_empty, removed = headers
         if kind in ("delete", "expire") or (is_empty and self._no_empties):
             return None
         # Some message types say part of a delta in the headers.
@@ -213,7 +213,7 @@ class WrittenDeltas:
         return self._teller.written_delta(
             record,
             data,
-            delta=kind != "insert" and self._can_delta,
+            delta=kind != "insert" and base != 0 and self._can_delta,
             removed=() if removed is None else _pointers(removed),
         )
 

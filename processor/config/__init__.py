@@ -6,7 +6,7 @@ Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_K
 
 from processor.config.load import load
 from processor.config.runtime import RuntimeConfig
-from processor.config.section import IntervalS, Properties, Section, TopicName
+from processor.config.section import ApplicationId, IntervalS, Properties, Section, TopicName
 from processor.config.topic import (
     EXPLICIT_KEY,
     PRESETS,
@@ -22,6 +22,7 @@ from processor.config.tree import Config
 __all__ = [
     "EXPLICIT_KEY",
     "PRESETS",
+    "ApplicationId",
     "Config",
     "ConflatedConfig",
     "IntervalS",

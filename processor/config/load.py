@@ -13,7 +13,7 @@ from pydantic_settings import SettingsError
 
 from processor.config.environment import misspelt
 from processor.config.tree import Config
-from processor.config.yaml_file import parse
+from processor.config.yaml_file import parse, problem_of
 from processor.errors import ConfigurationError
 from processor.explanation import explain
 
@@ -71,7 +71,7 @@ def _read(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file}: not UTF-8 text, from byte {error.start} on") from None
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{file}: not YAML: {error}") from None
+        raise ConfigurationError(f"{file}: not YAML: {problem_of(error)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from processor.kafka_names import Role
 
@@ -41,6 +41,17 @@ TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
 
 KafkaTopics: TypeAlias = Annotated[dict[Role, str], BeforeValidator(_as_text)]
 """The Kafka names of topics that have names of their own, by role."""
+
+
+def _no_dots_alone(value: str) -> str:
+    if not value.strip("."):
+        raise ValueError(f"{value!r} is no name of a directory; write more than dots")
+    return value
+
+
+ApplicationId: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$"), AfterValidator(_no_dots_alone)]
+"""What consumer groups and transactional ids begin with. Local state is in a directory of this name in `state_dir`, so
+that it has no path separators and is neither `.` nor `..`."""
 
 
 class Section(BaseModel):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from processor.config.contradictions import check_kafka
 from processor.config.runtime import RuntimeConfig
-from processor.config.section import Properties, TopicName
+from processor.config.section import ApplicationId, Properties, TopicName
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
 from processor.errors import ConfigurationError
 from processor.explanation import unknown_name
@@ -30,7 +30,7 @@ class Config(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    application_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")] = "sowstream"
+    application_id: ApplicationId = "sowstream"
     """First part of consumer groups and transactional ids, behind `topic_prefix`."""
     topic_prefix: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._-]{0,98}[._-])?$")] = ""
     """First part of the names of all Kafka topics, consumer groups and transactional ids, such as `acme.desk.`; it ends

@@ -1,10 +1,18 @@
-"""Reads YAML in which every setting stands once."""
+"""Reads YAML in which every setting stands once; errors say where, and do not show the text: it may hold secrets."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import yaml
+
+_QUOTED: Final = re.compile(r"""'[^']{2,}'|"[^"]{2,}\"""")
+"""What the parser quotes of the text: names of anchors, aliases and tags, which may be a password without quotes."""
+
+
+class TwiceError(yaml.constructor.ConstructorError):
+    """A setting stands twice in one section."""
 
 
 class _Once(yaml.SafeLoader):
@@ -14,7 +22,7 @@ class _Once(yaml.SafeLoader):
         """Build one mapping.
 
         Raises:
-            yaml.constructor.ConstructorError: a key stands in it twice.
+            TwiceError: a key stands in it twice.
         """
         seen: dict[tuple[str, str], yaml.Node] = {}
         for key, _ in node.value:
@@ -23,7 +31,7 @@ class _Once(yaml.SafeLoader):
                 continue
             first = seen.setdefault((key.tag, key.value), key)
             if first is not key:
-                raise yaml.constructor.ConstructorError(
+                raise TwiceError(
                     None, None, f"{key.value!r} stands here and in line {first.start_mark.line + 1}", key.start_mark
                 )
         return super().construct_mapping(node, deep)
@@ -36,3 +44,14 @@ def parse(text: str) -> Any:
         yaml.YAMLError: it is none, or says something twice.
     """
     return yaml.load(text, _Once)  # noqa: S506 - it is the safe loader
+
+
+def problem_of(error: yaml.YAMLError) -> str:
+    """What is wrong with a YAML text, and where, without the text: the line may be that of a password."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"{error.reason}, at character {error.position + 1}"
+    problem = getattr(error, "problem", None) or "it cannot be parsed"
+    if not isinstance(error, TwiceError):  # Of ours it quotes the name of a setting.
+        problem = _QUOTED.sub("'…'", problem)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return problem if mark is None else f"{problem}, in line {mark.line + 1}, column {mark.column + 1}"

@@ -32,7 +32,7 @@ from processor.plugins.messages import Messages
 from processor.plugins.placement import Placement, other_sow_key
 from processor.plugins.plain_deltas import EMPTY, INSERT_HEADERS, LOOK_BYTES, LOOK_RECORDS, plain_deltas
 from processor.plugins.plan import plan
-from processor.plugins.record_change import RecordChange
+from processor.plugins.record_change import RecordChange, StoredUnreadable
 from processor.plugins.redelivery import Redelivery
 from processor.plugins.removed import removed_header
 from processor.plugins.request import KEY_BYTES_MAX, RequestReader, kind_of
@@ -85,7 +85,7 @@ class DeltaMerge(Processor):
         assert isinstance(settings, TopicConfig)
         codec = self._codec = context.codec
         self._context, self._settings = context, settings
-        self._decode, self._decode_own = codec.decode, codec.decode_own
+        self._decode = codec.decode
         compiled = self._plan = plan(context.name, settings, codec)
         self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
         # Values that came out of messages need no checks; those that plug-ins and rules made do.
@@ -288,7 +288,7 @@ class DeltaMerge(Processor):
         """Replace or merge a record, and write it and what changed to both outputs."""
         codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
         if enrich is not None:
-            body = enrich(body, None if old is None else self._decode_own(old.value))
+            body = enrich(body, self._changes.before(old, command))
             self._key.check(key, body, self._nulls_missing and is_delta)
         is_completed = not is_delta and codec.can_delta and self._changes.add_key_field(key, old, body)
         headers: Headers
@@ -311,7 +311,14 @@ class DeltaMerge(Processor):
             sow_headers = [(Name.EXPIRATION, expiration), *sow_headers]
         try:
             if codec.can_delta:
-                merged, changed, removed = self._changes.of(old, command, body, request.remove)
+                is_replaced = False
+                try:
+                    merged, changed, removed = self._changes.of(old, command, body, request.remove)
+                except StoredUnreadable:
+                    if is_delta:
+                        raise
+                    merged, changed, removed = self._changes.of(None, command, body, request.remove)
+                    is_replaced = True
                 delta = self._key.with_delta(merged, changed)
                 if codec.uses_headers:
                     told, more = codec.encode_delta(delta)
@@ -322,6 +329,9 @@ class DeltaMerge(Processor):
                     delta_headers = [*delta_headers, removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
+                if is_replaced:  # The versions go on; the delta is all of the record, and says that it applies to none.
+                    delta_headers = [*delta_headers, (Name.DELTA_BASE, b"0")]
+                    self._context.count("unreadable_replaced")
                 data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
             else:
                 data = told = self._whole(record, request, body)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from processor.api import Name, Record, RecordRejected
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, PartitionHeld, Stop
 from processor.filter import Facts, compile_filter
 from processor.plugins.rejection import rejection
 from processor.plugins.request import text_of
@@ -167,6 +167,8 @@ class FilterDelete:
         deletion.is_done = len(rows) < PIECE_RECORDS
         try:
             matching = list(self._matching(deletion, rows))
+        except (PartitionHeld, Stop):
+            raise
         except Exception as error:  # noqa: BLE001 - a third party's function may raise anything, also by the clock
             deletion.error, deletion.is_done = rejection(error), True
             return

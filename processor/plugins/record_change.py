@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from processor.errors import RecordRejected
 from processor.merge import diff, insert, remove_paths
 
 if TYPE_CHECKING:
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from processor.config import TopicConfig
     from processor.merge import SequenceGroup
     from processor.plugins.plan import Plan
+
+
+class StoredUnreadable(RecordRejected):
+    """The record that a command meets cannot be parsed, as after a change of its schema."""
 
 
 class RecordChange:
@@ -40,6 +45,7 @@ class RecordChange:
             remove: the parsed header `remove`; None where there is none.
 
         Raises:
+            StoredUnreadable: the record before cannot be read; nothing of the body is used up.
             RecordRejected: the command contradicts the record, or a rule cannot be applied.
         """
         change = self._applied(old, command, body, remove)
@@ -56,7 +62,7 @@ class RecordChange:
         name = self._key.only_name
         if name is not None and name in body:  # As nearly always.
             return False
-        return self._key.complete(body, key, self._parsed(old))
+        return self._key.complete(body, key, self.before(old, "publish"))
 
     def _applied(self, old: Stored | None, command: Command, body: Value, remove: Value) -> Change:
         record = self._parsed(old)
@@ -93,6 +99,28 @@ class RecordChange:
         # What was removed may be back, as a default; what was lost is not in the delta yet.
         return diff(self._parsed(old), change.record)
 
+    def before(self, old: Stored | None, command: Command) -> Value | None:
+        """The record that a command meets; None for a full record that replaces one that cannot be read.
+
+        Raises:
+            StoredUnreadable: it cannot be read, and the command is none that replaces it.
+        """
+        try:
+            return self._parsed(old)
+        except StoredUnreadable:
+            if command != "publish":
+                raise
+            return None
+
     def _parsed(self, old: Stored | None) -> Value | None:
         """The record before, parsed afresh: a merge changes it in place."""
-        return None if old is None else self._codec.decode_own(old.value)
+        if old is None:
+            return None
+        try:
+            return self._codec.decode_own(old.value)
+        except RecordRejected as error:
+            raise StoredUnreadable(
+                error.reason,
+                f"the record that it meets, version {old.version}, cannot be read any more: {error.detail}; publish it "
+                "in full, or delete it",
+            ) from None

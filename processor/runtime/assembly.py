@@ -72,7 +72,7 @@ class Assembly:
         self._slot = slot
         self._control = control
         self._beat = beat
-        self._memory = RocksMemory(config.runtime.block_cache_bytes)
+        self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._groups = GroupLook(config.kafka)
         self._cleaner = StateCleaner(config.state_dir, config.runtime.state_cleanup_delay_s, is_stopping=is_stopping)

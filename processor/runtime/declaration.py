@@ -48,7 +48,8 @@ def _input_problems(processor_type: type[Processor]) -> Iterator[str]:
     if not isinstance(declared, Input):
         yield f"`input` is {_shown(declared)}; declare input = Input('publish', from_underlying=False) or its like"
     elif declared.role not in _INPUTS or not isinstance(declared.from_underlying, bool):
-        yield f"`input` is {_shown(declared)}; its role is one of {', '.join(_INPUTS)}, and from_underlying True or False"
+        roles = ", ".join(_INPUTS)
+        yield f"`input` is {_shown(declared)}; its role is one of {roles}, and from_underlying True or False"
 
 
 def _output_problems(processor_type: type[Processor]) -> Iterator[str]:
@@ -69,11 +70,12 @@ def _output_problems(processor_type: type[Processor]) -> Iterator[str]:
 
 
 def _other_problems(processor_type: type[Processor]) -> Iterator[str]:
-    settings_type = processor_type.settings_type
+    settings_type: Any = processor_type.settings_type
+    is_repeatable: Any = processor_type.is_repeatable
     if not (isinstance(settings_type, type) and issubclass(settings_type, BaseModel)):
         yield f"`settings_type` is {_shown(settings_type)}; it is a pydantic model, such as a subclass of api.Settings"
-    if not isinstance(processor_type.is_repeatable, bool):
-        yield f"`is_repeatable` is {_shown(processor_type.is_repeatable)}; it is True or False"
+    if not isinstance(is_repeatable, bool):
+        yield f"`is_repeatable` is {_shown(is_repeatable)}; it is True or False"
     if missing := sorted(processor_type.__abstractmethods__):
         yield f"it does not define {', '.join(missing)}"
     elif not _takes(processor_type, ()):

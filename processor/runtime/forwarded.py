@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from processor.record import Stored
+from processor.record import Stored, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def checked_records(name: str, output: str, records: Sequence[Outgoing]) -> list
     Raises:
         TypeError: a key is not bytes, a value neither bytes nor None, or headers are no list of text and bytes.
     """
-    checked = list(records)
+    checked: list[Value] = list(records)
     for record in checked:
         if not isinstance(record, tuple) or len(record) != 3:
             _refuse(name, output, "a record", "a tuple of key, value and headers", record)
@@ -66,7 +66,8 @@ class CheckedState:
         Raises:
             TypeError: a key is not bytes, or a state neither a `Stored` of the right types nor None.
         """
-        for key, stored in changes.items():
+        given: Mapping[Value, Value] = changes
+        for key, stored in given.items():
             if not isinstance(key, bytes):
                 raise TypeError(f"{self._processor} puts a state under the key {_shown(key)}; a key is bytes")
             if stored is not None and not _is_stored(stored):
@@ -91,7 +92,8 @@ class CheckedMarks:
         Raises:
             TypeError: the name or the value is not bytes.
         """
-        if not isinstance(name, bytes) or not isinstance(value, bytes):
+        given: tuple[Value, ...] = (name, value)
+        if not all(isinstance(part, bytes) for part in given):
             raise TypeError(
                 f"{self._processor} puts the mark {_shown(name)} to {_shown(value)}; a mark's name and value are bytes"
             )
@@ -115,7 +117,8 @@ def _is_stored(stored: object) -> bool:
     """Whether it is a state that can be written."""
     if not isinstance(stored, Stored):
         return False
-    version, value, expires_at_ms, source_offset, expiration = stored
+    parts: tuple[Value, ...] = stored
+    version, value, expires_at_ms, source_offset, expiration = parts
     numbers = (version, expires_at_ms, source_offset)
     return all(isinstance(part, int) for part in numbers) and isinstance(value, bytes) and isinstance(expiration, bytes)
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 from rocksdict import WriteBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocksdict import Options, Rdict, WriteOptions
 
 TABLES_MAX: Final = 20
@@ -29,13 +31,15 @@ def prepare(options: Options) -> None:
     options.set_level_zero_stop_writes_trigger(_NEVER)
 
 
-def wait(database: Rdict, tables_max: int, unlogged: WriteOptions) -> None:
+def wait(database: Rdict, tables_max: int, unlogged: WriteOptions, beat: Callable[[], None] = lambda: None) -> None:
     """Wait until fewer than so many tables lie on one another.
 
     Args:
         database: is to be written.
         tables_max: that number.
         unlogged: how it is written.
+        beat: called again and again while a compaction is on its way: on a slow disk it may take longer than a thread
+            may be away.
 
     Raises:
         OSError: a compaction failed meanwhile for want of room.
@@ -55,11 +59,19 @@ def wait(database: Rdict, tables_max: int, unlogged: WriteOptions) -> None:
                 f"{os.strerror(errno.ENOSPC)} to compact tables of {size / 1e6:,.1f} MB, which takes as much again for "
                 "a while, and nothing more can be written before",
             )
+        if _is_compacting(database):
+            beat()
         time.sleep(_LOOK_S)
 
 
 def _tables(database: Rdict) -> int:
     return int(database.property_value("rocksdb.num-files-at-level0") or 0)
+
+
+def _is_compacting(database: Rdict) -> bool:
+    """Whether a compaction or a flush runs: a wait without one has no end, and somebody should see it."""
+    names = ("rocksdb.num-running-compactions", "rocksdb.num-running-flushes")
+    return any(database.property_int_value(name) for name in names)
 
 
 def _failures(database: Rdict) -> int:

@@ -204,7 +204,7 @@ class RocksStore:
             batch.delete(layout.CLOSED_KEY)
         with self._going_on(), self._telling("writing"):
             tables_max = bulk.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
-            back_pressure.wait(self._db, tables_max, self._unlogged)
+            back_pressure.wait(self._db, tables_max, self._unlogged, self._memory.beat)
             self._db.write(batch, self._unlogged)
             self._is_closed_on_disk = False
             if self._is_loading:

@@ -12,7 +12,7 @@ What bounds what, with `runtime.block_cache_bytes` as the capacity:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocksdict import (
     BlockBasedIndexType,
@@ -26,6 +26,9 @@ from rocksdict import (
 
 from processor.state import back_pressure
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
 _BLOCK_BYTES: Final = 4 * 1024
 """What is read and unpacked for one cold key: 16 KB took twice the time, and save 2 % of the disk."""
@@ -38,8 +41,10 @@ class RocksMemory:
     One for each partition would multiply "64 MB" by their number, as users of others found out.
     """
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, beat: Callable[[], None] = lambda: None) -> None:
+        """Share so many bytes; `beat` is called again and again by a thread that waits for a compaction."""
         self.capacity_bytes = capacity_bytes
+        self.beat = beat
         self._cache = Cache(capacity_bytes)
         # Write buffers are charged to the cache, so that the capacity bounds both.
         self._write_buffers_max = capacity_bytes // 2

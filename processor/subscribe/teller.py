@@ -47,14 +47,21 @@ class Topic(NamedTuple):
         Raises:
             Stop: it is not what a worker wrote.
         """
-        assert record.value is not None
-        codec = self.codec
         try:
-            value = codec.decode_own(record.value)
-            if type(value) is not dict and codec.can_delta:
-                raise RecordRejected("not_an_object", "a SOW record is an object")
+            return self.decoded(record)
         except RecordRejected as error:
             raise self.unreadable(record, error, partition) from error
+
+    def decoded(self, record: Record) -> Value:
+        """The same, of a record that may be anything.
+
+        Raises:
+            RecordRejected: it is not what a worker wrote.
+        """
+        assert record.value is not None
+        value = self.codec.decode_own(record.value)
+        if type(value) is not dict and self.codec.can_delta:
+            raise RecordRejected("not_an_object", "a SOW record is an object")
         return value
 
     def parsed(self, records: Iterable[Record]) -> Iterator[tuple[Record, Value]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from processor.config import EXPLICIT_KEY, Config, ConflatedConfig, SchemaConfig, TopicConfig
+from processor.config import EXPLICIT_KEY, ApplicationId, Config, ConflatedConfig, SchemaConfig, TopicConfig
 from processor.errors import ConfigurationError
 from processor.secret import without_credentials
 
@@ -66,7 +66,7 @@ class Description(BaseModel):
     """The format of the description; see `FORMAT`."""
     kind: str = "topic"
     """A `Kind`, or a word that a later version has added."""
-    application_id: str = "sowstream"
+    application_id: ApplicationId = "sowstream"
     """The application whose settings the topic was described from."""
     derived_from: str | None = None
     """The topic that a worker makes this one of; None where publishers write to it."""

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from processor.client import Client, Message
-from processor.errors import ConfigurationError, FilterError
+from processor.errors import ConfigurationError, FilterError, Stop
 from processor.subscribe.metadata import iso
 from tests.client.family import PARTITIONS, Family
 
@@ -153,3 +153,29 @@ def test_headers_of_the_publisher_come_with_their_records(client: Client, family
     bases = (1, 2) if form == "sow_and_delta_subscribe" else (None, None)
     assert told[-2:] == [(2, {"traceparent": "two", "sequence": "7"}, 2, bases[0]), (3, {}, None, bases[1])]
     assert form == "subscribe" or told[0] == (1, {"traceparent": "one"}, None, None)
+
+
+def test_a_record_that_cannot_be_read_ends_a_snapshot_unless_it_is_to_be_left_out(family: Family):
+    """The others come, and it is named; a newer record of its key, or its tombstone, makes it as it should be."""
+    for key in ("a", "b", "c"):
+        family.sow(key, {"id": key})
+    family.sow("b", ["not", "an", "object"], 2)
+    with Client("strict", family.config) as strict, pytest.raises(Stop, match="key 'b', is not what a worker writes"):
+        list(strict.sow(family.name))
+    with Client("skipping", family.config, skip_unreadable=True) as skipping:
+        assert skipping.unreadable == {}
+        assert records(list(skipping.sow(family.name))) == {"a": {"id": "a"}, "c": {"id": "c"}}
+        assert skipping.unreadable == {family.name: {"b": "not_an_object: a SOW record is an object"}}
+        live = skipping.sow_and_subscribe(family.name, timeout_s=30)
+        assert records([next(live) for _ in range(4)]) == {"a": {"id": "a"}, "c": {"id": "c"}}
+        family.sow("b", {"id": "b"}, 3)
+        message = next(live)
+        assert (message.sow_key, message.data) == ("b", {"id": "b"})
+        assert skipping.unreadable == {}
+        live.close()
+
+
+def test_what_leaves_records_out_is_not_kept_on_disk(family: Family, tmp_path):
+    """A later run without the option would not know that something is missing."""
+    with pytest.raises(ConfigurationError, match="skip_unreadable leaves records out"):
+        Client("skipping", family.config, tmp_path, skip_unreadable=True)

@@ -1,5 +1,7 @@
 """What a plug-in gives the runtime has the right types, or the call fails and the record is put aside."""
 
+from typing import ClassVar
+
 import pytest
 
 from processor.api import Input, Output, RecordProcessor, Stored
@@ -16,7 +18,7 @@ class Handing(RecordProcessor):
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"), Output("delta"), Output("mark"))
-    acts = {}
+    acts: ClassVar = {}
 
     def process_record(self, record):
         """Do what the key stands for, else copy the record."""
@@ -40,7 +42,7 @@ WRONG = {
     "no key": (lambda context: context.forward("sow", None, b"1", []), "the key is NoneType None"),
     "a value that is a dict": (
         lambda context: context.forward("sow", b"a", {"id": 1}, GOOD),
-        "copies forwards to 'sow': the value of key b'a' is dict {'id': 1}; it should be bytes, or None for a tombstone",
+        "forwards to 'sow': the value of key b'a' is dict {'id': 1}; it should be bytes, or None for a tombstone",
     ),
     "a value that is text": (lambda context: context.forward("sow", b"a", "1", []), "is str '1'"),
     "headers that are a dict": (

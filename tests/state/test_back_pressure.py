@@ -11,8 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from processor.record import Stored
+from processor.state import back_pressure
 from processor.state.rocks_memory import RocksMemory
 from processor.state.store import Progress
 from tests.small_disk import SmallDisk, small_disks
@@ -177,3 +179,39 @@ except DiskUnusable as error:
 def test_a_compaction_that_fails_for_another_reason_is_told_with_that(tmp_path: Path) -> None:
     """RocksDB does not try again then: whoever waited for the next failure would wait for ever."""
     assert re.search(r"writing .*File too large.*ulimit -f", run(FORBIDDEN, tmp_path))
+
+
+def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp_path: Path) -> None:
+    """A bulk load leaves tables; on a slow disk their compaction takes longer than the watchdog allows a thread."""
+    options = Options(raw_mode=True)
+    options.set_disable_auto_compactions(True)
+    options.set_compression_type(DBCompressionType.none())
+    loaded = Rdict(str(tmp_path / "loaded"), options)
+    for number in range(30):
+        batch = WriteBatch(raw_mode=True)
+        for n in range(20):
+            batch[b"%d %d" % (n, number)] = bytes(100_000)
+        loaded.write(batch)
+        loaded.flush(True)
+    assert int(loaded.property_value("rocksdb.num-files-at-level0") or 0) == 30
+    beats: list[float] = []
+    loaded.set_options({"disable_auto_compactions": "false"})
+    back_pressure.wait(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
+    assert int(loaded.property_value("rocksdb.num-files-at-level0") or 0) < 20
+    assert beats
+    before = len(beats)
+    back_pressure.wait(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
+    assert len(beats) == before, "there was nothing to wait for"
+    loaded.close()
+
+
+def test_a_store_beats_as_the_memory_that_it_shares_was_told(tmp_path: Path, open_rocks, monkeypatch) -> None:
+    """Its writes hand on what the worker gave the memory: the watchdog of the thread that writes."""
+    handed_on: list[object] = []
+    monkeypatch.setattr(back_pressure, "wait", lambda *arguments: handed_on.append(arguments[-1]))
+
+    def beat() -> None:
+        """A thread's sign of life."""
+
+    apply(open_rocks(tmp_path / "0", memory=RocksMemory(MEMORY, beat)), 1)
+    assert set(handed_on) == {beat}

@@ -9,6 +9,7 @@ from processor.api import Context, Input, Name, Output, Processor, Record, Recor
 from processor.config import ConflatedConfig
 from processor.conflation import Pace, Window
 from processor.conflation.window import HEADERS_BYTES, UNREAD_MAX, pack_head
+from processor.errors import PartitionHeld, Stop
 from processor.merge import KeyFields
 from processor.plugins.conflate.delivery import Delivery
 from processor.plugins.conflate.reader import Reader
@@ -187,6 +188,8 @@ class Conflate(Processor):
                 continue
             try:
                 delivery.add(key, pending, last, read, old)
+            except (PartitionHeld, Stop):
+                raise
             except Exception as error:  # noqa: BLE001 - a message type may fail in any way
                 self._reject(last, rejection(error))
                 continue

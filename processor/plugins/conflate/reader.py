@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.api import RecordRejected
+from processor.errors import PartitionHeld, Stop
 from processor.merge import touch
 from processor.plugins.conflate import update
 from processor.plugins.rejection import rejection
@@ -66,6 +67,8 @@ class Reader:
         """
         try:
             delivered = self._decode(old.value) if old is not None and self._can_delta else None
+        except (PartitionHeld, Stop):
+            raise
         except Exception as error:  # noqa: BLE001 - a message type may fail in any way
             for place in range(len(pending.values)):
                 self._refuse(pending.unread(place), error)
@@ -75,6 +78,8 @@ class Reader:
             return Read(None if pending.last is None else self._state(pending.last), delivered)
         try:
             states = self._states(pending)
+        except (PartitionHeld, Stop):
+            raise
         except Exception:  # noqa: BLE001 - one by one each bad one says what is wrong with it
             return self._read_singly(pending, delivered)
         if delivered is not None:
@@ -125,6 +130,8 @@ class Reader:
             try:
                 update.said(record.headers)
                 state = self._state(record)
+            except (PartitionHeld, Stop):
+                raise
             except Exception as error:  # noqa: BLE001 - so may a filter
                 self._refuse(record, error)
                 continue
