@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from processor import topics
 from processor.api import Header, Name, RecordRejected
+from processor.topics import REMOVED_BYTES_MAX as _REMOVED_BYTES_MAX
 
-REMOVED_BYTES_MAX: Final = topics.REMOVED_BYTES_MAX
+REMOVED_BYTES_MAX: Final = _REMOVED_BYTES_MAX
 """Longest header: with the record beside it, Kafka must still take it, or the worker would stop at it for ever."""
 
 

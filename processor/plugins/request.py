@@ -8,10 +8,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-from processor import topics
 from processor.api import Headers, Name, RecordRejected, Value
 from processor.plugins.expiry import ttl_ms_of
 from processor.record import OUR_HEADERS, TRAVELLING_HEADERS, Command
+from processor.topics import KEY_BYTES_MAX as _KEY_BYTES_MAX
+from processor.topics import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 TEXT_BYTES_MAX: Final = 1024
 """Longest client, command id, correlation id and SOW key."""
 
-KEY_BYTES_MAX: Final = topics.KEY_BYTES_MAX
+KEY_BYTES_MAX: Final = _KEY_BYTES_MAX
 """Longest key of a record: it goes beside the record onto every topic, and into acks."""
 
 SEQUENCE_MAX: Final = 2**63 - 1
 
-PASSED_BYTES_MAX: Final = topics.PASSED_BYTES_MAX
+PASSED_BYTES_MAX: Final = _PASSED_BYTES_MAX
 """Most that headers which travel on may have together: they go onto records that are larger than what brought them."""
 
 ACK_TYPES: Final = ("received", "processed", "completed", "persisted", "stats")

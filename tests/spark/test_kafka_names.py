@@ -59,7 +59,7 @@ def test_a_copy_is_read_from_its_own_topic():
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_records_are_published_merged_handed_over_and_read(spark, bootstrap: str, unique: str):
     """The way round: rows to the mapped input, merged in a batch, handed over to the workers' topics, and read."""
     section = {"partitions": 2, "kafka_topics": {"publish": f"legacy.{unique}"}, "source_header": True}
