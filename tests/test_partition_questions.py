@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -95,7 +96,9 @@ def test_what_was_not_answered_is_asked_by_itself(kafka: Kafka) -> None:
 def test_a_client_that_never_tells_is_given_up(kafka: Kafka) -> None:
     """The try is over when its time is, whatever librdkafka does; after three the client is made anew."""
     asked = question(kafka, 0)
+    deadline_s = time.monotonic() + 10
     while len(kafka.tries) < 4:
+        assert time.monotonic() < deadline_s, "it was waited for"
         assert asked.turn() == {}
     assert kafka.renewal.count == 1
     assert "no answer in time" in (asked.unanswered(0) or "")
