@@ -3,7 +3,14 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from processor.errors import BrokerUnavailable, ConfigurationError, ProducerLost, Stop, TransactionAborted
+from processor.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    OutputTooLarge,
+    ProducerLost,
+    Stop,
+    TransactionAborted,
+)
 from processor.kafka import failure
 
 
@@ -38,7 +45,7 @@ def test_a_leader_that_is_changing_is_asked_again(code):
 @pytest.mark.parametrize(
     ("code", "meaning"),
     [
-        (KafkaError.MSG_SIZE_TOO_LARGE, Stop),
+        (KafkaError.MSG_SIZE_TOO_LARGE, OutputTooLarge),
         (KafkaError.POLICY_VIOLATION, Stop),
         (KafkaError.OFFSET_METADATA_TOO_LARGE, Stop),
         (KafkaError._UNKNOWN_TOPIC, ConfigurationError),

@@ -99,7 +99,8 @@ def test_deltas_on_a_large_record_fit_into_half_a_gigabyte(lone_world: Callable[
     last = world.read("delta")[-1]
     assert json.loads(last.value or b"")["n"] == deltas - 1
     assert last.headers["version"] == str(deltas + 1)
-    assert highest < 100 * MIB + 3 * world.config.runtime.batch_bytes_max + 64 * MIB
+    # 89 MiB when idle. Outputs, the queue of the producer, and what RocksDB and the allocator keep of large records.
+    assert highest < 320 * MIB
     assert scrapes.longest_s < 1.0
 
 
