@@ -19,7 +19,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import failure, outage, properties
@@ -36,6 +35,7 @@ from processor.kafka.partition_questions import (
 )
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import InBackground, Renewal, leave
+from processor.kafka.topic_creation import try_to_create
 from processor.kafka.topic_question import TopicQuestion
 from processor.topic_problems import FoundTopic
 
@@ -191,42 +191,17 @@ class Admin:
             Stop: Kafka refuses, or does not answer.
         """
         wanted = {spec.name: spec for spec in specs}
-        created, refused = self._try_to_create(list(wanted.values()), replication)
+        created, refused = try_to_create(self._client, list(wanted.values()), replication)
         for name, error in refused.items():
             if not wanted[name].least or wanted[name].least == wanted[name].config:
                 raise failure.stop(error, f"creating the topic {name}") from error
         lesser = [wanted[name]._replace(config=wanted[name].least) for name in refused]
-        more, refused = self._try_to_create(lesser, replication)
+        more, refused = try_to_create(self._client, lesser, replication)
         for name, error in refused.items():
             raise failure.stop(error, f"creating the topic {name}") from error
         created += more
         self._await_leaders({name: wanted[name].partitions for name in created})
         return [name for name in wanted if name in created]
-
-    def _try_to_create(
-        self, specs: Sequence[TopicSpec], replication: int
-    ) -> tuple[list[str], dict[str, KafkaException]]:
-        """Create topics; those it created, and those whose settings are refused."""
-        wanted = [
-            NewTopic(
-                spec.name, num_partitions=spec.partitions, replication_factor=replication, config=dict(spec.config)
-            )
-            for spec in specs
-        ]
-        created: list[str] = []
-        refused: dict[str, KafkaException] = {}
-        for name, future in self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S).items() if wanted else ():
-            try:
-                future.result()
-            except KafkaException as error:
-                code = failure.of(error).code()
-                if code in (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG):
-                    refused[name] = error
-                elif code != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise failure.stop(error, f"creating the topic {name}") from error
-            else:
-                created.append(name)
-        return created, refused
 
     def _await_leaders(self, created: Mapping[str, int]) -> None:
         """Wait until new topics can be used: the brokers hear of them one after the other."""

@@ -15,6 +15,7 @@ from processor.kafka.group_look import GroupLook
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.clients import Clients
 from processor.runtime.input_position import InputPositions
 from processor.runtime.lookout import Lookout
 from processor.runtime.metrics import BLOCKED
@@ -25,7 +26,7 @@ from processor.runtime.rivals import tell_who_fenced
 from processor.runtime.standby import Standbys
 from processor.runtime.state_cleaner import Claims, Place, StateCleaner
 from processor.runtime.state_directory import StateDirectory
-from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.stream_thread import StreamThread
 from processor.state.memory import MemoryStore
 from processor.state.rocks_memory import RocksMemory
 from processor.state.transactional import TransactionalState

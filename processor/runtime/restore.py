@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,6 +24,7 @@ from processor.kafka.message import by_log
 from processor.runtime.input_position import Beginning, Found, InputPosition, InputPositions
 from processor.runtime.note import Note
 from processor.runtime.restore_aim import Aim, Aims
+from processor.runtime.restore_job import RestoreJob, instead
 from processor.runtime.restore_stall import Stalls
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
@@ -51,22 +51,6 @@ _OPEN_S = 0.5  # How long partitions are opened in one turn; those that are read
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
 _DAMAGES_MAX = 3
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """One partition on its way back."""
-
-    task: Task
-    began_s: float
-    start: Start | None = None  # Where the input goes on, as the group says.
-    instead: Beginning | None = None  # Where it goes on in its place.
-    logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; of none if there is nothing to restore.
-    why_closed: str = ""  # Why its directory is not open yet.
-    read: int = 0
-    sow_read: int = 0
-    damages: int = 0  # How often its store was wiped on the way.
-    logged_s: float = field(default=0.0)
 
 
 def _stop(_task: Task, error: PartitionHeld) -> NoReturn:
@@ -129,12 +113,12 @@ class Restorer:
         """Takes a partition that cannot be restored."""
         self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark)
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, RestoreJob] = {}
 
     def add(self, task: Task) -> None:
         """Begin to restore a task's partition."""
         now_s = time.monotonic()
-        self._jobs[task.partition] = _Job(task, now_s, logged_s=now_s)
+        self._jobs[task.partition] = RestoreJob(task, now_s, logged_s=now_s)
         self._stalls.moved(task.partition)
         if task.task_state is not TaskState.CREATED:
             self._aims.add(task.partition)
@@ -214,7 +198,7 @@ class Restorer:
             # Hundreds would take longer than a transaction of those that are ready may.
             is_late = time.monotonic() > until_s
 
-    def _open_one(self, job: _Job) -> None:
+    def _open_one(self, job: RestoreJob) -> None:
         partition = job.task.partition
         try:
             job.task.open(self._open_state(partition))
@@ -233,18 +217,18 @@ class Restorer:
             self._stalls.moved(partition)
             self._aims.add(partition)
 
-    def _begin(self, job: _Job, aim: Aim | PartitionHeld, ready: list[tuple[Task, int]]) -> None:
+    def _begin(self, job: RestoreJob, aim: Aim | PartitionHeld, ready: list[tuple[Task, int]]) -> None:
         """Start reading a partition's logs, if there are any; it is ready otherwise."""
         if isinstance(aim, PartitionHeld):
             self._hold(job, aim)
             return
-        job.start = aim.start if job.instead is None else _instead(aim.start, job.instead)
+        job.start = aim.start if job.instead is None else instead(aim.start, job.instead)
         self._stalls.moved(job.task.partition)
         logs = self._logs_of(job, aim)
         step = partial(self._follow, job, logs, aim) if logs else partial(self._complete, job, ready)
         self._try_step(job, step)
 
-    def _follow(self, job: _Job, logs: list[RestoredLog], aim: Aim) -> None:
+    def _follow(self, job: RestoreJob, logs: list[RestoredLog], aim: Aim) -> None:
         """Start reading a partition's logs, from where what is left of it ends."""
         assert self._aims.horizon_ms is not None
         for part in logs:
@@ -257,7 +241,7 @@ class Restorer:
         job.logs = {part.topic: part for part in logs}
         self._reader.add(positions)
 
-    def _logs_of(self, job: _Job, aim: Aim) -> list[RestoredLog]:
+    def _logs_of(self, job: RestoreJob, aim: Aim) -> list[RestoredLog]:
         """What a partition is restored from, with where it ends."""
         task, start = job.task, job.start
         assert start is not None
@@ -287,7 +271,7 @@ class Restorer:
             if (job := self._jobs.get(partition)) is not None:
                 self._try_step(job, partial(self._meet, job, trouble))
 
-    def _meet(self, job: _Job, trouble: PartitionHeld | Stop) -> None:
+    def _meet(self, job: RestoreJob, trouble: PartitionHeld | Stop) -> None:
         """A log cannot be read on."""
         if not isinstance(trouble, PositionLost):
             raise trouble
@@ -295,7 +279,7 @@ class Restorer:
         log.warning("restoring from the new beginning", partition=job.task.partition, why=str(trouble))
         self._again(job)
 
-    def _try_step(self, job: _Job, step: Callable[[], None]) -> None:
+    def _try_step(self, job: RestoreJob, step: Callable[[], None]) -> None:
         """Do a step of a restore; a store that turns out damaged is wiped, and its restore begins anew."""
         try:
             step()
@@ -317,18 +301,18 @@ class Restorer:
             self.add(job.task)
             self._jobs[partition].damages = job.damages + (not is_behind)
 
-    def _again(self, job: _Job) -> None:
+    def _again(self, job: RestoreJob) -> None:
         """Begin a partition's restore anew."""
         self.remove(job.task.partition)
         self.add(job.task)
         self._jobs[job.task.partition].damages = job.damages
 
-    def _hold(self, job: _Job, error: PartitionHeld) -> None:
+    def _hold(self, job: RestoreJob, error: PartitionHeld) -> None:
         """Give a partition up; it is asked again by those who have it."""
         self.remove(job.task.partition)
         self.on_held(job.task, error)
 
-    def _take(self, job: _Job, part: RestoredLog, messages: list[Message]) -> None:
+    def _take(self, job: RestoreJob, part: RestoredLog, messages: list[Message]) -> None:
         """Apply a batch of one log."""
         part.take_messages(messages)
         job.read += len(messages)
@@ -342,7 +326,7 @@ class Restorer:
             job.logged_s = now_s
             _tell("restoring", part)
 
-    def _finish(self, job: _Job, part: RestoredLog, end: int, ready: list[tuple[Task, int]]) -> None:
+    def _finish(self, job: RestoreJob, part: RestoredLog, end: int, ready: list[tuple[Task, int]]) -> None:
         """A log is complete; with the last one the task is ready."""
         part.finish(end)
         self._reader.remove(part.topic, part.partition)
@@ -350,7 +334,7 @@ class Restorer:
         if all(other.is_complete for other in job.logs.values()):
             self._complete(job, ready)
 
-    def _complete(self, job: _Job, ready: list[tuple[Task, int]]) -> None:
+    def _complete(self, job: RestoreJob, ready: list[tuple[Task, int]]) -> None:
         """Everything is restored: the task is ready, unless its position contradicts the group's offset."""
         task, start = job.task, job.start
         assert start is not None
@@ -372,7 +356,7 @@ class Restorer:
         task.tail, task.noted = start.tail, Note.read(begin.note).noted
         ready.append((task, begin.offset))
 
-    def _beginning(self, job: _Job, start: Start) -> Beginning:
+    def _beginning(self, job: RestoreJob, start: Start) -> Beginning:
         """Where the input begins, as group and position say.
 
         Raises:
@@ -405,7 +389,7 @@ class Restorer:
                 self._hold(job, error)
         self._stalls.turn()
 
-    def _awaited(self, job: _Job) -> str:
+    def _awaited(self, job: RestoreJob) -> str:
         """What a partition waits for, for people."""
         if job.task.task_state is TaskState.CREATED:
             return job.why_closed or "its turn to be opened"
@@ -413,11 +397,6 @@ class Restorer:
         if part is not None:
             return f"records of {part.topic} partition {part.partition} at offset {part.position} of {part.target}"
         return self._aims.unanswered(job.task.partition) or "its turn"
-
-
-def _instead(start: Start, begin: Beginning) -> Start:
-    """Another place where the input goes on, with what is known of it."""
-    return start._replace(offset=begin.offset, tail=Tail.noted(begin.offset, begin.note), is_new=False, note=begin.note)
 
 
 def _tell(what: str, part: RestoredLog) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -26,15 +26,14 @@ from processor.errors import (
 )
 from processor.kafka import failure
 from processor.kafka.message import by_partition, records
-from processor.runtime import input_room
 from processor.runtime.back_off import back_off_s
+from processor.runtime.blame import blame
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.held_tasks import HeldTasks
 from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.output_limits import OutputLimits
 from processor.runtime.rejection_log import RejectionLog
-from processor.runtime.restore import Restorer
-from processor.runtime.standby import Standbys
+from processor.runtime.shown_tasks import ShownTasks
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.runtime.topic_watch import refuse_grown
@@ -47,13 +46,10 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.config import RuntimeConfig
-    from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
+    from processor.kafka.group_consumer import GroupConsumer
     from processor.kafka.message import Message
-    from processor.kafka.staged_producer import StagedProducer
-    from processor.kafka.transactional_producer import TransactionalProducer
     from processor.record import Record
-    from processor.runtime.held_tasks import Notices
-    from processor.runtime.input_position import InputPositions
+    from processor.runtime.clients import Clients
     from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
@@ -66,29 +62,6 @@ _READ_MIN = 200  # Records, if they are there, that are read between two pieces 
 _GAUGES_S = 0.5
 _TURNS_LEFT_MAX = 4
 _BATCHES_MAX = 2  # Of the bytes that may wait, in one transaction.
-
-
-class Clients(NamedTuple):
-    """What a thread works with; made by the worker, owned by the thread."""
-
-    consumer: Callable[[AssignmentListener], GroupConsumer]
-    """Joins the group, telling the listener of its partitions."""
-    producer: TransactionalProducer | StagedProducer
-    """Writes the outputs."""
-    restorer: Restorer
-    """Brings the states back."""
-    standbys: Standbys
-    """Keeps states of partitions that may come."""
-    beat: Callable[[], None] = lambda: None
-    """Tells the watchdog that the thread comes round."""
-    notices: Notices | None = None
-    """Told of held partitions, and brings operators' orders."""
-    positions: InputPositions | None = None
-    """Makes the records of input positions."""
-    fenced: Callable[[], None] = lambda: None
-    """Called when somebody else has taken our transactional id."""
-    limits: OutputLimits | None = None
-    """How large outputs may be, and how many bytes of them may wait."""
 
 
 class StreamThread:
@@ -110,6 +83,7 @@ class StreamThread:
         self._metrics = ThreadMetrics(pipeline.name)
         self._held = HeldTasks(pipeline.name, self._metrics, clients.notices)
         self._restorer.on_held = self._held.hold
+        self._shown = ShownTasks(pipeline, self._metrics, self._held)
         self._to_hold: dict[Task, PartitionHeld] = {}  # Of which the transaction at hand must first be rolled back.
         self._rejections = RejectionLog(pipeline.source)
         self._transactions = Transactions(
@@ -170,7 +144,7 @@ class StreamThread:
                 limits=self._limits,
             )
             self._restorer.add(task)
-        self._metrics.rebalanced("assigned", self._states())
+        self._shown.rebalanced("assigned", self._tasks)
 
     def on_revoked(self, partitions: list[int]) -> None:
         """Partitions that leave: what was done for them is committed first."""
@@ -178,14 +152,14 @@ class StreamThread:
             # Whoever gets them waits for us, and the group with it: what is not committed soon is rolled back.
             self._try(partial(self._commit, limit_s=self._runtime.session_timeout_s / 2))
         self._let_go(partitions)
-        self._metrics.rebalanced("revoked", self._states())
+        self._shown.rebalanced("revoked", self._tasks)
 
     def on_lost(self, partitions: list[int]) -> None:
         """Partitions that somebody else has already: what was done for them is forgotten."""
         if not self._broken:
             self._recover(TransactionAborted("partitions lost"))
         self._let_go(partitions)
-        self._metrics.rebalanced("lost", self._states())
+        self._shown.rebalanced("lost", self._tasks)
 
     def _step(self) -> None:
         """One turn of the loop."""
@@ -197,7 +171,7 @@ class StreamThread:
         if self._restorer.is_busy:
             for task, offset in self._restorer.advance(0.0 if messages or self._has_more else _IDLE_POLL_S):
                 self._try(partial(self._begin, task, offset))
-            self._metrics.states(self._states(), self._restorer.remaining)
+            self._shown.task_states(self._tasks, self._restorer.remaining)
         self._hold_unreadable()
         for task in self._held.due(self._tasks):
             self._restorer.add(task)
@@ -253,7 +227,7 @@ class StreamThread:
         self._write_back(now_s, taken)
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
-            self._show_gauges()
+            self._shown.gauges(self._tasks, self._restorer.remaining)
             self._rejections.flush()
             self._held.went_on(self._tasks.values())
         self._metrics.loop(waited_s, now_s - began_s)
@@ -347,16 +321,9 @@ class StreamThread:
             now_ms = int(time.time() * 1000)
             for task in tasks:
                 task.state.start_writing(now_ms)
-            self._show_state(tasks, now_ms)
+            self._shown.states(tasks, self._consumer.lag, now_ms)
         for task, keys in self._writes.pieces(tasks, taken):
             self._healing(task, partial(task.state.write_some, keys))
-
-    def _show_state(self, tasks: Sequence[Task], now_ms: int) -> None:
-        lags = {task.partition: self._consumer.lag(task.partition, task.next_offset) for task in tasks}
-        self._metrics.lag(lags)
-        times_ms = {task.partition: task.stream_time_ms for task in tasks}
-        self._metrics.room(input_room.of(self._pipeline.source, lags, times_ms, now_ms))
-        self._metrics.state_bytes({task.partition: task.state.usage() for task in tasks})
 
     def _try(self, action: Callable[[], None]) -> None:
         """Do something in a transaction; if it fails, go back to the last commit."""
@@ -377,7 +344,7 @@ class StreamThread:
         self._failures += 1
         if isinstance(error, ProducerLost) and failure.is_fenced(error):
             self._on_fenced()
-        if isinstance(error, ProducerLost) or (isinstance(error, OutputTooLarge) and self._blame(error)):
+        if isinstance(error, ProducerLost) or (isinstance(error, OutputTooLarge) and self._blames(error)):
             self._producer.start()
         else:
             self._producer.abort()
@@ -387,14 +354,9 @@ class StreamThread:
             self._again(task, task.committed_offset if is_known else None)
         self._policy.emptied()
 
-    def _blame(self, error: OutputTooLarge) -> bool:
+    def _blames(self, error: OutputTooLarge) -> bool:
         """Have the record at fault found by the tasks that may have it; whether the producer is to be a new one."""
-        role = None if error.topic is None else self._limits.role_of(error.topic)
-        is_learnt = error.topic is not None and self._limits.refused(error.topic)
-        is_anywhere = error.partition is None or role in self._pipeline.repartitioned
-        for task in self._running():
-            if is_anywhere or task.partition == error.partition:
-                task.host.refused(role, error, is_learnt=is_learnt)
+        is_learnt = blame(error, self._running(), self._limits, self._pipeline.repartitioned)
         self._producer.limit_batches(self._limits.smallest)
         return is_learnt
 
@@ -402,17 +364,17 @@ class StreamThread:
         """Rewind a task to its last commit, which is at this input offset; None: to wherever Kafka says it is."""
         self._consumer.pause(task.partition)
         task.rewind()
-        if (error := self._to_hold.pop(task, None)) is not None:
-            self._held.hold(task, error)
-            return
-        if offset is not None:
+        if offset is not None and task not in self._to_hold:
             try:
                 self._begin(task, offset)
             except TransactionAborted:
                 task.rewind()
             else:
                 return
-        self._restorer.add(task)
+        if (error := self._to_hold.pop(task, None)) is not None:
+            self._held.hold(task, error)
+        else:
+            self._restorer.add(task)
 
     def _healing(self, task: Task, step: Callable[[], _Done]) -> _Done:
         """Do what uses a task's state; a damaged one is wiped, and the rewind that follows restores it.
@@ -454,7 +416,7 @@ class StreamThread:
                 self._to_hold.pop(task, None)
                 self._beat()
                 self._close(task)
-        self._show_gauges()
+        self._shown.gauges(self._tasks, self._restorer.remaining)
         log.info("let go", topic=self._pipeline.source, partitions=partitions)
 
     def _close(self, task: Task) -> None:
@@ -464,15 +426,5 @@ class StreamThread:
             # The next owner finds the damage, or what reached the disk, and restores the rest.
             log.error("closing a state failed", partition=task.partition, why=str(error))
 
-    def _show_gauges(self) -> None:
-        self._metrics.states(self._states(), self._restorer.remaining)
-        self._metrics.gauges({task.partition: task.gauges for task in self._running()})
-
     def _running(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]
-
-    def _states(self) -> dict[int, TaskState]:
-        return {
-            partition: TaskState.HELD if self._held.is_held(partition) else task.task_state
-            for partition, task in self._tasks.items()
-        }

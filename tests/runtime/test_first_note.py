@@ -16,11 +16,12 @@ from processor.kafka.group_consumer import GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.staged_producer import StagedProducer
 from processor.plugins.delta_merge import DeltaMerge
+from processor.runtime.clients import Clients
 from processor.runtime.input_position import InputPositions
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restore import Restorer
 from processor.runtime.restore_aim import Aim, Aims, Start
-from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState

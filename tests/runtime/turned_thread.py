@@ -15,10 +15,11 @@ from processor.kafka.admin import Admin
 from processor.kafka.group_consumer import GroupConsumer
 from processor.kafka.log_reader import LogReader
 from processor.kafka.transactional_producer import TransactionalProducer
+from processor.runtime.clients import Clients
 from processor.runtime.pipeline import Pipeline
 from processor.runtime.restore import Restorer
 from processor.runtime.standby import Standbys
-from processor.runtime.stream_thread import Clients, StreamThread
+from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
 from processor.state.memory import MemoryStore
 from processor.state.transactional import TransactionalState

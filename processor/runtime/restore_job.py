@@ -1,0 +1,35 @@
+"""One partition on its way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from processor.runtime.tail import Tail
+
+if TYPE_CHECKING:
+    from processor.runtime.input_position import Beginning
+    from processor.runtime.restore_aim import Start
+    from processor.runtime.restored_log import RestoredLog
+    from processor.runtime.task import Task
+
+
+@dataclass(slots=True, eq=False)
+class RestoreJob:
+    """One partition on its way back."""
+
+    task: Task
+    began_s: float  # On the monotonic clock.
+    start: Start | None = None  # Where the input goes on, as the group says.
+    instead: Beginning | None = None  # Where it goes on in its place.
+    logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; of none if there is nothing to restore.
+    why_closed: str = ""  # Why its directory is not open yet.
+    read: int = 0
+    sow_read: int = 0
+    damages: int = 0  # How often its store was wiped on the way.
+    logged_s: float = field(default=0.0)
+
+
+def instead(start: Start, begin: Beginning) -> Start:
+    """Another place where the input goes on, with what is known of it."""
+    return start._replace(offset=begin.offset, tail=Tail.noted(begin.offset, begin.note), is_new=False, note=begin.note)
