@@ -77,7 +77,8 @@ def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
     if held := _still_open(facts, ends, _OPEN_TIMEOUT_S):
         raise ConfigurationError(
             f"at: a transaction of {facts.topic} is still open before the cut ({_places(held)}), and what it holds is "
-            f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier. What stays open for minutes, `sowstream transactions list` finds"
+            f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier. What stays open "
+            "for minutes, `sowstream transactions list` finds"
         )
     return Cut(ends, time_ms)
 
