@@ -103,7 +103,7 @@ def control_topic(prefix: str = "") -> str:
     Args:
         prefix: what the names of all topics of an installation begin with; empty where they have no prefix.
     """
-    return f"{prefix}_sowstream.control"
+    return KafkaNames(prefix).control
 
 
 def control_spec(prefix: str = "") -> TopicSpec:
@@ -111,13 +111,9 @@ def control_spec(prefix: str = "") -> TopicSpec:
 
     Small segments, cleaned early: every worker reads it whole when it starts.
     """
-    config = {
-        "cleanup.policy": "compact",
-        "segment.ms": str(DAY_MS),
-        "min.cleanable.dirty.ratio": "0.1",
-        "max.message.bytes": str(CONTROL_RECORD_MAX_BYTES),
-    }
-    return TopicSpec(control_topic(prefix), "sow", 1, config, allows=frozenset(("one_replica",)))
+    least = {"cleanup.policy": "compact", "max.message.bytes": str(CONTROL_RECORD_MAX_BYTES)}
+    config = {**least, "segment.ms": str(DAY_MS), "min.cleanable.dirty.ratio": "0.1"}
+    return TopicSpec(control_topic(prefix), "sow", 1, config, allows=frozenset(("one_replica",)), least=least)
 
 
 def message_max_bytes(role: Role, max_record_bytes: int = RECORD_BYTES_MAX) -> int:

@@ -10,7 +10,7 @@ import structlog
 
 from processor.errors import SowstreamError
 from processor.kafka.properties import PRODUCED_BYTES_MAX
-from processor.topics import message_max_bytes
+from processor.topics import family_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,8 +66,16 @@ class OutputLimits:
         self.batch_bytes_max = batch_bytes_max
         self._ask = ask
         self._roles: dict[str, Role] = {pipeline.output(role): role for role in pipeline.roles}
-        told = pipeline.topic.config.get(_SETTING)
-        letter_bytes = message_max_bytes("dlq") if told is None else int(told)
+        topic = pipeline.topic
+        (letters,) = family_specs(
+            pipeline.name,
+            ("dlq",),
+            partitions=topic.partitions,
+            settings=topic.config,
+            max_record_bytes=topic.max_record_bytes,
+            names=pipeline.names,
+        )
+        letter_bytes = int(letters.config[_SETTING])  # As it is created; where it takes less, that is learnt.
         self._first: dict[Role, int] = dict.fromkeys(pipeline.roles, PRODUCED_BYTES_MAX)
         self._first["dlq"] = max(_BYTES_MIN, min(letter_bytes, PRODUCED_BYTES_MAX))
         self._limits = dict(self._first)
