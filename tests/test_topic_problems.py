@@ -183,8 +183,7 @@ def test_what_is_needed_is_a_part_of_what_is_asked_for():
     assert problems(family, {spec.name: FoundTopic(4, spec.least) for spec in family}) == []
     least = {spec.role: spec.least for spec in durable(family, 3)}
     assert least["mark"] == {
-        "cleanup.policy": "compact,delete",
-        "retention.ms": str(7 * DAY_MS),
+        "cleanup.policy": "compact",
         "max.message.bytes": str(NEEDED["mark"]),
         "segment.bytes": "99999999",
         "min.insync.replicas": "2",
