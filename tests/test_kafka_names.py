@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from processor.config import Config
 from processor.kafka_names import KafkaNames
 from processor.runtime.pipeline import needed, pipelines, specs
-from processor.topic_problems import FoundTopic, changes, make_anew, problems
+from processor.topic_problems import FoundTopic, changes, make_anew
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def test_a_prefix_is_before_every_name():
     tree = config(topic_prefix="acme.desk.")
     assert {spec.name for spec in specs(tree)} == {
         *(f"acme.desk.orders.{role}" for role in ("publish", "sow", "delta", "ack", "dlq", "mark")),
-        *(f"acme.desk.orders_5s.{role}" for role in ("sow", "delta", "dlq")),
+        *(f"acme.desk.orders_5s.{role}" for role in ("sow", "delta", "mark", "dlq")),
     }
     assert tree.kafka_names.directory == "acme.desk._sowstream.topics"
     assert tree.group_prefix == "acme.desk.sowstream"
@@ -57,7 +57,8 @@ def test_a_mapped_topic_has_its_own_name_and_no_prefix():
     )  # fmt: skip
     assert (slow.source, slow.made_of, slow.output("sow")) == ("legacy.state", "legacy.state", "acme.slow.sow")
     assert {spec.name: spec.family for spec in needed([slow])} == {
-        "acme.slow.sow": "slow", "acme.slow.delta": "slow", "acme.slow.dlq": "slow", "legacy.state": "orders",
+        "acme.slow.sow": "slow", "acme.slow.delta": "slow", "acme.slow.dlq": "slow", "acme.slow.mark": "slow",
+        "legacy.state": "orders",
     }  # fmt: skip
 
 
@@ -119,15 +120,6 @@ def test_what_is_to_be_done_names_the_real_topics():
     assert "acme.orders_5s.dlq" in anew
     assert "all topics acme.orders_5s.*;" in anew
     assert KafkaNames("p.", {"a": {"sow": "s"}}).family_text("a") == "p.a.* and s"
-
-
-def test_marks_are_compared_with_the_mapped_input():
-    """The topic that keeps the records that marks tell apart is found by the resolver, not by its name."""
-    tree = Config(topics={"orders": {"kafka_topics": {"publish": "legacy.in"}}})
-    wanted = specs(tree)
-    found = {spec.name: FoundTopic(4, dict(spec.config)) for spec in wanted}
-    found["legacy.in"].config["retention.ms"] = "-1"  # type: ignore[index]
-    assert [problem.topic for problem in problems(wanted, found)] == ["orders.mark"]
 
 
 def test_no_other_place_makes_a_kafka_name():

@@ -351,7 +351,12 @@ class Restorer:
         seconds = round(time.monotonic() - job.began_s, 3)
         rate = round(job.read / max(seconds, 0.001))
         log.info(
-            "restored", topic=self._shown, partition=task.partition, read=job.read, seconds=seconds, records_per_s=rate
+            "restored",
+            topic=self._shown,
+            partition=task.partition,
+            read=job.sow_read,
+            seconds=seconds,
+            records_per_s=rate,
         )
         task.tail, task.noted = start.tail, Note.read(begin.note).noted
         ready.append((task, begin.offset))

@@ -101,11 +101,16 @@ def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():
     config = Config(topic_prefix="acme.desk.", topics=topics, conflated={"orders_5s": {"underlying": "orders"}})
     granted = list(grants(config, pipelines(config, [])))
     of_worker = {grant.name: grant for grant in granted if (grant.who, grant.kind) == ("WORKER", "topic")}
-    assert set(of_worker) == {"acme.desk.orders.", "legacy.in", "acme.desk._sowstream.topics"}
+    assert set(of_worker) == {
+        "acme.desk.orders.", "legacy.in", "acme.desk._sowstream.topics", "acme.desk._sowstream.control",
+    }  # fmt: skip
     assert of_worker["acme.desk.orders."].operations == ("Read", "Write", "DescribeConfigs")
     assert of_worker["legacy.in"].operations == ("Read", "Write", "DescribeConfigs")
     writers = {(grant.who, grant.name) for grant in granted if "Write" in grant.operations and grant.kind == "topic"}
-    assert {name for who, name in writers if who == "CONFLATER"} == {"acme.desk.orders_5s."}
+    assert {name for who, name in writers if who == "CONFLATER"} == {
+        "acme.desk.orders_5s.",
+        "acme.desk._sowstream.control",
+    }
     assert {name for who, name in writers if who == "PUBLISHER"} == {"legacy.in"}
     assert {grant.name for grant in granted if grant.kind != "topic"} >= {
         "acme.desk.sowstream.orders", "acme.desk.sowstream.orders.", "acme.desk.sowstream.client.",

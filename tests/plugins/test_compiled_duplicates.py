@@ -27,8 +27,13 @@ def merged(record: bytes, delta: bytes) -> tuple[list[bytes], list[Record]]:
     """The records that were merged, and those that were left to the general way."""
     sow: list[Any] = []
     left: list[Record] = []
+
+    def take(record: Record) -> int:
+        left.append(record)
+        return 0
+
     states = {b"7": Stored(1, record, 0, -1, b"")}
-    raw_merge()([Record(b"7", delta, None, 0, 0)], states, {}, sow, [], left.append)
+    raw_merge()([Record(b"7", delta, None, 0, 0)], states, {}, sow, [], take, lambda _size: False)
     return [data for _, data, _ in sow], left
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from processor.config import ConflatedConfig, TopicConfig
-from processor.errors import Stop
+from processor.errors import PartitionHeld
 from processor.plugins.conflate import Conflate
 from processor.state.layout import encode_record
 from processor.testing import ProcessorTestDriver
@@ -323,13 +323,13 @@ class TestBadInput:
         assert delivered(orders) == [{"id": 8}]
         assert orders.driver.committed_offset == 2
 
-    def test_a_topic_full_of_bad_records_stops_the_worker(self, orders):
+    def test_a_partition_full_of_bad_records_is_held(self, orders):
         """As it stops any other: they are only found bad when their keys are due, long after they came."""
         rubbish = [(str(n), b"{", {"version": "1"}) for n in range(1000)]
         orders.driver.pipe_batch(rubbish)
         orders.driver.advance_time(INTERVAL_MS)
         orders.driver.commit()
-        with pytest.raises(Stop, match=r"1000 of 1000 records in a row were rejected, 1000 as undecodable"):
+        with pytest.raises(PartitionHeld, match=r"1000 of 1000 records in a row were rejected, 1000 as undecodable"):
             orders.driver.pipe_batch(rubbish)
 
     def test_an_interval_of_which_nothing_is_good_delivers_nothing(self, orders):

@@ -41,9 +41,9 @@ class Counting(DeltaMerge):
 
     in_parts = 0
 
-    def _take_or_reject(self, record: Record, *more: Any) -> None:
+    def _take_or_reject(self, record: Record, *more: Any) -> int:
         type(self).in_parts += 1
-        super()._take_or_reject(record, *more)
+        return super()._take_or_reject(record, *more)
 
 
 def _value(rng: random.Random, depth: int = 0) -> Any:

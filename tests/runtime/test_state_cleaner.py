@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from prometheus_client import REGISTRY
 
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskFull, StateBehind
+from processor.kafka.partition_questions import Answers
 from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Stored
 from processor.runtime.pipeline import Pipeline
@@ -36,9 +38,11 @@ NOW_MS = 3_600_000
 class Topics:
     """Tells which topic it is, as Kafka does."""
 
-    def topic_id(self, topic: str, timeout_s: float) -> str:
-        """Of the topic now."""
-        return "first"
+    def ask_topic_id(self, topic: str) -> Answers[str]:
+        """Of the topic now; answered at once."""
+        future: Future[str] = Future()
+        future.set_result("first")
+        return Answers({0: future}, lambda _, topic_id: topic_id)
 
 
 class Worker:

@@ -35,7 +35,7 @@ def test_a_section_of_the_settings_makes_it_a_pipeline():
     """It reads the topic under it and writes a family of its own; its settings are what its model makes of them."""
     [pipeline] = pipelines(configured(settings={"at_least": "5"}), ["big"])
     assert pipeline.processor_type is installed()["large"]
-    assert (pipeline.source, pipeline.roles) == ("orders.sow", ("sow", "dlq"))
+    assert (pipeline.source, pipeline.roles) == ("orders.sow", ("sow", "mark", "dlq"))
     assert pipeline.settings.model_dump() == {"field": "qty", "at_least": 5}
     assert pipeline.topic.partitions == 2
 
