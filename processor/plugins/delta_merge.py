@@ -6,7 +6,6 @@ here. What they ask for is looked at once, in `init` or behind `if headers`.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import (
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Command
     from processor.plugins.request import Request
-
-_VERSIONS_MAX = 4096  # Header lists kept for versions below this; a key updated more often pays for its own.
+from processor.plugins.version_headers import VERSIONS_MAX, version_headers
 
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of the stored records that are read at once."""
@@ -103,7 +101,7 @@ class DeltaMerge(Processor):
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
         self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
-        self._version_headers = _version_headers()
+        self._version_headers = version_headers()
         # A subclass that takes records in another way takes all of them so.
         is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
         self._merge_plain = (
@@ -115,21 +113,20 @@ class DeltaMerge(Processor):
 
     def process(self, records: Sequence[Record]) -> None:
         """Merge the records in order, until it is enough; a delete by filter is carried out between two batches."""
-        context = self._context
         unread: list[tuple[Record, RecordRejected]] = []
         if self._placement.reads_keys:
             records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
         while records:
             records = self._merge_batch(records)
-            if records and context.is_full():
-                context.stop(records[0].offset)
+            if records and self._context.is_full():
+                self._context.stop(records[0].offset)
                 break
         for record, why in unread:
             if not records or record.offset < records[0].offset:  # Those behind the stop come again.
                 self._reject(record, why)
         self._sequences.flush()
         if acks := self._acks.take():
-            context.forward_many("ack", acks)
+            self._context.forward_many("ack", acks)
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
         """Merge records up to a delete by filter, with one read and one write of states; returns those behind them."""
@@ -298,7 +295,7 @@ class DeltaMerge(Processor):
             version, headers = 1, INSERT_HEADERS
         else:
             version = old[0] + 1
-            headers = self._version_headers[version] if version < _VERSIONS_MAX else [(Name.VERSION, b"%d" % version)]
+            headers = self._version_headers[version] if version < VERSIONS_MAX else [(Name.VERSION, b"%d" % version)]
         if request.correlation_id or request.passed or self._settings.source_header:
             headers = headers + self._more(record, request)
         sow_headers = delta_headers = headers
@@ -400,11 +397,4 @@ class DeltaMerge(Processor):
 
 def _place_of_key(records: Sequence[Record], number: int) -> int:
     """Where the record is whose key has this number, counted from 0, among the records that have one."""
-    places = [place for place, record in enumerate(records) if record[0] is not None]
-    return places[number]
-
-
-@functools.cache
-def _version_headers() -> list[Headers]:
-    """The headers of most records, which carry their version and nothing else: made once and never changed."""
-    return [[(Name.VERSION, b"%d" % version)] for version in range(_VERSIONS_MAX)]
+    return [place for place, record in enumerate(records) if record[0] is not None][number]

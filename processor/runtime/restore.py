@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -24,7 +24,7 @@ from processor.kafka.message import by_log
 from processor.runtime.input_position import Beginning, Found, InputPosition, InputPositions
 from processor.runtime.note import Note
 from processor.runtime.restore_aim import Aim, Aims
-from processor.runtime.restore_job import RestoreJob, instead
+from processor.runtime.restore_job import RestoreJob, instead, stop_for_hold, tell_restoring
 from processor.runtime.restore_stall import Stalls
 from processor.runtime.restored_log import MarkLog, RestoredLog, SowLog
 from processor.runtime.tail import Tail
@@ -53,10 +53,6 @@ _LOG_INTERVAL_S = 2.0
 _DAMAGES_MAX = 3
 
 
-def _stop(_task: Task, error: PartitionHeld) -> NoReturn:
-    raise Stop(str(error)) from error
-
-
 class Restorer:
     """Restores partitions while the ones that are ready go on. One thread only.
 
@@ -78,7 +74,7 @@ class Restorer:
         progress: RestoreProgress | None = None,
         is_copy: bool = False,
         positions: InputPositions | None = None,
-        on_held: Callable[[Task, PartitionHeld], None] = _stop,
+        on_held: Callable[[Task, PartitionHeld], None] = stop_for_hold,
     ) -> None:
         """Make a restorer.
 
@@ -235,7 +231,7 @@ class Restorer:
             if (why := part.distrust(self._aims.horizon_ms)) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
-                _tell("restoring", part)
+                tell_restoring(part)
         # The reader tells the end of a partition also where there is nothing to read.
         positions = [Position(part.topic, part.partition, max(part.position, aim.oldest[part.topic])) for part in logs]
         job.logs = {part.topic: part for part in logs}
@@ -324,7 +320,7 @@ class Restorer:
         now_s = time.monotonic()
         if now_s - job.logged_s > _LOG_INTERVAL_S:
             job.logged_s = now_s
-            _tell("restoring", part)
+            tell_restoring(part)
 
     def _finish(self, job: RestoreJob, part: RestoredLog, end: int, ready: list[tuple[Task, int]]) -> None:
         """A log is complete; with the last one the task is ready."""
@@ -402,7 +398,3 @@ class Restorer:
         if part is not None:
             return f"records of {part.topic} partition {part.partition} at offset {part.position} of {part.target}"
         return self._aims.unanswered(job.task.partition) or "its turn"
-
-
-def _tell(what: str, part: RestoredLog) -> None:
-    log.info(what, topic=part.topic, partition=part.partition, position=part.position, end=part.target)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+import structlog
+
+from processor.errors import Stop
 from processor.runtime.tail import Tail
 
 if TYPE_CHECKING:
+    from processor.errors import PartitionHeld
     from processor.runtime.input_position import Beginning
     from processor.runtime.restore_aim import Start
     from processor.runtime.restored_log import RestoredLog
     from processor.runtime.task import Task
+
+log = structlog.stdlib.get_logger("sowstream.restore")
 
 
 @dataclass(slots=True, eq=False)
@@ -33,3 +39,13 @@ class RestoreJob:
 def instead(start: Start, begin: Beginning) -> Start:
     """Another place where the input goes on, with what is known of it."""
     return start._replace(offset=begin.offset, tail=Tail.noted(begin.offset, begin.note), is_new=False, note=begin.note)
+
+
+def tell_restoring(part: RestoredLog) -> None:
+    """Log how far a log has been read."""
+    log.info("restoring", topic=part.topic, partition=part.partition, position=part.position, end=part.target)
+
+
+def stop_for_hold(_task: Task, error: PartitionHeld) -> NoReturn:
+    """End with why a partition cannot be restored, where nobody holds it."""
+    raise Stop(str(error)) from error

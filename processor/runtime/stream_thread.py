@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from processor.errors import (
-    DiskUnusable,
     OutputTooLarge,
     PartitionHeld,
     ProcessorFailed,
@@ -60,7 +59,6 @@ _IDLE_POLL_S = 0.02  # Also how late a punctuation may be: least interval of a c
 _CAREFUL_RECORDS = 200
 _READ_MIN = 200  # Records, if they are there, that are read between two pieces of what the clock asked for.
 _GAUGES_S = 0.5
-_TURNS_LEFT_MAX = 4
 _BATCHES_MAX = 2  # Of the bytes that may wait, in one transaction.
 
 
@@ -70,7 +68,6 @@ class StreamThread:
     def __init__(self, pipeline: Pipeline, clients: Clients, runtime: RuntimeConfig, codec: Codec) -> None:
         self._pipeline = pipeline
         self._runtime = runtime
-        self._codec = codec
         self._producer = clients.producer
         self._restorer = clients.restorer
         self._standbys = clients.standbys
@@ -86,18 +83,16 @@ class StreamThread:
         self._shown = ShownTasks(pipeline, self._metrics, self._held)
         self._to_hold: dict[Task, PartitionHeld] = {}  # Of which the transaction at hand must first be rolled back.
         self._rejections = RejectionLog(pipeline.source)
+        bytes_max = _BATCHES_MAX * runtime.batch_bytes_max
         self._transactions = Transactions(
-            pipeline,
-            clients.producer,
-            self._metrics,
-            clients.positions,
-            bytes_max=_BATCHES_MAX * runtime.batch_bytes_max,
+            pipeline, clients.producer, self._metrics, clients.positions, bytes_max=bytes_max
         )
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._has_more = False  # A processor wants to be punctuated again at once.
         self._read_max = runtime.batch_records_max  # Records taken at the next turn, at most.
         self._limits = clients.limits or OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max)
+        self._new_task = partial(Task, pipeline, codec=codec, rejections=self._rejections, limits=self._limits)
         self._failures = 0  # Transactions that failed in a row.
         self._broken = False  # An error is on its way out: what is in hand may be half done.
 
@@ -129,21 +124,15 @@ class StreamThread:
             self._standbys.close()
             self._producer.close()
             for task in list(self._tasks.values()):
-                self._close(task)
+                task.let_go()
 
     def on_assigned(self, partitions: list[int]) -> None:
         """New partitions begin with their state; nothing slow happens here."""
         log.info("assigned", topic=self._pipeline.source, partitions=partitions)
         refuse_grown(self._pipeline, partitions)
         for partition in partitions:
-            task = self._tasks[partition] = Task(
-                self._pipeline,
-                partition,
-                self._codec,
-                rejections=self._rejections,
-                limits=self._limits,
-            )
-            self._restorer.add(task)
+            self._tasks[partition] = self._new_task(partition)
+            self._restorer.add(self._tasks[partition])
         self._shown.rebalanced("assigned", self._tasks)
 
     def on_revoked(self, partitions: list[int]) -> None:
@@ -218,7 +207,7 @@ class StreamThread:
         if self._has_more:  # Between two pieces no more is read than a piece makes: neither keeps the other waiting.
             self._read_max = min(self._read_max, max(emitted, _READ_MIN))
         now_s = time.monotonic()
-        if taken or emitted or self._uncommitted():
+        if taken or emitted or any(task.has_uncommitted for task in self._running()):
             self._policy.worked(now_s, now_s - began_s, taken, is_urgent=emitted > 0)
         is_drained = len(messages) < self._runtime.batch_records_max and not has_left
         if self._policy.due(now_s, drained=is_drained) or self._transactions.is_large:
@@ -253,16 +242,10 @@ class StreamThread:
         else:
             self._give(task, came)
         taken = count - len(task.host.left)
-        if task.is_paused:
-            task.is_backlogged = False
+        flow = task.flow(taken, is_alone=len(self._tasks) == 1)
+        if flow == "pause":
             self._consumer.pause(task.partition)
-        elif task.host.left and not task.is_backlogged:
-            # What comes after it would keep the others' records waiting; it is read again when this is done.
-            task.is_backlogged = len(self._tasks) > 1 and len(task.host.left) > _TURNS_LEFT_MAX * taken
-            if task.is_backlogged:
-                self._consumer.pause(task.partition)
-        elif task.is_backlogged and not task.host.left:
-            task.is_backlogged = False
+        elif flow == "begin":
             self._consumer.begin(task.partition, task.next_offset)
         return taken
 
@@ -284,13 +267,10 @@ class StreamThread:
             self._transactions.send(task)
         return waited_s
 
-    def _uncommitted(self) -> bool:
-        return any(task.has_uncommitted for task in self._running())
-
     def _commit(self, limit_s: float | None = None, *, is_awaited: bool = True) -> None:
         """Commit outputs and input offsets in one transaction; the states follow, now or with the next `_finish`."""
         self._send()
-        if not self._producer.is_open and not self._uncommitted():
+        if not self._producer.is_open and not any(task.has_uncommitted for task in self._running()):
             self._policy.emptied()
             return
         self._transactions.begin_commit(self._running(), self._consumer.group_metadata(), limit_s)
@@ -344,7 +324,10 @@ class StreamThread:
         self._failures += 1
         if isinstance(error, ProducerLost) and failure.is_fenced(error):
             self._on_fenced()
-        if isinstance(error, ProducerLost) or (isinstance(error, OutputTooLarge) and self._blames(error)):
+        is_learnt = isinstance(error, OutputTooLarge) and blame(error, self._running(), self._limits, self._pipeline)
+        if is_learnt:
+            self._producer.limit_batches(self._limits.smallest)
+        if isinstance(error, ProducerLost) or is_learnt:
             self._producer.start()
         else:
             self._producer.abort()
@@ -353,12 +336,6 @@ class StreamThread:
         for task in self._running():
             self._again(task, task.committed_offset if is_known else None)
         self._policy.emptied()
-
-    def _blames(self, error: OutputTooLarge) -> bool:
-        """Have the record at fault found by the tasks that may have it; whether the producer is to be a new one."""
-        is_learnt = blame(error, self._running(), self._limits, self._pipeline.repartitioned)
-        self._producer.limit_batches(self._limits.smallest)
-        return is_learnt
 
     def _again(self, task: Task, offset: int | None) -> None:
         """Rewind a task to its last commit, which is at this input offset; None: to wherever Kafka says it is."""
@@ -415,16 +392,9 @@ class StreamThread:
             if (task := self._tasks.pop(partition, None)) is not None:
                 self._to_hold.pop(task, None)
                 self._beat()
-                self._close(task)
+                task.let_go()
         self._shown.gauges(self._tasks, self._restorer.remaining)
         log.info("let go", topic=self._pipeline.source, partitions=partitions)
-
-    def _close(self, task: Task) -> None:
-        try:
-            task.close()
-        except (StateDamaged, DiskUnusable) as error:
-            # The next owner finds the damage, or what reached the disk, and restores the rest.
-            log.error("closing a state failed", partition=task.partition, why=str(error))
 
     def _running(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]

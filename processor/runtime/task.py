@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import structlog
 
-from processor.errors import (
-    Stop,
-    TransactionAborted,
-)
+from processor.errors import DiskUnusable, StateDamaged, Stop, TransactionAborted
 from processor.runtime.context import TaskContext
 from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.note import Ends, Note
@@ -33,6 +30,9 @@ if TYPE_CHECKING:
     from processor.topics import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
+
+_TURNS_LEFT_MAX: Final = 4
+"""A task that needs more turns than these for what it was given reads nothing meanwhile."""
 
 
 class Counts(NamedTuple):
@@ -157,6 +157,26 @@ class Task:
     def is_paused(self) -> bool:
         """Whether the processor takes no records until it has done something else; the next one comes again then."""
         return self.host.is_paused
+
+    def flow(self, taken: int, *, is_alone: bool) -> Literal["pause", "begin"] | None:
+        """Whether to read no more of its input for now, or to read it again from `next_offset`; None: as before.
+
+        Args:
+            taken: how many records its processor has just been given.
+            is_alone: whether no other task would wait for it.
+        """
+        left = len(self.host.left)
+        if self.is_paused:
+            self.is_backlogged = False
+            return "pause"
+        if left and not self.is_backlogged:
+            # What comes after it would keep the others' records waiting; it is read again when this is done.
+            self.is_backlogged = not is_alone and left > _TURNS_LEFT_MAX * taken
+            return "pause" if self.is_backlogged else None
+        if self.is_backlogged and not left:
+            self.is_backlogged = False
+            return "begin"
+        return None
 
     def punctuate(self) -> bool:
         """Let the processor do what is due by the clock; whether there is more.
@@ -292,6 +312,13 @@ class Task:
             if was is not TaskState.CREATED:
                 # One that is still being restored does not know what lies behind what it has.
                 self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
+
+    def let_go(self) -> None:
+        """`close` for the next owner: it finds the damage, or what reached the disk, and restores the rest."""
+        try:
+            self.close()
+        except (StateDamaged, DiskUnusable) as error:
+            log.error("closing a state failed", partition=self.partition, why=str(error))
 
     def _take_counts(self) -> Counts:
         context = self._context

@@ -106,7 +106,7 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
     while 0 not in assigned.partitions:
         assert time.monotonic() < deadline_s, "nothing was assigned"
         thread._consumer.poll(1, 0.1)
-    task = thread._tasks[0] = Task(pipeline, 0, thread._codec)
+    task = thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
     state = TransactionalState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     task.open(state)

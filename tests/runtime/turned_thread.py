@@ -94,7 +94,7 @@ class TurnedThread:
         while 0 not in assigned.partitions:
             assert time.monotonic() < deadline_s, "nothing was assigned"
             self.thread._consumer.poll(1, 0.1)
-        self.task = self.thread._tasks[0] = Task(pipeline, 0, self.thread._codec)
+        self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
         self.task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
         self.task.start(0)
         producer.start()
