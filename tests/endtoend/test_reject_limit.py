@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from processor.kafka.admin import Admin
 from processor.kafka.partitioner import partition_for
+from processor.topics import control_spec
+from tests.cli.conftest import Cli
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:
@@ -37,5 +41,43 @@ def test_a_partition_full_of_rubbish_is_held_and_the_others_go_on(bootstrap: str
         world.file.write_text(world.file.read_text().replace("dlq_window_records: 50", "dlq_max_ratio: 1"))
         world.start()
         world.wait(lambda: len(world.read("dlq")) == 200, "rejecting everything")
+    finally:
+        world.close()
+
+
+def test_an_operator_skips_a_record_or_lets_all_pass(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """`status` says what is held; skipped records are dead letters, and what follows them is merged."""
+    world = World(bootstrap, tmp_path, unique, dlq_window_records=5, partitions=4)
+    Admin(world.config.kafka).create([control_spec()])
+    partition = str(partition_for(b"1", 4))
+
+    def sowstream(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            Cli.command(*words, "-c", str(world.file)), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    try:
+        world.publish([(b"1", b"rubbish", {})] * 5)
+        worker = world.start(name=unique)
+        world.wait(lambda: sowstream("status", unique).returncode == 1, "the notice")
+        world.publish([(b"1", {"id": 1, "n": 1}, {})])
+
+        asked = sowstream("resume", unique, "--partition", partition, "--skip", "4")
+        assert asked.returncode == 2, asked.stderr
+        assert world.read("dlq") == [], "only with --yes"
+        done = sowstream("resume", unique, "--partition", partition, "--skip", "4", "--yes")
+        assert done.returncode == 0, done.stderr + worker.log()
+        world.settle()
+        assert [letter.headers["dlq_reason"] for letter in world.read("dlq")] == ["skipped"] * 5
+        assert [json.loads(record.value or b"") for record in world.read("sow")] == [{"id": 1, "n": 1}]
+        world.wait(lambda: sowstream("status", unique).returncode == 0, "nothing being held")
+
+        world.publish([(b"1", b"rubbish", {})] * 5)
+        world.wait(lambda: sowstream("status", unique).returncode == 1, "the second notice")
+        done = sowstream("resume", unique)
+        assert done.returncode == 0, done.stderr + worker.log()
+        world.settle()
+        assert len(world.read("dlq")) == 10
+        assert worker.stop() == 0, worker.log()
     finally:
         world.close()
