@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import (
@@ -25,6 +26,7 @@ from processor.kafka import failure, outage, properties
 from processor.kafka.group_description import GroupQuestion
 from processor.kafka.partition_questions import (
     ASK_TIMEOUT_S,
+    COORDINATOR_TIMEOUT_S,
     Answers,
     Committed,
     committed_of,
@@ -306,7 +308,8 @@ class Admin:
 
     def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
         """Ask who is in a consumer group and which partitions of a topic they have; the answer is to be looked for."""
-        return GroupQuestion(self._client.describe_consumer_groups([group], request_timeout=timeout_s)[group], topic)
+        asked = self._client.describe_consumer_groups([group], request_timeout=COORDINATOR_TIMEOUT_S)
+        return GroupQuestion(asked[group], topic, timeout_s, partial(self.renewal.unanswered, f"the group {group}"))
 
     def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets for a consumer group that nobody is a member of.
@@ -316,13 +319,12 @@ class Admin:
         """
         places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         asked = self._client.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, places)], request_timeout=_TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=COORDINATOR_TIMEOUT_S
         )
-        try:
-            set_ = asked[group].result().topic_partitions
-        except KafkaException as error:
-            raise failure.stop(error, f"setting the offsets of the group {group}") from error
-        for place in set_:
+        done = in_time(asked[group], _TIMEOUT_S)
+        if isinstance(done, KafkaException):
+            raise failure.stop(done, f"setting the offsets of the group {group}") from done
+        for place in done.topic_partitions:
             if place.error is not None:
                 raise failure.stop(place.error, f"setting the offset of the group {group}, partition {place.partition}")
 
@@ -395,6 +397,6 @@ class Admin:
         """
         places = [TopicPartition(topic, partition) for partition in partitions]
         future = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, places)], require_stable=True, request_timeout=ASK_TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group, places)], require_stable=True, request_timeout=COORDINATOR_TIMEOUT_S
         )[group]
         return Answers(dict.fromkeys(partitions, future), committed_of)

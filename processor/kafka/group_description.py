@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from processor.kafka import failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from confluent_kafka.admin._group import ConsumerGroupDescription
@@ -34,14 +35,30 @@ class Group(NamedTuple):
 class GroupQuestion:
     """A question on its way; whoever asked goes on and looks again later."""
 
-    def __init__(self, future: Future[ConsumerGroupDescription], topic: str) -> None:
+    def __init__(
+        self,
+        future: Future[ConsumerGroupDescription],
+        topic: str,
+        timeout_s: float,
+        on_overdue: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Made by `Admin.ask_group`.
+
+        Args:
+            future: librdkafka's answer, which has no time limit of its own (`COORDINATOR_TIMEOUT_S`).
+            topic: of which the partitions are wanted.
+            timeout_s: how long it is waited for.
+            on_overdue: called when it has not come by then.
+        """
         self._future = future
         self._topic = topic
+        self._until_s = time.monotonic() + timeout_s
+        self._on_overdue = on_overdue
 
     @property
     def is_answered(self) -> bool:
         """Whether `answer` has something to say."""
-        return self._future.done()
+        return self._future.done() or time.monotonic() > self._until_s
 
     def answer(self) -> Group:
         """The group, as to the topic asked for.
@@ -51,6 +68,10 @@ class GroupQuestion:
         """
         try:
             found = self._future.result(0)
+        except TimeoutError:
+            self._on_overdue()
+            silence = KafkaError(KafkaError._TIMED_OUT, "no answer in time")
+            raise failure.stop(silence, f"looking who reads {self._topic}") from None
         except KafkaException as error:
             raise failure.stop(error, f"looking who reads {self._topic}") from error
         assigned = {

@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from processor.kafka import failure, properties
+from processor.kafka.partition_questions import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.renewal import leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +51,10 @@ class GroupLook:
     def _client(self) -> AdminClient:
         return AdminClient(properties.common(self._kafka))
 
+    def _give_up(self) -> None:
+        """Have the next question asked by another client: this one may still wait for a coordinator."""
+        leave(self.__dict__.pop("_client", None))
+
     def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, GroupState]:
         """Who is in these groups; one that Kafka does not know is `dead`.
 
@@ -56,14 +62,15 @@ class GroupLook:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        asked = self._client.describe_consumer_groups(list(names), request_timeout=timeout_s) if names else {}
+        limit_s = COORDINATOR_TIMEOUT_S
+        asked = self._client.describe_consumer_groups(list(names), request_timeout=limit_s) if names else {}
         found: dict[str, GroupState] = {}
         for name, future in asked.items():
-            try:
-                group = future.result()
-            except KafkaException as error:
-                if failure.of(error).code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise failure.stop(error, f"looking at the group {name}") from error
+            group = in_time(future, timeout_s)
+            if isinstance(group, KafkaException):
+                if failure.of(group).code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    self._give_up()
+                    raise failure.stop(group, f"looking at the group {name}") from group
                 found[name] = GroupState("dead", {})
                 continue
             owners = {
@@ -88,16 +95,17 @@ class GroupLook:
         asked = {
             group: self._client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])],
-                request_timeout=timeout_s,
+                request_timeout=COORDINATOR_TIMEOUT_S,
             )[group]
             for group, places in wanted.items()
         }
         found: dict[str, dict[tuple[str, int], int | None]] = {}
         for group, future in asked.items():
-            try:
-                places = future.result().topic_partitions
-            except KafkaException as error:
-                raise failure.stop(error, f"asking for the offsets of the group {group}") from error
+            answer = in_time(future, timeout_s)
+            if isinstance(answer, KafkaException):
+                self._give_up()
+                raise failure.stop(answer, f"asking for the offsets of the group {group}") from answer
+            places = answer.topic_partitions
             found[group] = {
                 (place.topic, place.partition): place.offset if place.offset >= 0 else None for place in places
             }

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+COORDINATOR_TIMEOUT_S: Final = 3600.0
+"""What librdkafka is told as the time limit of a question to a group's coordinator: as long as it takes.
+
+It aborts the process when such a question has timed out within it and the coordinator is found after that (assertion
+`eonce->refcnt > 0`, its pull request 5397; seen with 2.16.1). So the limit is ours: an answer that is overdue is not
+waited for, and the client that is to bring it is given up long before.
+"""
 ASK_TIMEOUT_S: Final = 2.0
 """Longest that one try may take."""
 _OVERDUE_S: Final = 1.0  # Whatever librdkafka does by then: a client that was given up may never tell.
