@@ -37,7 +37,7 @@ from processor.kafka.partition_questions import (
 )
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import InBackground, Renewal, leave
-from processor.kafka.topic_creation import try_to_create
+from processor.kafka.topic_creation import create_topics
 from processor.kafka.topic_question import TopicQuestion
 from processor.topic_problems import FoundTopic
 
@@ -193,15 +193,7 @@ class Admin:
             Stop: Kafka refuses, or does not answer.
         """
         wanted = {spec.name: spec for spec in specs}
-        created, refused = try_to_create(self._client, list(wanted.values()), replication)
-        for name, error in refused.items():
-            if not wanted[name].least or wanted[name].least == wanted[name].config:
-                raise failure.stop(error, f"creating the topic {name}") from error
-        lesser = [wanted[name]._replace(config=wanted[name].least) for name in refused]
-        more, refused = try_to_create(self._client, lesser, replication)
-        for name, error in refused.items():
-            raise failure.stop(error, f"creating the topic {name}") from error
-        created += more
+        created = create_topics(self._client, wanted, replication)
         self._await_leaders({name: wanted[name].partitions for name in created})
         return [name for name in wanted if name in created]
 

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 from processor.kafka import failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka.admin import AdminClient
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 15.0
 
 
-def try_to_create(
+def _try_to_create(
     client: AdminClient, specs: Sequence[TopicSpec], replication: int
 ) -> tuple[list[str], dict[str, KafkaException]]:
     """Create topics; those it created, and those whose settings are refused."""
@@ -41,3 +41,20 @@ def try_to_create(
         else:
             created.append(name)
     return created, refused
+
+
+def create_topics(client: AdminClient, wanted: Mapping[str, TopicSpec], replication: int) -> list[str]:
+    """Create topics by name, those whose settings are refused with what they need alone; the names of those it created.
+
+    Raises:
+        Stop: Kafka refuses.
+    """
+    created, refused = _try_to_create(client, list(wanted.values()), replication)
+    for name, error in refused.items():
+        if not wanted[name].least or wanted[name].least == wanted[name].config:
+            raise failure.stop(error, f"creating the topic {name}") from error
+    lesser = [wanted[name]._replace(config=wanted[name].least) for name in refused]
+    more, refused = _try_to_create(client, lesser, replication)
+    for name, error in refused.items():
+        raise failure.stop(error, f"creating the topic {name}") from error
+    return created + more
