@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.topics")
 
-INTERVAL_S: Final = 30.0
-"""Time between two looks: two questions to one broker each."""
+INTERVAL_S: Final = 10.0
+"""Time between two looks: two questions to one broker each. A worker that has nothing else to ask notices by them that
+Kafka is away."""
 _AGAIN_S: Final = 1.0
 _SILENT_S: Final = 5.0  # Where Kafka has not answered.
 _LOOKS: Final = 15
@@ -108,6 +109,7 @@ class TopicWatch:
             return self._admin.found(list(self._specs), _ASK_TIMEOUT_S)
         except Stop as error:
             log.debug("topics not looked at", why=str(error))
+            self._admin.refresh()  # Which tells a silent broker from a Kafka that is away.
             return None
 
     def _remember(self, now: Mapping[str, FoundTopic]) -> None:
