@@ -29,6 +29,28 @@ def test_it_is_read_off_the_libraries_of_the_process(tmp_path: Path, line: str, 
     assert allocator.in_use(maps) == name
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_large_blocks_that_are_freed_go_back_to_the_system() -> None:
+    """Also after many of them were freed, and beside small ones that are kept; without it, next to nothing does."""
+    program = (
+        "import sys; from processor import allocator\n"
+        "assert allocator.return_large_blocks() or sys.argv[1] == 'no'\n"
+        "lines = lambda: open('/proc/self/status')\n"
+        "held = lambda: next(int(line.split()[1]) for line in lines() if 'VmRSS' in line) // 1024\n"
+        "kept, before = [], held()\n"
+        "for _ in range(20):\n"
+        "    blocks = []\n"
+        "    for _ in range(100):\n"
+        "        blocks.append(b'x' * 900_000)\n"
+        "        kept.append(b'y' * 3_000)\n"
+        "    del blocks\n"
+        "print(held() - before)\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    said = subprocess.run([sys.executable, "-c", program, "yes"], env=env, capture_output=True, text=True, check=True)
+    assert int(said.stdout) < 40, said.stdout
+
+
 def test_where_nothing_tells_it_is_taken_for_libcs(tmp_path: Path) -> None:
     """No other system than Linux has the list."""
     assert allocator.in_use(tmp_path / "none") == "libc"

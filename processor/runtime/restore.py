@@ -245,6 +245,7 @@ class Restorer:
         is_whole = self._is_copy and start.is_new
         logs: list[RestoredLog] = []
         if self._sow is not None:
+            job.was_at = task.state.position
             logs.append(SowLog(self._sow, task.partition, task.state, start.tail, is_whole=is_whole))
         if self._mark is not None and task.marks is not None:
             logs.append(MarkLog(self._mark, task.partition, task.marks, start.tail))
@@ -368,10 +369,10 @@ class Restorer:
         task = job.task
         position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
         # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
-        has_records = job.sow_read > 0 if self._is_copy else bool(task.state.scan(None, 1))
+        is_any = job.sow_read > 0 if self._is_copy else job.sow_read + job.was_at > 0 and bool(task.state.scan(None, 1))
         committed = None if start.is_new else start.offset
         return self._positions.begin(
-            task.partition, Found(committed, start.note, start.oldest, has_records=has_records), position
+            task.partition, Found(committed, start.note, start.oldest, has_records=is_any), position
         )
 
     def _show(self) -> None:

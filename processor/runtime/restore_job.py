@@ -32,6 +32,7 @@ class RestoreJob:
     why_closed: str = ""  # Why its directory is not open yet.
     read: int = 0
     sow_read: int = 0
+    was_at: int = 0  # Up to where its state followed the SOW topic when it was opened.
     damages: int = 0  # How often its store was wiped on the way.
     logged_s: float = field(default=0.0)
 

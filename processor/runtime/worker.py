@@ -70,6 +70,7 @@ def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Eve
 
 def _run_here(config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> int:
     """Run pipelines in this process."""
+    allocator.return_large_blocks()
     worker = _Worker(config, chosen, stop)
     by = "compiled code" if has_compiled else "Python"
     log.info("plain deltas of JSON are merged", by=by, memory_from=allocator.in_use())

@@ -137,15 +137,21 @@ def test_a_copy_of_an_underlying_that_was_made_anew_meanwhile_is_not_mistaken_fo
 
 
 @pytest.mark.parametrize("interval_s", [_OFTEN, _ONCE], ids=["seen by the watch", "seen by the reader"])
-def test_an_underlying_that_is_made_anew_under_it_ends_the_worker_of_its_copy(world: World, interval_s: float) -> None:
-    """Whoever notices first tells how to make the copy anew, and so does a restart."""
+def test_an_underlying_that_is_made_anew_under_it_is_not_gone_on_with(world: World, interval_s: float) -> None:
+    """The watch ends the pipeline, the reader holds a partition; both say what to do, and so does a restart."""
     merging, copying = world.start(), conflater(world, interval_s)
     published(world)
     settle(world)
     assert merging.stop() == 0
     remake(world, "sow")
-    code, said = copying.ended()
-    assert (code, is_advice(world, said)) == (1, True), said
+    if interval_s == _OFTEN:
+        code, said = copying.ended()
+        assert code == 1
+    else:
+        world.wait(lambda: "partition held" in copying.file.read_text(), "the hold")
+        stop(copying)
+        said = " ".join(copying.file.read_text().split())
+    assert is_advice(world, said), said
     assert is_advice(world, held(world))
 
 
@@ -157,11 +163,12 @@ def test_under_a_new_application_id_a_copy_goes_on_once_its_offsets_are_set(worl
     settle(world)
     stop(copying)
     before = world.read("sow", world.conflated)
-    tree = yaml.safe_load(world.file.read_text())
+    tree, merged_by = yaml.safe_load(world.file.read_text()), world.config
     reconfigure(world, f"application_id: {tree['application_id']}", f"application_id: {tree['application_id']}-two")
     assert "its outputs were made by application_id" in held(world)
     set_to_earliest(world)
     conflater(world)
+    world.config = merged_by  # Its group is the one that has to come to the end.
     world.publish([(b"1", {"id": 1, "again": True}, {})])
     settle(world)
     assert len(world.read("sow", world.conflated)) == len(before) + 1

@@ -52,7 +52,7 @@ def test_hundreds_of_failing_records_cost_little_each(world: World) -> None:
     pipeline = Pipeline.of(Choosy, section, name=name, topic=section)
     slot = Slot(config.state_dir)
     stop = threading.Event()
-    thread = Assembly(config, slot, is_stopping=stop.is_set).thread(pipeline)
+    thread = Assembly(config, slot).thread(pipeline, stop.is_set)
     runner = threading.Thread(target=thread.run, args=(stop,))
     began_s = time.monotonic()
     with capture_logs():  # As people see them on a terminal, five hundred tracebacks would take most of the time.

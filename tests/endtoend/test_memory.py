@@ -99,8 +99,8 @@ def test_deltas_on_a_large_record_fit_into_half_a_gigabyte(lone_world: Callable[
     last = world.read("delta")[-1]
     assert json.loads(last.value or b"")["n"] == deltas - 1
     assert last.headers["version"] == str(deltas + 1)
-    # 89 MiB when idle. Outputs, the queue of the producer, and what RocksDB and the allocator keep of large records.
-    assert highest < 320 * MIB
+    # 75 to 89 MiB when idle, and three times what may wait: outputs, the producer's queue, and what is being packed.
+    assert highest < (89 + 3 * 16) * MIB
     assert scrapes.longest_s < 1.0
 
 
