@@ -19,8 +19,11 @@ from processor.errors import (
 )
 
 if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
     from processor.errors import SowstreamError
 
+_COMMIT_TRY_S = 0.1  # Nought is for ever, to librdkafka's binding.
 _UNREACHABLE = frozenset(
     (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 )
@@ -281,3 +284,14 @@ def in_transaction(error: KafkaException, doing: str, place: tuple[str, int | No
     if kafka_error.txn_requires_abort() and not kafka_error.fatal():
         return TransactionAborted(said)
     return ProducerLost(said)
+
+
+def of_record(producer: Producer, error: KafkaException, topic: str, partition: int) -> SowstreamError:
+    """What a record of a transaction asks for that librdkafka does not take; partition -1: its key's hash chooses."""
+    if code_of(error) == KafkaError._STATE:
+        # An earlier record has failed, and this error does not say why. A commit fails at once, with the reason.
+        try:
+            producer.commit_transaction(_COMMIT_TRY_S)
+        except KafkaException as first:
+            error = first
+    return in_transaction(error, f"sending to {topic}", (topic, None if partition < 0 else partition))

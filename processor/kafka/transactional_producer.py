@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from processor.errors import BrokerUnavailable, ProducerLost, TransactionAborted
 from processor.kafka import failure, outage, properties
@@ -173,8 +173,10 @@ class TransactionalProducer:
                 size += len(value)
             try:
                 produce(topic, value, key, chosen, None, None, 0, headers)
-            except (BufferError, KafkaException) as error:
-                self._send_again(topic, value, key, chosen, headers, error)
+            except BufferError:
+                self._send_again(topic, value, key, chosen, headers)
+            except KafkaException as error:
+                raise failure.of_record(producer, error, topic, chosen) from error
         self._serve(producer, 0, topic)
         return size
 
@@ -196,8 +198,10 @@ class TransactionalProducer:
         produce: Callable[..., None] = self._begun().produce
         try:
             produce(topic, value, key, partition, on_delivery, None, 0, headers)
-        except (BufferError, KafkaException) as error:
-            self._send_again(topic, value, key, partition, headers, error, on_delivery)
+        except BufferError:
+            self._send_again(topic, value, key, partition, headers, on_delivery)
+        except KafkaException as error:
+            raise failure.of_record(self._begun(), error, topic, partition) from error
         return size + (0 if value is None else len(value))
 
     def commit(self, topic: str, offsets: Mapping[int, int], group_metadata: Any) -> None:
@@ -319,33 +323,28 @@ class TransactionalProducer:
         key: bytes | None,
         partition: int,
         headers: Headers | None,
-        error: BaseException,
         on_delivery: Callable[[object, Message], None] | None = None,
     ) -> None:
-        """The queue to the broker is full: wait for room, then send; the order within the partition stays."""
+        """The queue to the broker is full: wait for room, then send; the order within the partition stays.
+
+        No error is kept in a variable here: it would hold the frame, which holds it, and with them the record, until
+        the garbage collector runs, which it does twice a minute.
+        """
         producer = self._producer
         assert producer is not None
         produce: Callable[..., None] = producer.produce
         deadline = time.monotonic() + self._timeout_s
-        while isinstance(error, BufferError):
+        while True:
             if time.monotonic() > deadline:
-                raise ProducerLost(f"sending to {topic}: the queue has been full for {self._timeout_s:g} s") from error
+                raise ProducerLost(f"sending to {topic}: the queue has been full for {self._timeout_s:g} s")
             self._serve(producer, 0.05, topic)
             try:
                 produce(topic, value, key, partition, on_delivery, None, 0, headers)
-            except (BufferError, KafkaException) as again:
-                error = again
-            else:
-                return
-        assert isinstance(error, KafkaException)
-        if failure.of(error).code() == KafkaError._STATE:
-            # An earlier record has failed, and this error does not say why. A commit fails at once, with the reason.
-            try:
-                producer.commit_transaction(_LEAST_TIMEOUT_S)
-            except KafkaException as first:
-                error = first
-        place = topic, None if partition < 0 else partition
-        raise failure.in_transaction(error, f"sending to {topic}", place) from error
+            except BufferError:
+                continue
+            except KafkaException as error:
+                raise failure.of_record(self._begun(), error, topic, partition) from error
+            return
 
     def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
         """Hear what became of records; a producer's end, as when it was fenced, is raised here as well as by a call."""
