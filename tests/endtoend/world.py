@@ -137,10 +137,11 @@ class World:
         topic = source or self.config.kafka_names.topic(self.name, "publish")
         group = f"{self.config.group_prefix}.{name or self.name}"
         partitions = range(self.config.topics[self.name].partitions)
-        ends = Admin(self.config.kafka).end_offsets(topic, partitions)
         reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
                            "isolation.level": "read_committed", "enable.partition.eof": True})  # fmt: skip
         places = reader.committed([TopicPartition(topic, number) for number in partitions], timeout=10)
+        # Only then: what was committed may have moved records to other partitions, and these are behind their ends.
+        ends = Admin(self.config.kafka).end_offsets(topic, partitions)
         left = [place for place in places if max(0, place.offset) < ends[place.partition]]
         # What lies behind may be no record: the markers of transactions, and what was rolled back.
         is_over = all(place.offset >= 0 and _is_bare(reader, place, ends[place.partition]) for place in left)
