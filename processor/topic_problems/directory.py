@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.topic_problems.cleanup import policies
-from processor.topic_problems.copies import copies_problems
-from processor.topic_problems.problem import FoundTopic, Problem, alter
+from processor.topic_problems.shared import shared_topic_problems
 
 if TYPE_CHECKING:
+    from processor.topic_problems.problem import FoundTopic, Problem
     from processor.topics import TopicSpec
 
 
@@ -20,12 +19,5 @@ def directory_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: in
         topic: the directory as it is; None: it does not exist.
         brokers: the number of brokers of the cluster.
     """
-    if topic is None:
-        what = "does not exist: readers need a settings file each"
-        return [Problem("warn", spec.name, what, "sowstream topics apply")]
-    problems = copies_problems(spec, topic, brokers)
-    if policies(topic) != {"compact"}:
-        policy = ",".join(sorted(policies(topic))) or "empty"
-        what = f"cleanup.policy is {policy}: descriptions are lost after a time, or old ones are kept"
-        problems.append(Problem("warn", spec.name, what, alter(spec.name, "cleanup.policy=compact")))
-    return problems
+    absent = "readers need a settings file each"
+    return shared_topic_problems(spec, topic, brokers, absent=absent, content="descriptions")
