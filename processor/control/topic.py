@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.control.entry import ALL_PARTITIONS, Failure, Key, Notice, Order, decode, decode_key
 from processor.kafka.log_reader import LogReader, Position
 from processor.kafka.publisher import Publisher
-from processor.kafka.stretch import oldest_offsets, read_stretch
+from processor.kafka.stretch import read_up_to
 from processor.topics import control_spec
 
 if TYPE_CHECKING:
@@ -66,13 +66,8 @@ class ControlTopic:
         if not self.exists(self._admin.cluster(timeout_s)):
             return None
         ends = self._admin.end_offsets(self.topic, [0], timeout_s)
-        reader = self._reader()
-        try:
-            begins = oldest_offsets(reader, self.topic, [0])
-            stretch = read_stretch(reader, self.topic, begins, ends, stall_timeout_s=timeout_s)
-            latest = {message.key(): message.value() for _, batch in stretch for message in batch}
-        finally:
-            reader.close()
+        messages = read_up_to(self._reader(), self.topic, ends, stall_timeout_s=timeout_s)
+        latest = {message.key(): message.value() for message in messages}
         return _entries(application_id, latest.items(), ends[0])
 
     def give(self, application_id: str, pipeline: str, order: Order) -> None:

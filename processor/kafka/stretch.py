@@ -75,6 +75,21 @@ def read_stretch(
                 reader.remove(topic, partition)
 
 
+def read_up_to(reader: LogReader, topic: str, ends: Mapping[int, int], *, stall_timeout_s: float) -> list[Message]:
+    """Every committed record of a small topic up to these ends, by partition; the reader is closed after it.
+
+    Raises:
+        BrokerUnavailable: no answer in time.
+        Stop: Kafka does not let us read it, or it cannot be read to its end in time.
+    """
+    try:
+        begins = oldest_offsets(reader, topic, ends)
+        stretch = read_stretch(reader, topic, begins, ends, stall_timeout_s=stall_timeout_s)
+        return [message for _, batch in stretch for message in batch]
+    finally:
+        reader.close()
+
+
 def _stalled(topic: str, todo: Iterable[int], stall_timeout_s: float) -> str:
     partitions = ", ".join(str(partition) for partition in sorted(todo))
     return (

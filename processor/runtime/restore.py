@@ -371,9 +371,8 @@ class Restorer:
         # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
         is_any = job.sow_read > 0 if self._is_copy else job.sow_read + job.was_at > 0 and bool(task.state.scan(None, 1))
         committed = None if start.is_new else start.offset
-        return self._positions.begin(
-            task.partition, Found(committed, start.note, start.oldest, has_records=is_any), position
-        )
+        found = Found(committed, start.note, start.oldest, has_records=is_any)
+        return self._positions.begin(task.partition, found, position)
 
     def _show(self) -> None:
         """Tell how much is left."""

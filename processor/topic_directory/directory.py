@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.kafka.log_reader import LogReader
 from processor.kafka.publisher import Publisher
-from processor.kafka.stretch import oldest_offsets, read_stretch
+from processor.kafka.stretch import read_up_to
 from processor.topic_directory.description import Description, NewerFormat, Unreadable
 from processor.topics import directory_spec
 
@@ -91,12 +91,7 @@ class TopicDirectory:
         ends = self._admin.end_offsets(self.topic, partitions, timeout_s)
         # The group is never joined; it has the topic's name, so that one rule grants both.
         reader = LogReader(self._kafka, group=self.topic)
-        try:
-            begins = oldest_offsets(reader, self.topic, partitions)
-            stretch = read_stretch(reader, self.topic, begins, ends, stall_timeout_s=timeout_s)
-            return [message for _, batch in stretch for message in batch]
-        finally:
-            reader.close()
+        return read_up_to(reader, self.topic, ends, stall_timeout_s=timeout_s)
 
 
 def _entries(latest: Mapping[str, bytes | None]) -> Entries:
