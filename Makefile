@@ -20,7 +20,7 @@ export PYTHON
 
 BIN := .venv/bin
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
-BUILT := pyproject.toml processor/plugins/compiled_deltas.pyx processor/plugins/json_text.pxd processor/plugins/murmur2.pxd
+BUILT := pyproject.toml processor/builtin/delta_merge/fast_path_json.pyx processor/builtin/delta_merge/json_text.pxd processor/builtin/delta_merge/murmur2.pxd
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
 
@@ -33,23 +33,23 @@ demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; 
 # Two processes: while one waits for a broker, the other computes. The brokers and Spark do with Java's quick compiler:
 # they are gone before what the thorough one costs has paid. make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
-	$(BIN)/python -m processor.broker
+	$(BIN)/python -m processor.tools.broker
 	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long
-	$(BIN)/python -m processor.broker
+	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest -m long $(ARGS)
 
 # What it finds becomes a fixed example of its test.
 test-random: $(DEV) ## run the tests of random input on other input than `make test`; SEED=7 repeats a run
-	$(BIN)/python -m processor.broker
+	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "random and not registry and not long" --hypothesis-profile random --hypothesis-seed $(SEED) $(ARGS)
 
 test-array: $(DEV) ## cross all features pairwise in longer histories than `make test`; ARGS="--seeds 20 --seed 7"
-	$(BIN)/python -m tests.array $(ARGS)
+	$(BIN)/python -m tests.programs.array $(ARGS)
 
 test-registry: $(DEV) ## run the tests on a real schema registry; fetches 159 MB, once
-	$(BIN)/python -m processor.broker
+	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest tests/registry -m registry $(ARGS)
 
 lint: lint-code lint-format lint-types lint-imports ## check code, format, types and who may import whom
@@ -67,62 +67,62 @@ lint-imports: $(DEV)
 	$(BIN)/lint-imports
 
 bench: $(DEV) ## measure one worker beside the pass-through ceiling; ARGS="--rounds 5"
-	$(BIN)/python -m tests.benchmarks.throughput $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.throughput $(ARGS)
 
 bench-all: $(DEV) ## measure everything, judge it by the goals, draw it; hours; ARGS="--quick" or ARGS="--only latency growth"
-	$(BIN)/python -m tests.benchmarks $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks $(ARGS)
 
 bench-growth: $(DEV) ## measure what a record costs as keys, sizes, partitions or processes grow; ARGS="--only keys"
-	$(BIN)/python -m tests.benchmarks.growth $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.growth $(ARGS)
 
 bench-soak: $(DEV) ## load a worker for half an hour and look at its memory and lag; ARGS="--minutes 1 --svg soak.svg"
-	$(BIN)/python -m tests.benchmarks.soak $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.soak $(ARGS)
 
 bench-guard: $(DEV) ## compare what bench-all measured with what was accepted last; ARGS="--accept" takes it over
-	$(BIN)/python -m tests.benchmarks.guard $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.guard $(ARGS)
 
 bench-features: $(DEV) ## measure what each feature costs a worker; ARGS="--rounds 5"
-	$(BIN)/python -m tests.benchmarks.features $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.features $(ARGS)
 
 bench-takeover: $(DEV) ## measure how long partitions stand still when a worker dies, with standbys and without; ARGS="--keys 1000000"
-	$(BIN)/python -m tests.benchmarks.takeover $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.takeover $(ARGS)
 
 bench-restore: $(DEV) ## measure restores beside Kafka Streams'; ARGS="--warm --records 5000000" for restarts
-	$(BIN)/python -m tests.benchmarks.restore $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.restore $(ARGS)
 
 bench-memory: $(DEV) ## measure what the states of ten million keys take; ARGS="--keys 1000000"
-	$(BIN)/python -m tests.benchmarks.memory $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.memory $(ARGS)
 
 bench-conflation: $(DEV) ## measure one conflate worker beside Kafka Streams' suppress; ARGS="--rounds 5"
-	$(BIN)/python -m tests.benchmarks.conflation $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.conflation $(ARGS)
 
 bench-subscriptions: $(DEV) ## measure what subscriptions cost an engine, and how fast snapshots are; ARGS="--only many"
-	$(BIN)/python -m tests.benchmarks.subscriptions $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.subscriptions $(ARGS)
 
 bench-spark: $(DEV) ## measure merge_batch on one and two cores beside one worker; ARGS="--deltas 1000000"
-	$(BIN)/python -m tests.benchmarks.spark_merge $(ARGS)
+	$(BIN)/python -m tests.programs.benchmarks.spark_merge $(ARGS)
 
 fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--records 1000000 --seed 7"
-	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/python -m tests.programs.fuzz $(ARGS)
 
 faults: $(DEV) ## kill, pause, damage and cut off, and account for every record; ARGS="--seed 7 --only kill"
-	$(BIN)/python -m processor.broker
-	$(BIN)/python -m tests.faults $(ARGS)
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.faults $(ARGS)
 
 conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and account for every update; ARGS="--minutes 1"
-	$(BIN)/python -m processor.broker
-	$(BIN)/python -m tests.conflated $(ARGS)
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.conflated $(ARGS)
 
 subscriptions: $(DEV) ## let subscribers join while 20,000 updates a second come, and compare what each holds; ARGS="--records 100000"
-	$(BIN)/python -m processor.broker
-	$(BIN)/python -m tests.subscriptions $(ARGS)
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.subscriptions $(ARGS)
 
 engines: $(DEV) ## one history through a worker, merge_batch and merge_stream, and compare what each kept; ARGS="--commands 100000"
-	$(BIN)/python -m processor.broker
-	$(BIN)/python -m tests.engines $(ARGS)
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.engines $(ARGS)
 
 test-spark: $(DEV) ## run Spark's long tests, some of which kill it in the midst of what it writes
-	$(BIN)/python -m processor.broker
+	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest -m long tests/spark $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),

@@ -34,7 +34,7 @@ from processor.record import (
     Stored,
     Value,
 )
-from processor.topics import Role
+from processor.topics.family import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

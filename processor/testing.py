@@ -24,22 +24,22 @@ from pydantic import BaseModel
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.errors import OutputTooLarge, ProcessorFailed
+from processor.hosting.declaration import check_declaration
+from processor.hosting.output_limits import OutputLimits
+from processor.hosting.pipeline import Pipeline
+from processor.hosting.timings import Timing
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
-from processor.runtime.declaration import check_declaration
-from processor.runtime.output_limits import OutputLimits
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.sow_record import stored_from
 from processor.runtime.task import Task
-from processor.runtime.timings import Timing
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
+from processor.wire.sow_record import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.api import Headers, Marks, Outgoing, Processor, State, Value
-    from processor.topics import Role
+    from processor.topics.family import Role
 
 _CACHE_BYTES = 1024 * 1024
 

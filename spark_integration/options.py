@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
-from processor.kafka_names import KafkaNames
-from processor.topics import Role
+from processor.topics.family import Role
 
 Options: TypeAlias = Mapping[str, str]
 """Options of Spark's Kafka source and sink; those that begin with `kafka.` go to the Kafka client."""

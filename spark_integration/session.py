@@ -10,8 +10,8 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from processor.broker.directories import cache_dir
 from processor.errors import ConfigurationError
+from processor.tools.broker.directories import cache_dir
 from spark_integration.java import require_java
 from spark_integration.source.data_source import register_source
 

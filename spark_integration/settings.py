@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from processor.codec import Codec, codec_options, load_codec
 from processor.config import Config, TopicConfig, load
+from processor.config.kafka_names import KafkaNames, Role
+from processor.config.suggestions import explain
 from processor.errors import ConfigurationError
-from processor.explanation import explain
-from processor.kafka_names import KafkaNames, Role
 from spark_integration.options import TOPIC_PREFIX, Options, prefix_of
 
 Settings: TypeAlias = str | Path | Config | Mapping[str, Any] | None

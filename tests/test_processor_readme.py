@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-import processor.runtime.metrics
+import processor.runtime.process.metrics
 from processor.cli.plugins import GROUPS
 from processor.record import Name
 
@@ -26,14 +26,14 @@ def first_column(heading: str) -> str:
 
 def test_every_metric_is_told_with_its_labels():
     """The catalogue and the table have the same metrics."""
-    assert processor.runtime.metrics.CONSUMED
+    assert processor.runtime.process.metrics.CONSUMED
     ours = {}
     for collector in list(REGISTRY._collector_to_names):
         name = getattr(collector, "_name", "")
         if name.startswith("sowstream_"):
             suffix = "_total" if collector._type == "counter" else ""
             ours[name + suffix] = ",".join(collector._labelnames)
-    observed = processor.runtime.metrics.OBSERVED
+    observed = processor.runtime.process.metrics.OBSERVED
     ours[observed.name] = ",".join(observed.labels)
     assert dict(re.findall(r"`(sowstream_\w+)(?:\{([\w,]+)\})?`", first_column("What can be watched"))) == ours
 

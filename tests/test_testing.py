@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from processor.api import Input, Output, Processor, RecordProcessor
+from processor.builtin.conflate import Conflate
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.plugins.conflate import Conflate
-from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record, Stored
 from processor.testing import ProcessorTestDriver
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from processor.kafka.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
-from processor.topics import control_topic
+from processor.kafka.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
+from processor.topics.family import control_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from processor.config import Config
-    from processor.runtime.pipeline import Pipeline
-    from processor.topics import Role
+    from processor.hosting.pipeline import Pipeline
+    from processor.topics.family import Role
 
 Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER"]
 """A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, publishers, subscribers

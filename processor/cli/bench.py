@@ -18,7 +18,7 @@ from processor.errors import SowstreamError, Stop
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from processor.bench import Progress, Result
+    from processor.tools.bench import Progress, Result
 
 _LATENCY_RECORDS_MAX = 2_000
 """Enough for a p99 that twenty records are above; more take longer than they tell. A small trial has fewer."""
@@ -52,7 +52,7 @@ def bench(
     With the sources, `make bench` compares a worker with other products.
     """
     try:
-        from processor.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415
+        from processor.tools.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415
     except ImportError as error:
         raise Stop(f"the benchmark needs {error.name}: pip install 'sowstream[embedded]'") from None
     _refuse_unwritable(to)
@@ -97,7 +97,7 @@ def _tell_what_is_left(error: BaseException) -> None:
 
 def _report(result: Result) -> None:
     """The tables are data; what they mean is for people."""
-    from processor import bench as words  # noqa: PLC0415
+    from processor.tools import bench as words  # noqa: PLC0415
 
     table(words.THROUGHPUT_COLUMNS, words.throughput_rows(result))
     if result.delays_s:

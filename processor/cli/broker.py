@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from processor.broker.directories import background_data_dir
-from processor.broker.embedded import HEAP
 from processor.errors import Stop
+from processor.tools.broker.directories import background_data_dir
+from processor.tools.broker.embedded import HEAP
 
 app = typer.Typer(help="An Apache Kafka in the background, on the loopback address.", no_args_is_help=True)
 
@@ -68,7 +68,7 @@ def stop(data: Data = None) -> None:
 def _background() -> ModuleType:
     """Imported late: the other commands work without the packages that the embedded broker needs."""
     try:
-        from processor.broker import background  # noqa: PLC0415
+        from processor.tools.broker import background  # noqa: PLC0415
     except ImportError as error:
         raise Stop(f"the embedded broker needs {error.name}: pip install 'sowstream[embedded]'") from None
     return background

@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Show it all: a real Kafka, workers, feeds, a live picture; checks itself and leaves nothing behind."""
     try:
-        from processor.demo import DemoOptions, run_demo  # noqa: PLC0415
+        from processor.tools.demo import DemoOptions, run_demo  # noqa: PLC0415
     except ImportError as error:
         raise Stop(f"the demo needs {error.name}: pip install 'sowstream[embedded]'") from None
     raise typer.Exit(run_demo(DemoOptions(seconds, rate, bootstrap, kill_worker)))

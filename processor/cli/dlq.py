@@ -14,7 +14,7 @@ from processor.cli.output import data, table, tell
 from processor.cli.settings import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
-    from processor.dlq import Choice, DeadLetter, Survey, Waiting
+    from processor.tools.dlq import Choice, DeadLetter, Survey, Waiting
 
 _ROWS_MAX = 200  # Drawn on a terminal where no --count is given.
 
@@ -41,7 +41,7 @@ def list_letters(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Print the dead letters that wait, one a line, as far as there are any now; on a terminal, a table of them."""
-    from processor.dlq import Choice, Waiting, as_json  # noqa: PLC0415
+    from processor.tools.dlq import Choice, Waiting, as_json  # noqa: PLC0415
 
     choice = Choice(_known(reason))
     drawn: list[DeadLetter] | None = [] if sys.stdout.isatty() and not whole else None
@@ -69,7 +69,7 @@ def replay(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Send the dead letters that wait back to the input topic, each once, however often this is run or interrupted."""
-    from processor.dlq import Choice, Replay, Waiting, replayable, survey  # noqa: PLC0415
+    from processor.tools.dlq import Choice, Replay, Waiting, replayable, survey  # noqa: PLC0415
 
     if (partition is None) is not (offset is None):
         raise typer.BadParameter("--partition and --offset name one dead letter together", param_hint="--offset")
@@ -108,8 +108,8 @@ def _known(reason: str | None) -> str | None:
     """
     from typing import get_args  # noqa: PLC0415
 
+    from processor.config.suggestions import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.explanation import unknown_name  # noqa: PLC0415
     from processor.record import RejectReason  # noqa: PLC0415
 
     if reason is not None and reason not in get_args(RejectReason):
@@ -125,7 +125,7 @@ def _chosen(waiting: Waiting, choice: Choice, *, everything: bool) -> Iterator[D
 
 def _report(topic: str, found: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool) -> None:
     """Draw what is to be drawn, and say how many there are."""
-    from processor.dlq import COLUMNS, as_row  # noqa: PLC0415
+    from processor.tools.dlq import COLUMNS, as_row  # noqa: PLC0415
 
     if drawn:
         table(COLUMNS, (as_row(letter) for letter in drawn))

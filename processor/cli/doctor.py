@@ -10,7 +10,7 @@ from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings
 
 def doctor(config: ConfigFile = None, bootstrap: Bootstrap = None, state_dir: StateDir = None) -> None:
     """Check versions, broker, topics and state directory; exit with 1 if something would not work."""
-    from processor.doctor import examine  # noqa: PLC0415
+    from processor.tools.doctor import examine  # noqa: PLC0415
 
     findings = examine(settings(config, bootstrap, state_dir))
     table(("", "what", "found", "what to do"), findings)

@@ -51,7 +51,7 @@ def _every(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    from processor.log_setup import set_up_logging  # noqa: PLC0415
+    from processor.runtime.process.logging_setup import set_up_logging  # noqa: PLC0415
 
     set_up_logging(verbose=verbose)
 

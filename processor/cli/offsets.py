@@ -28,7 +28,7 @@ def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap =
     `group` is the offset of the workers' consumer group, `outputs` the input position in the mark topic: the input
     before it is in the SOW topic. `waiting` is how many offsets lie before the end.
     """
-    from processor.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
+    from processor.tools.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
 
     with Stand(settings(config, bootstrap), topic) as stand:
         stands = stand.look()
@@ -63,7 +63,7 @@ def adopt(
     The group's offsets and the input positions in the mark topic are written in one transaction. What is merged again
     counts again: a `sum` is doubled by --from earliest. Workers that run are a reason to refuse.
     """
-    from processor.offsets import Adoption, Stand  # noqa: PLC0415
+    from processor.tools.offsets import Adoption, Stand  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with Stand(tree, topic) as stand:

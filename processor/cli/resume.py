@@ -10,10 +10,10 @@ from processor.cli.output import data, tell
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
-    from processor.control import Entries
-    from processor.control.resume import Outcome
-    from processor.kafka.admin import Admin
-    from processor.runtime.pipeline import Pipeline
+    from processor.hosting.pipeline import Pipeline
+    from processor.kafka.admin.admin import Admin
+    from processor.shared_topics.control import Entries
+    from processor.shared_topics.control.resume import Outcome
 
 
 def resume(
@@ -36,11 +36,11 @@ def resume(
     an offset is not processed but goes to the dead letters with the reason `skipped`, from where `sowstream dlq replay`
     sends it back once its cause is mended. `sowstream status` shows what is held, and why.
     """
-    from processor.control import ControlTopic  # noqa: PLC0415
-    from processor.control.resume import give, new_order  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.kafka.admin import Admin  # noqa: PLC0415
-    from processor.runtime.pipeline import pipelines  # noqa: PLC0415
+    from processor.hosting.pipeline import pipelines  # noqa: PLC0415
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
+    from processor.shared_topics.control import ControlTopic  # noqa: PLC0415
+    from processor.shared_topics.control.resume import give, new_order  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     (pipeline,) = pipelines(tree, [topic])
@@ -76,8 +76,8 @@ def _check_skip(
     admin: Admin, pipeline: Pipeline, entries: Entries, partition: int, skip: int, *, is_sure: bool
 ) -> None:
     """Refuse what is not to be skipped, and say what would be where it was not confirmed."""
-    from processor.control.resume import check_skip  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.shared_topics.control.resume import check_skip  # noqa: PLC0415
 
     notice = entries.held.get(pipeline.name, {}).get(partition)
     end = 0 if notice is None else admin.end_offsets(pipeline.source, [partition])[partition]

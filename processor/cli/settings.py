@@ -56,7 +56,7 @@ def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
     if tree.names_topics:
         return tree
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.topic_directory import with_described_topics  # noqa: PLC0415
+    from processor.shared_topics.directory import with_described_topics  # noqa: PLC0415
 
     described = with_described_topics(tree)
     if not described.is_from_directory:

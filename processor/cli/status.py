@@ -15,8 +15,8 @@ from processor.cli.settings import Bootstrap, ConfigFile, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from processor.control.status import PartitionStatus, PipelineStatus, Status
-    from processor.kafka.group_look import Member
+    from processor.kafka.admin.groups import Member
+    from processor.shared_topics.control.status import PartitionStatus, PipelineStatus, Status
 
 _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")
 
@@ -33,8 +33,8 @@ def status(
     is asked, no worker: what is held is in the topic _sowstream.control. The offsets of a lag may be markers of
     transactions, which are no records.
     """
-    from processor.control.status import Watched, look  # noqa: PLC0415
-    from processor.runtime.pipeline import pipelines  # noqa: PLC0415
+    from processor.hosting.pipeline import pipelines  # noqa: PLC0415
+    from processor.shared_topics.control.status import Watched, look  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     watched = [
@@ -80,7 +80,7 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
 
 def _lines(pipeline: PipelineStatus, now_ms: int) -> Iterator[str]:
     """What does not fit a row."""
-    from processor.control.status import CONFIRMED_MS  # noqa: PLC0415
+    from processor.shared_topics.control.status import CONFIRMED_MS  # noqa: PLC0415
 
     if not pipeline.partitions:
         yield f"{pipeline.name}: its input topic does not exist; `sowstream topics apply` creates it"
@@ -147,6 +147,6 @@ def _number(value: int | None) -> str:
 
 
 def _age(ms: int) -> str:
-    from processor.topic_problems.problem import duration  # noqa: PLC0415
+    from processor.topics.problem import duration  # noqa: PLC0415
 
     return duration(max(0, ms))

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from processor.codec.shown import shown
-from processor.filter.facts import NO_FACTS
+from processor.codec.display import shown
+from processor.filter.record_metadata import NO_FACTS
 from processor.merge import apply_delta
-from processor.subscribe.order import Order
+from processor.subscriptions.order import Order
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -12,9 +12,9 @@ from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, setting
 
 if TYPE_CHECKING:
     from processor.config import Config
-    from processor.kafka.admin import Admin, Cluster
-    from processor.topic_problems import Problem
-    from processor.topics import TopicSpec
+    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.topics import Problem
+    from processor.topics.family import TopicSpec
 
 app = typer.Typer(help="Create the Kafka topics that the settings need, or check them.", no_args_is_help=True)
 
@@ -103,7 +103,7 @@ def heal(
     input topic, so the workers of the topic must be running; they go on with their other work. A line for each key says
     what is done.
     """
-    from processor.healing import Heal  # noqa: PLC0415
+    from processor.tools.healing import Heal  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with (
@@ -125,7 +125,7 @@ def heal(
 def _print_acls(config: Config) -> None:
     """Nothing is asked of Kafka, and nothing changed."""
     from processor.cli.acls import commands, grants  # noqa: PLC0415
-    from processor.runtime.pipeline import pipelines  # noqa: PLC0415
+    from processor.hosting.pipeline import pipelines  # noqa: PLC0415
 
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
@@ -137,8 +137,8 @@ def _print_acls(config: Config) -> None:
 
 def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.kafka.admin import Admin  # noqa: PLC0415
-    from processor.runtime.pipeline import specs  # noqa: PLC0415
+    from processor.hosting.pipeline import specs  # noqa: PLC0415
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
 
     wanted = specs(config)
     if not wanted:
@@ -147,13 +147,13 @@ def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
 
 
 def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
-    from processor.runtime.topic_check import problems_of  # noqa: PLC0415
+    from processor.hosting.topic_check import problems_of  # noqa: PLC0415
 
     return problems_of(admin, specs, cluster)
 
 
 def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.topic_directory import report  # noqa: PLC0415
+    from processor.shared_topics.directory import report  # noqa: PLC0415
 
     return report(config, admin, cluster)
 
@@ -161,8 +161,8 @@ def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
     """Keys in wrong partitions; a topic that cannot be read is a problem of its own."""
     from processor.errors import Stop  # noqa: PLC0415
-    from processor.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
-    from processor.topic_problems import Problem  # noqa: PLC0415
+    from processor.tools.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
+    from processor.topics import Problem  # noqa: PLC0415
 
     problems = []
     for name in topics_to_look_at(config):
@@ -188,13 +188,13 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
 
 def _own_specs(config: Config) -> list[TopicSpec]:
     """The topics that all families of a cluster share."""
-    from processor.topics import control_spec, directory_spec  # noqa: PLC0415
+    from processor.topics.family import control_spec, directory_spec  # noqa: PLC0415
 
     return [directory_spec(config.topic_prefix), control_spec(config.topic_prefix)]
 
 
 def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.control import control_report  # noqa: PLC0415
+    from processor.shared_topics.control import control_report  # noqa: PLC0415
 
     return control_report(config, admin, cluster)
 
@@ -208,7 +208,7 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
         refused: the topics of the settings that workers refuse.
         prune: as `revise`.
     """
-    from processor.topic_directory import TopicDirectory, describe, revise  # noqa: PLC0415
+    from processor.shared_topics.directory import TopicDirectory, describe, revise  # noqa: PLC0415
 
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     wanted = describe(config)
@@ -220,7 +220,7 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
     """Make topics that outlive a broker, where there are others."""
-    from processor.topics import copies, durable  # noqa: PLC0415
+    from processor.topics.family import copies, durable  # noqa: PLC0415
 
     brokers = len(admin.cluster().brokers)
     return admin.create(durable(specs, brokers), replication=copies(brokers))

@@ -10,7 +10,7 @@ from processor.cli.output import table, tell
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
-    from processor.open_transactions import OpenTransaction, Settled
+    from processor.tools.open_transactions import OpenTransaction, Settled
 
 app = typer.Typer(
     help="Transactions that Kafka left open in a partition: look for them, and end them as their coordinator decided.",
@@ -31,9 +31,9 @@ def list_open(
     Each with its partition, offsets, age in seconds, producer id and epoch, transactional id, the coordinator's state
     and epoch, its right end (commit, abort, or none that is known), and the reason.
     """
-    from processor.kafka.admin import Admin  # noqa: PLC0415
-    from processor.kafka.transaction_admin import TransactionAdmin  # noqa: PLC0415
-    from processor.open_transactions import examine, standing  # noqa: PLC0415
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
+    from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
+    from processor.tools.open_transactions import examine, standing  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     cluster = Admin(tree.kafka).cluster()
@@ -65,9 +65,9 @@ def settle(
     nowhere else, and no worker is disturbed: they may run. What is not known to be decided is not touched. Afterwards
     SOW and deltas of each key in question are compared, version by version, and printed: a deleted key has version 0.
     """
-    from processor.kafka.admin import Admin  # noqa: PLC0415
-    from processor.kafka.transaction_admin import TransactionAdmin  # noqa: PLC0415
-    from processor.open_transactions import Settlement  # noqa: PLC0415
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
+    from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
+    from processor.tools.open_transactions import Settlement  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with TransactionAdmin(tree.kafka) as transactions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings
-from processor.interruption import stop_on_signal
+from processor.runtime.process.signals import stop_on_signal
 
 if TYPE_CHECKING:
     import threading
@@ -60,8 +60,8 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
     Raises:
         ConfigurationError: a name is not one of `known`.
     """
+    from processor.config.suggestions import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.explanation import unknown_name  # noqa: PLC0415
 
     for name in names or ():
         if name in elsewhere:
@@ -72,8 +72,8 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
 
 def _run(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
     from processor.errors import ConfigurationError, SowstreamError  # noqa: PLC0415
-    from processor.runtime.last_word import tell_end  # noqa: PLC0415
-    from processor.runtime.worker import run_worker  # noqa: PLC0415
+    from processor.runtime.process.last_word import tell_end  # noqa: PLC0415
+    from processor.runtime.process.worker import run_worker  # noqa: PLC0415
 
     if not names:
         raise ConfigurationError(f"nothing to run: the settings have no `{section}`; name another file with -c")

@@ -7,11 +7,11 @@ the subscription engine, which knows the records by a view, `growing_view` or `s
 of all that.
 """
 
-from processor.client.acks import Ack
 from processor.client.client import Client
-from processor.client.connection import ClientConnection
-from processor.client.subscription import Subscription
-from processor.client.view import View, ViewChange
-from processor.subscribe.message import Message
+from processor.client.subscribe.connection import ClientConnection
+from processor.client.subscribe.subscription import Subscription
+from processor.client.views.view import View, ViewChange
+from processor.subscriptions.message import Message
+from processor.wire.ack import Ack
 
 __all__ = ["Ack", "Client", "ClientConnection", "Message", "Subscription", "View", "ViewChange"]

@@ -11,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from processor.client.acks import Ack
-from processor.client.deleting import Selection
-from processor.client.outstanding import OnAck
-from processor.client.publishing import Publishing
-from processor.client.reading import Reading
-from processor.client.subscribing import Subscribing
-from processor.client.topics import TopicLookup, warn_of_contradictions
+from processor.client.publish.deleting import Selection
+from processor.client.publish.outstanding import OnAck
+from processor.client.publish.publishing import Publishing
+from processor.client.subscribe.calls import Subscribing
+from processor.client.subscribe.opening import Reading
+from processor.client.topic_lookup import TopicLookup, warn_of_contradictions
 from processor.config import Config, load
 from processor.errors import ConfigurationError, Stop
-from processor.kafka.admin import Admin
-from processor.kafka.publisher import Delivered
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.publisher import Delivered
 from processor.record import Value
-from processor.topic_directory import with_described_topics
+from processor.shared_topics.directory import with_described_topics
+from processor.wire.ack import Ack
 
 _FLUSH_AFTER_ERROR_S = 5.0
 

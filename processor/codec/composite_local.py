@@ -8,8 +8,8 @@ from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import depth_limit
 from processor.codec.registry import load_codec
 from processor.errors import ConfigurationError, RecordRejected
-from processor.field_type import FieldType
 from processor.record import Value
+from processor.values.field_type import FieldType
 
 _LENGTH_BYTES: Final = 4  # big-endian
 _COMPOSITES: Final = ("composite-local", "composite-global")

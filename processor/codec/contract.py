@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
 from processor.config import SchemaConfig
-from processor.field_type import FieldType
-from processor.kafka_names import KafkaNames, Role
+from processor.config.kafka_names import KafkaNames, Role
 from processor.record import Headers, Value
+from processor.values.field_type import FieldType
 
 
 @dataclass(frozen=True, slots=True)

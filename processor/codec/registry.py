@@ -7,9 +7,9 @@ from typing import cast
 
 from processor.codec.contract import Codec, CodecOptions
 from processor.config import Config, TopicConfig
+from processor.config.kafka_names import KafkaNames
+from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError
-from processor.installed import find_installed, installed_names, load_installed
-from processor.kafka_names import KafkaNames
 
 GROUP = "sowstream.codecs"
 """The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""

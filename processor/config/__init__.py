@@ -4,6 +4,7 @@ Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_K
 `SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the one that was meant.
 """
 
+from processor.config.config import Config
 from processor.config.load import load
 from processor.config.runtime import RuntimeConfig
 from processor.config.section import ApplicationId, IntervalS, Properties, Section, TopicName
@@ -17,7 +18,6 @@ from processor.config.topic import (
     StepConfig,
     TopicConfig,
 )
-from processor.config.tree import Config
 
 __all__ = [
     "EXPLICIT_KEY",

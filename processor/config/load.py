@@ -11,11 +11,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from processor.config.config import Config
 from processor.config.environment import misspelt
-from processor.config.tree import Config
+from processor.config.suggestions import explain
 from processor.config.yaml_file import parse, problem_of
 from processor.errors import ConfigurationError
-from processor.explanation import explain
 
 log = structlog.stdlib.get_logger("sowstream.settings")
 

@@ -7,7 +7,7 @@ looked at. README.md beside this file has the language for those who write filte
     large.matches({"symbol": "X", "qty": 11})  # True
 """
 
-from processor.filter.facts import Facts
 from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
+from processor.filter.record_metadata import Facts
 
 __all__ = ["Expression", "Facts", "Filter", "compile_expression", "compile_filter"]

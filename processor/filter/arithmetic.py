@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal, DivisionByZero
 from typing import Final
 
-from processor.filter.node import Operator, Scalar
+from processor.filter.syntax_tree import Operator, Scalar
 from processor.filter.value import NAN, Number, number, scalar
 
 _DIGITS: Final = 50

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
-from processor.filter.node import Comparison, Scalar
+from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.time_value import Time, read_time
 from processor.filter.value import Number, is_finite, number
-from processor.instant import Instant
+from processor.values.instant import Instant
 
 Holds: TypeAlias = Callable[[Scalar, Scalar], bool]
 """Whether a comparison holds of two scalars, neither of them NULL."""

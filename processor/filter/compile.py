@@ -5,17 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
-from processor.explanation import unknown_name
 from processor.filter import logic, predicate
 from processor.filter.arithmetic import negative, operation
 from processor.filter.compare import MIRRORED
-from processor.filter.complaint import complaint
-from processor.filter.facts import Facts
+from processor.filter.error_message import complaint
 from processor.filter.function import Function, find_function, function_names
 from processor.filter.functions import BUILT_IN
 from processor.filter.functions.texts import regexp_replace
-from processor.filter.node import (
+from processor.filter.path import Evaluate, compile_path
+from processor.filter.pattern import BadPattern, replacer, searcher
+from processor.filter.record_metadata import Facts
+from processor.filter.syntax_tree import (
     PREDICATES,
     And,
     Arithmetic,
@@ -36,8 +38,6 @@ from processor.filter.node import (
     Or,
     Path,
 )
-from processor.filter.path import Evaluate, compile_path
-from processor.filter.pattern import BadPattern, replacer, searcher
 from processor.filter.truth import truth
 from processor.filter.value import first
 from processor.record import Value

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from processor.filter.compile import Compiler
-from processor.filter.facts import NO_FACTS, Facts
-from processor.filter.node import Call, Node, children
 from processor.filter.parse import parse
 from processor.filter.path import Evaluate
+from processor.filter.record_metadata import NO_FACTS, Facts
+from processor.filter.syntax_tree import Call, Node, children
 from processor.filter.time_value import Time
 from processor.record import Value
 

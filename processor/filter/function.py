@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.filter.time_value import Time
-from processor.installed import find_installed, installed_names, load_installed
 from processor.record import Value
 
 GROUP: Final = "sowstream.functions"

@@ -8,7 +8,7 @@ from typing import Final, cast
 from lark import Lark, Token, Transformer, v_args
 
 from processor.filter.literal import PATH, literal_number, read_path, read_text
-from processor.filter.node import (
+from processor.filter.syntax_tree import (
     And,
     Arithmetic,
     BeginsWith,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from processor.filter.facts import Facts
 from processor.filter.path import Evaluate
+from processor.filter.record_metadata import Facts
 from processor.filter.truth import Truth
 from processor.record import Value
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from processor.filter.compare import as_written, comparison
-from processor.filter.node import Comparison, Scalar
+from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.time_value import Time, read_time
 from processor.filter.value import Number, is_nan, number
 

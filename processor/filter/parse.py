@@ -8,10 +8,10 @@ from typing import Final, cast
 from lark import UnexpectedCharacters, UnexpectedToken
 
 from processor.errors import FilterError
-from processor.filter.complaint import complaint
+from processor.filter.error_message import complaint
 from processor.filter.grammar import parser
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
-from processor.filter.node import Node, children
+from processor.filter.syntax_tree import Node, children
 
 _VALUE: Final = "a value, such as /qty, 10, 'text' or UPPER(/name)"
 _TEXT: Final = "a text in quotes, such as 'text'"

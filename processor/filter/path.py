@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from processor.filter.facts import Facts
+from processor.filter.record_metadata import Facts
 from processor.record import Value
 
 Evaluate: TypeAlias = Callable[[Value, Facts], Value]

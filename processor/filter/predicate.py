@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from processor.filter.compare import OPERATORS, comparison, is_plain
-from processor.filter.facts import Facts
-from processor.filter.node import Comparison, Scalar
 from processor.filter.pairs import PAIRS_MAX, any_pair, extremes, members
 from processor.filter.path import Evaluate
+from processor.filter.record_metadata import Facts
+from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import elements, is_nan, text_of
 from processor.record import Value
 

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, time
 from functools import lru_cache
 from typing import Final
 
-from processor.instant import Instant, instant_of, instant_of_text
 from processor.record import Value
+from processor.values.instant import Instant, instant_of, instant_of_text
 
 _KEPT_CHARACTERS_MAX: Final = 64
 """A longer text is no usual time: it is read each time that it is compared."""

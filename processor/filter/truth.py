@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from processor.filter.node import Scalar
+from processor.filter.syntax_tree import Scalar
 from processor.filter.time_value import Time
 from processor.filter.value import elements, read_number
 from processor.record import Value

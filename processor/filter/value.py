@@ -11,7 +11,7 @@ from base64 import b64encode
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from processor.filter.node import Scalar
+from processor.filter.syntax_tree import Scalar
 from processor.filter.time_value import Time, time_of
 from processor.record import Value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.kafka.repeats import Repeats
-from processor.topics import BATCH_BYTES_MAX, MESSAGE_MAX_BYTES
+from processor.kafka.log_filter import Repeats
+from processor.topics.family import BATCH_BYTES_MAX, MESSAGE_MAX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,8 +20,8 @@ from processor.merge.key import KeyFields
 from processor.merge.policy import MergePolicy
 from processor.merge.remove import remove_paths
 from processor.merge.rules import Rules, compile_rules
-from processor.merge.same import same
 from processor.merge.sequence_group import SequenceGroup
+from processor.values.equality import same
 
 __all__ = [
     "KeyFields",

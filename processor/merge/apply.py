@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from processor.merge.pointer import names
 from processor.record import Value
+from processor.values.pointer import names
 
 
 def apply_delta(record: Value | None, delta: Value, removed: Iterable[str] = ()) -> Value:

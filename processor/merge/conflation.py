@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.merge.diff import changes, diff
-from processor.merge.pointer import child, note_gone
-from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Value
+from processor.values.equality import MISSING, PLAIN, same
+from processor.values.pointer import child, note_gone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

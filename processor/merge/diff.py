@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from processor.merge.pointer import child, note_gone
-from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Change, Value
+from processor.values.equality import MISSING, PLAIN, same
+from processor.values.pointer import child, note_gone
 
 
 def diff(old: Value | None, new: Value) -> Change:

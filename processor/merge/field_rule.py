@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Final, cast
 
+from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.field_type import FieldType
-from processor.installed import find_installed, installed_names, load_installed
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import Rule
-from processor.merge.pointer import names
 from processor.record import Value
+from processor.values.field_type import FieldType
+from processor.values.pointer import names
 
 GROUP: Final = "sowstream.merge_rules"
 """The entry-point group: the name is what `merge_rules` says, the object a `Rule`; `builtin_rules` says what one is."""

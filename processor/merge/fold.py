@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from processor.merge.diff import changes
-from processor.merge.pointer import child, note_gone
 from processor.merge.policy import MergePolicy
-from processor.merge.same import MISSING, PLAIN, same
 from processor.record import Change, Value
+from processor.values.equality import MISSING, PLAIN, same
+from processor.values.pointer import child, note_gone
 
 Merge: TypeAlias = Callable[[Value, Value], Change]
 """Fold a delta into a record: `(record, delta) -> Change`. Both are used up: see `merge`."""

@@ -9,9 +9,9 @@ from typing import Final
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge.apply import apply_delta
-from processor.merge.pointer import find, names
-from processor.merge.same import MISSING
 from processor.record import Value
+from processor.values.equality import MISSING
+from processor.values.pointer import find, names
 
 _IDENTIFIERS: Final = frozenset(("uuid.UUID", "bson.objectid.ObjectId"))
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import Final
 
 from processor.errors import RecordRejected
-from processor.instant import instant_of, instant_of_text
-from processor.merge.number import DECIMAL_TEXT, exact, is_decimal128, is_number
 from processor.record import Value
+from processor.values.instant import instant_of, instant_of_text
+from processor.values.number import DECIMAL_TEXT, exact, is_decimal128, is_number
 
 _WITHOUT: Final = (bool, dict, list, type(None))
 """Kinds without an order, though Python has one for some."""

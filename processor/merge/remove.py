@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from processor.errors import RecordRejected
 from processor.merge.apply import remove
-from processor.merge.pointer import names
 from processor.record import Value
+from processor.values.pointer import names
 
 
 def remove_paths(record: Value, pointers: Value, key_fields: Iterable[str]) -> list[str]:

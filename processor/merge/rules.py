@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from processor.errors import ConfigurationError
-from processor.field_type import FieldType
 from processor.merge.builtin_rules import ORDERED
 from processor.merge.field_rule import FieldRule, one_of
-from processor.merge.pointer import names
 from processor.merge.policy import MergePolicy
 from processor.merge.sequence_group import SequenceGroup
 from processor.record import Value
+from processor.values.field_type import FieldType
+from processor.values.pointer import names
 
 Group: TypeAlias = tuple[str, Sequence[str]]
 """The JSON Pointer a sequence group goes by, and those of its fields."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from processor.errors import RecordRejected
 from processor.merge.order import check_order, compare
-from processor.merge.pointer import find, names
-from processor.merge.same import MISSING, same
 from processor.record import Value
+from processor.values.equality import MISSING, same
+from processor.values.pointer import find, names
 
 
 class SequenceGroup:

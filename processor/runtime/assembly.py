@@ -9,37 +9,37 @@ import structlog
 
 from processor.codec import codec_of
 from processor.errors import Stop
-from processor.kafka.admin import Admin
-from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
-from processor.kafka.group_look import GroupLook
-from processor.kafka.log_reader import LogReader
-from processor.kafka.staged_producer import StagedProducer
-from processor.kafka.transactional_producer import TransactionalProducer
+from processor.hosting.output_limits import OutputLimits
+from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import GroupLook
+from processor.kafka.producers.staged_producer import StagedProducer
+from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
+from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.clients import Clients
-from processor.runtime.input_position import InputPositions
-from processor.runtime.lookout import Lookout
-from processor.runtime.metrics import BLOCKED
-from processor.runtime.output_limits import OutputLimits
-from processor.runtime.restore import Restorer
-from processor.runtime.restore_progress import RestoreBar, RestoreProgress
-from processor.runtime.rivals import tell_who_fenced
-from processor.runtime.standby import Standbys
-from processor.runtime.state_cleaner import Claims, Place, StateCleaner
-from processor.runtime.state_directory import StateDirectory
+from processor.runtime.process.metrics import BLOCKED
+from processor.runtime.recovery.input_position import InputPositions
+from processor.runtime.recovery.progress import RestoreBar, RestoreProgress
+from processor.runtime.recovery.restorer import Restorer
+from processor.runtime.recovery.state_cleaner import Claims, Place, StateCleaner
+from processor.runtime.recovery.state_directory import StateDirectory
+from processor.runtime.standby.group_watcher import Lookout
+from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
-from processor.state.memory import MemoryStore
-from processor.state.rocks_memory import RocksMemory
-from processor.state.transactional import TransactionalState
-from processor.topic_problems import make_anew
+from processor.runtime.watching.rivals import tell_who_fenced
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
+from processor.store.rocksdb_memory import RocksMemory
+from processor.topics import make_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from processor.config import Config
-    from processor.control import ControlThread
-    from processor.runtime.pipeline import Pipeline
-    from processor.runtime.slot import Slot
+    from processor.hosting.pipeline import Pipeline
+    from processor.runtime.process.slot import Slot
+    from processor.shared_topics.control import ControlThread
 
 log = structlog.stdlib.get_logger("sowstream.assembly")
 

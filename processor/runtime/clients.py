@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.kafka.group_consumer import AssignmentListener, GroupConsumer
-    from processor.kafka.staged_producer import StagedProducer
-    from processor.kafka.transactional_producer import TransactionalProducer
-    from processor.runtime.held_tasks import Notices
-    from processor.runtime.input_position import InputPositions
-    from processor.runtime.output_limits import OutputLimits
-    from processor.runtime.restore import Restorer
-    from processor.runtime.standby import Standbys
+    from processor.hosting.output_limits import OutputLimits
+    from processor.kafka.producers.staged_producer import StagedProducer
+    from processor.kafka.producers.transactional_producer import TransactionalProducer
+    from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
+    from processor.runtime.holding.held_tasks import Notices
+    from processor.runtime.recovery.input_position import InputPositions
+    from processor.runtime.recovery.restorer import Restorer
+    from processor.runtime.standby.standbys import Standbys
 
 
 class Clients(NamedTuple):

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 import structlog
 
 from processor.errors import PartitionHeld, ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop
+from processor.hosting.waiting_output import WaitingOutput
 from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
-from processor.runtime.reject_limit import RejectLimit
-from processor.runtime.suspects import Suspects
-from processor.runtime.waiting_output import WaitingOutput
+from processor.runtime.holding.reject_limit import RejectLimit
+from processor.runtime.holding.suspects import Suspects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.api import Processor
     from processor.errors import OutputTooLarge
+    from processor.hosting.context import TaskContext
+    from processor.hosting.output_limits import OutputLimits, TooLarge
+    from processor.hosting.pipeline import Pipeline
     from processor.record import RejectReason
-    from processor.runtime.context import TaskContext
-    from processor.runtime.output_limits import OutputLimits, TooLarge
-    from processor.runtime.pipeline import Pipeline
-    from processor.runtime.rejection_log import RejectionLog
-    from processor.topics import Role
+    from processor.runtime.holding.rejection_log import RejectionLog
+    from processor.topics.family import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
 

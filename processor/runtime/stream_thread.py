@@ -23,20 +23,20 @@ from processor.errors import (
     StateDamaged,
     TransactionAborted,
 )
-from processor.kafka import failure
+from processor.hosting.output_limits import OutputLimits
+from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_partition, records
 from processor.runtime.back_off import back_off_s
-from processor.runtime.blame import blame
 from processor.runtime.commit_policy import CommitPolicy
-from processor.runtime.held_tasks import HeldTasks
-from processor.runtime.metrics import ThreadMetrics
-from processor.runtime.output_limits import OutputLimits
-from processor.runtime.rejection_log import RejectionLog
-from processor.runtime.shown_tasks import ShownTasks
+from processor.runtime.holding.blame import blame
+from processor.runtime.holding.held_tasks import HeldTasks
+from processor.runtime.holding.rejection_log import RejectionLog
+from processor.runtime.process.metrics import ThreadMetrics
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.runtime.topic_watch import refuse_grown
 from processor.runtime.transactions import Transactions
+from processor.runtime.watching.shown_tasks import ShownTasks
+from processor.runtime.watching.topic_watch import refuse_grown
 from processor.runtime.write_back import WriteBack, is_writing
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.config import RuntimeConfig
-    from processor.kafka.group_consumer import GroupConsumer
+    from processor.hosting.pipeline import Pipeline
     from processor.kafka.message import Message
+    from processor.kafka.readers.group_consumer import GroupConsumer
     from processor.record import Record
     from processor.runtime.clients import Clients
-    from processor.runtime.pipeline import Pipeline
 
 log = structlog.stdlib.get_logger("sowstream.thread")
 
@@ -322,7 +322,7 @@ class StreamThread:
         self._metrics.aborted(type(error).__name__)
         time.sleep(back_off_s(error, self._failures))
         self._failures += 1
-        if isinstance(error, ProducerLost) and failure.is_fenced(error):
+        if isinstance(error, ProducerLost) and kafka_errors.is_fenced(error):
             self._on_fenced()
         is_learnt = isinstance(error, OutputTooLarge) and blame(error, self._running(), self._limits, self._pipeline)
         if is_learnt:

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import structlog
 
 from processor.errors import DiskUnusable, StateDamaged, Stop, TransactionAborted
-from processor.runtime.context import TaskContext
+from processor.hosting.commit_metadata import Ends, Note
+from processor.hosting.context import TaskContext
+from processor.hosting.output_limits import OutputLimits
 from processor.runtime.hosted_processor import HostedProcessor
-from processor.runtime.note import Ends, Note
-from processor.runtime.output_limits import OutputLimits
 from processor.runtime.task_state import MOVES, TaskState
-from processor.state.marks import TransactionalMarks
-from processor.topic_problems import remade
+from processor.store.marks import TransactionalMarks
+from processor.topics import remade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec
+    from processor.hosting.pipeline import Pipeline
+    from processor.hosting.timings import Timing
     from processor.record import Outgoing, Record
-    from processor.runtime.pipeline import Pipeline
-    from processor.runtime.rejection_log import RejectionLog
-    from processor.runtime.tail import Tail
-    from processor.runtime.timings import Timing
-    from processor.state.transactional import TransactionalState
-    from processor.topics import Role
+    from processor.runtime.holding.rejection_log import RejectionLog
+    from processor.runtime.recovery.redelivered import Tail
+    from processor.store.layered_state import TransactionalState
+    from processor.topics.family import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from processor.kafka.staged_producer import StagedProducer
-from processor.state.marks import POSITION_NAME
+from processor.kafka.producers.staged_producer import StagedProducer
+from processor.store.marks import POSITION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from processor.kafka.transactional_producer import TransactionalProducer
+    from processor.hosting.pipeline import Pipeline
+    from processor.kafka.producers.transactional_producer import TransactionalProducer
     from processor.record import Outgoing
-    from processor.runtime.input_position import InputPositions
-    from processor.runtime.metrics import ThreadMetrics
-    from processor.runtime.pipeline import Pipeline
+    from processor.runtime.process.metrics import ThreadMetrics
+    from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.task import Prepared, Task
 
 

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from processor.filter.functions import BUILT_IN
-from processor.filter.node import And, Call, Node, children
+from processor.filter.syntax_tree import And, Call, Node, children
 from spark_integration.filter.evaluate import evaluated
-from spark_integration.filter.place import Source
+from spark_integration.filter.resolved_path import Source
 from spark_integration.filter.spelling import spelled
 from spark_integration.filter.translate import Truth, translate
 

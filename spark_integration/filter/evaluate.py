@@ -8,7 +8,7 @@ import pandas as pd
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import pandas_udf
 
-from processor.filter.node import Node
+from processor.filter.syntax_tree import Node
 
 
 def evaluated(text: str, tree: Node, value: Column) -> Column:
@@ -28,7 +28,7 @@ def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator
         # Here, as this runs on executors: what is compiled does not travel, and is made once a task.
         from processor.codec.json import JsonCodec  # noqa: PLC0415
         from processor.filter.compile import Compiler  # noqa: PLC0415
-        from processor.filter.facts import NO_FACTS  # noqa: PLC0415
+        from processor.filter.record_metadata import NO_FACTS  # noqa: PLC0415
 
         decode, truth = JsonCodec().decode, Compiler(text).truth(tree)
         for batch in batches:

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
 )
 
 from processor.filter.compare import OPERATORS
-from processor.filter.node import Comparison, Scalar
+from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import number
-from spark_integration.filter.place import Check, Place, Source
+from spark_integration.filter.resolved_path import Check, Place, Source
 
 _LARGEST: Final[dict[type[DataType], int]] = {
     BooleanType: 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from processor.filter.node import (
+from processor.filter.syntax_tree import (
     And,
     Arithmetic,
     BeginsWith,

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.filter.place import ELEMENTS, Check, Place, Source, Step
+from spark_integration.filter.resolved_path import ELEMENTS, Check, Place, Source, Step
 
 _NO_TEXT: Final = r"\A(?:[\[{]|-?[0-9]|(?:true|false)\z)"
 """How begins what may be the JSON of something else than a text."""

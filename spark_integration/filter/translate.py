@@ -16,8 +16,8 @@ from pyspark.sql.types import BooleanType, StringType, StructType
 
 from processor.filter.compare import MIRRORED
 from processor.filter.compile import Compiler
-from processor.filter.facts import NO_FACTS
-from processor.filter.node import (
+from processor.filter.record_metadata import NO_FACTS
+from processor.filter.syntax_tree import (
     And,
     BeginsWith,
     Between,
@@ -34,10 +34,10 @@ from processor.filter.node import (
     Scalar,
     children,
 )
-from processor.filter.node import Comparison as Name
+from processor.filter.syntax_tree import Comparison as Name
 from spark_integration.filter.number_check import NUMBERS, WHOLE, compared, comparing
 from spark_integration.filter.pattern import searching
-from spark_integration.filter.place import Check, Place, Source, find_place
+from spark_integration.filter.resolved_path import Check, Place, Source, find_place
 from spark_integration.filter.text_check import can_be_checked, of_texts
 from spark_integration.filter.whole_numbers import compare_numbers
 

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, DecimalType, StructType
 
 from processor.filter.compare import MIRRORED
-from processor.filter.node import Arithmetic, Comparison, Constant, Negative, Node, Path
+from processor.filter.syntax_tree import Arithmetic, Comparison, Constant, Negative, Node, Path
 from processor.filter.value import number
 from spark_integration.filter.number_check import WHOLE, compare_whole, compared
-from spark_integration.filter.place import Source, find_place
+from spark_integration.filter.resolved_path import Source, find_place
 
 _LARGEST: Final = 10**37
 """Spark's longest decimal holds any whole number up to here."""

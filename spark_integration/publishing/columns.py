@@ -12,10 +12,10 @@ from pyspark.sql.types import ArrayType, BooleanType, MapType, StringType, Struc
 
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
-from processor.merge.pointer import child, names
+from processor.values.pointer import child, names
 from spark_integration.publishing.keys import is_key_type
 from spark_integration.publishing.mask import Place
-from spark_integration.reading.about import is_about
+from spark_integration.reading.metadata_columns import is_about
 
 Nulls: TypeAlias = Literal["keep", "skip"]
 """What a null in a row is: said, or a field that is left out."""

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType
 
-from processor.merge.pointer import child
+from processor.values.pointer import child
 from spark_integration.publishing.row_error import failing
 
 TO_JSON: Final = {

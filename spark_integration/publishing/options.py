@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
-from processor.kafka_names import KafkaNames
-from processor.topics import MESSAGE_MAX_BYTES
+from processor.topics.family import MESSAGE_MAX_BYTES
 from spark_integration.options import Options, sink_options
 
 _WRITTEN_AGAIN: Final = "a record that is missing before ones that are written could not be written again"

@@ -43,6 +43,6 @@ def _leaves(value: Any, path: str) -> Iterator[str]:
     if type(value) is not dict or not value:
         yield path
         return
-    # The escapes of `processor.merge.pointer`, written out because the executors do not have that module.
+    # The escapes of `processor.values.pointer`, written out because the executors do not have that module.
     for name, member in value.items():
         yield from _leaves(member, f"{path}/{name.replace('~', '~0').replace('/', '~1')}")

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from spark_integration.options import Options, table_options, with_servers
+from spark_integration.reading.as_of import At, Cut, cut
 from spark_integration.reading.columns import described, expires_at
-from spark_integration.reading.cut import At, Cut, cut
 from spark_integration.reading.infer import inferred
 from spark_integration.reading.rows import Reader
 from spark_integration.reading.topic_facts import topic_facts

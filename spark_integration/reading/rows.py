@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from spark_integration.filter import filter_column
-from spark_integration.reading.about import about
 from spark_integration.reading.changed import changed
 from spark_integration.reading.columns import refuse_clash
 from spark_integration.reading.decode import Decoding, decoded, matched
+from spark_integration.reading.metadata_columns import about
 from spark_integration.reading.schema import INFER, given_schema, own_schema, pinned
 from spark_integration.settings import TopicSettings
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.record import Name
-from processor.topics import Role
+from processor.topics.family import Role
 from spark_integration.options import Options, source_options, table_options, with_servers
 from spark_integration.reading.columns import described, header_text
 from spark_integration.reading.infer import inferred

@@ -12,7 +12,7 @@ from typing import Final
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from spark_integration.options import TOPIC_PREFIX
-from spark_integration.reading.cut import At
+from spark_integration.reading.as_of import At
 from spark_integration.settings import TopicSettings, topic_settings
 
 _PREFIX: Final = "kafka."

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
-from spark_integration.reading.cut import Cut, cut
+from spark_integration.reading.as_of import Cut, cut
 from spark_integration.reading.schema import pinned
 from spark_integration.source.facts import LogFacts
 from spark_integration.source.options import SourceOptions
@@ -107,7 +107,7 @@ class SowReader(DataSourceReader):
 
     def _messages(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range, in order."""
-        from processor.kafka.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
+        from processor.kafka.readers.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
 
         log = LogReader(self._options.kafka, group=self._group)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from processor.cli.acls import Grant, commands, grants
 from processor.config import Config
-from processor.runtime.pipeline import pipelines
+from processor.hosting.pipeline import pipelines
 from tests.cli.conftest import Cli
 
 COLUMNS = ("WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")

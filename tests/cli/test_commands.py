@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from processor.config import load
-from processor.kafka.admin import Admin
-from processor.kafka.publisher import Publisher
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.publisher import Publisher
 from processor.record import Record
-from processor.topics import TopicSpec
+from processor.topics.family import TopicSpec
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.broker
@@ -30,7 +30,7 @@ def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **hea
 def published(cli: Cli, topic: str) -> list[Record]:
     """Everything on an input topic of two partitions."""
     config = load(cli.settings)
-    from processor.client.cut import Cut
+    from processor.client.feeds.snapshot_boundary import Cut
 
     cut = Cut(config.kafka, Admin(config.kafka), topic=f"{topic}.publish", partitions=range(2), group="test")
     found = [record for batch in cut.before() for record in batch]
@@ -81,7 +81,7 @@ def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path
     deleted = cli("delete", unique, "--key", "1", "--no-wait")
     assert [done.returncode for done in (sent, keyed, deleted)] == [0, 0, 0]
     config = load(cli.settings)
-    from processor.client.cut import Cut
+    from processor.client.feeds.snapshot_boundary import Cut
 
     cut = Cut(config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test")
     found = sorted(
@@ -103,7 +103,7 @@ def test_lines_are_json_on_every_topic(cli: Cli, unique: str):
     assert done.returncode == 1
     assert done.stderr.startswith("line 2: not sent: undecodable")
     config = load(cli.settings)
-    from processor.client.cut import Cut
+    from processor.client.feeds.snapshot_boundary import Cut
     from processor.codec import codec_of
 
     cut = Cut(config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test")

@@ -12,12 +12,12 @@ import yaml
 
 from processor.cli.main import run
 from processor.config import load
-from processor.control import ControlThread, ControlTopic
-from processor.control.status import CONFIRMED_MS
-from processor.kafka.admin import Admin
-from processor.kafka.publisher import Publisher
-from processor.runtime.holds import Hold
-from processor.runtime.pipeline import specs
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.publisher import Publisher
+from processor.runtime.holding.holds import Hold
+from processor.shared_topics.control import ControlThread, ControlTopic
+from processor.shared_topics.control.status import CONFIRMED_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,7 +152,7 @@ def test_status_forgets_what_was_overtaken(desk: Desk, monkeypatch: pytest.Monke
     code, data, said = desk("status", desk.name)
     assert (code, "unreadable_batch" in data) == (1, False)
     later_s = time.time() + CONFIRMED_MS / 1000 + 1
-    monkeypatch.setattr("processor.control.status.time.time", lambda: later_s)
+    monkeypatch.setattr("processor.shared_topics.control.status.time.time", lambda: later_s)
     code, _, said = desk("status", desk.name)
     assert (code, "Nothing is held." in said) == (0, True)
 

@@ -182,7 +182,7 @@ def test_a_reader_that_has_enough_is_a_quiet_end(cli: Cli, unique: str):
 def _write_sow(cli: Cli, name: str, number: int) -> None:
     """A record on the SOW topic, as a worker would write it."""
     from processor.config import load
-    from processor.kafka.publisher import Publisher
+    from processor.kafka.producers.publisher import Publisher
 
     publisher = Publisher(load(cli.settings).kafka)
     publisher.send(f"{name}.sow", b"%d" % number, b'{"id":1}', [("version", b"1")])

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from processor.cli.table import Sheet, picture
 from processor.client import Message
-from processor.subscribe.order import Order
+from processor.subscriptions.order import Order
 
 
 def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None) -> list[str]:

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 
 from processor.client import Message, Subscription
 from processor.config import Config
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
-from processor.topics import family_specs
+from processor.topics.family import family_specs
 
 PARTITIONS = 3
 PATIENCE_S = 30.0

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from processor.client import Client
-from processor.client.cut import Cut
+from processor.client.feeds.snapshot_boundary import Cut
 from processor.config import Config
 from processor.errors import AcksMissing, ConfigurationError, Stop
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from processor.record import header_text
-from processor.topics import family_specs
+from processor.topics.family import family_specs
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from processor.client.acks import Ack, ack_types, read_ack
 from processor.errors import ConfigurationError
+from processor.wire.ack import Ack, ack_types, read_ack
 
 
 def test_ack_types_are_read_in_the_order_of_a_commands_way():

@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from processor.broker import EmbeddedBroker
 from processor.client import Client, Subscription
 from processor.errors import ConfigurationError, PositionLost
-from processor.topics import family_specs
+from processor.tools.broker import EmbeddedBroker
+from processor.topics.family import family_specs
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics are looked at every half second, so that tests need not wait."""
-    monkeypatch.setattr("processor.client.topic_watch.INTERVAL_S", 0.5)
+    monkeypatch.setattr("processor.client.subscribe.topic_watch.INTERVAL_S", 0.5)
 
 
 def make_anew(family: Family) -> None:

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 
 from processor.client import Client, Message, Subscription
-from processor.client.bookmark import token
-from processor.client.replay import Replay
+from processor.client.feeds.bookmark_tracker import Replay
+from processor.client.subscribe.bookmark import token
 from processor.errors import ConfigurationError, PositionLost
 from processor.record import Record
-from processor.subscribe import Message as Told
+from processor.subscriptions import Message as Told
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 FILTER = "/n > 0 OR /id = 'end'"

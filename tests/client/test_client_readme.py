@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.client import continuity
+from processor.client.feeds import continuity
 from tests.client.family import PATIENCE_S, Family
 
 if TYPE_CHECKING:

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.client.continuity import Continuity, delta_headers
-from processor.client.cut import Arrived
-from processor.client.reread import Reread
-from processor.client.written_feed import WrittenFeed
+from processor.client.feeds.continuity import Continuity, delta_headers
+from processor.client.feeds.delta_feed import WrittenFeed
+from processor.client.feeds.reread import Reread
+from processor.client.feeds.snapshot_boundary import Arrived
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, Stop
 from processor.merge import KeyFields, apply_delta
 from processor.record import Record
-from processor.subscribe import Options, Topic
+from processor.subscriptions import Options, Topic
 from tests.client.message_types import Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from processor.subscribe import Message
+    from processor.subscriptions import Message
 
 PROVED = settings(max_examples=500, deadline=None, print_blob=True)
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))

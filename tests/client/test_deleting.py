@@ -6,12 +6,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from processor.client.acks import Ack
-from processor.client.deleting import Delete, Gathered, Selection, check, deletes
-from processor.client.outbox import Outbox
+from processor.client.publish.deleting import Delete, Gathered, Selection, check, deletes
+from processor.client.publish.outbox import Outbox
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError, PublishRejected, RecordRejected
+from processor.wire.ack import Ack
 
 
 def commands(selection: Selection, **settings: object) -> list[Delete]:

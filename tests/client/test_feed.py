@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from processor.client.cut import Arrived, Cut
-from processor.client.feed import EngineFeed, Opened
-from processor.client.growing_view import GrowingView
+from processor.client.feeds.feed import EngineFeed, Opened
+from processor.client.feeds.snapshot_boundary import Arrived, Cut
+from processor.client.views.growing_view import GrowingView
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscribe import Request, Topic, parse_options
+from processor.subscriptions import Request, Topic, parse_options
 
 PATIENCE_S = 10.0
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
@@ -84,7 +84,7 @@ def test_what_makes_no_messages_takes_no_turns():
 
 def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch):
     """Somebody else wants a turn too."""
-    monkeypatch.setattr("processor.client.feed._TURN_S", 0.01)
+    monkeypatch.setattr("processor.client.feeds.feed._TURN_S", 0.01)
     cut = Scripted()
     feed = followed(cut, "/n > 0", "")
 

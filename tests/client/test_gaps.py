@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.kafka.partitioner import partition_for
 from processor.merge import apply_delta
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.client.many_feeds import ManyFeeds
+from processor.client.feeds.many_feeds import ManyFeeds
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields
-from processor.subscribe import Message, Options, Request, Topic
+from processor.subscriptions import Message, Options, Request, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.client.outbox import Outbox
-from processor.client.publishing import publishable
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.client.publish.outbox import Outbox
+from processor.client.publish.publishing import publishable
 from processor.codec import codec_of, load_codec
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
-from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Command, Value
 from processor.testing import ProcessorTestDriver
 from tests.client.message_types import Framed
@@ -129,7 +129,7 @@ def test_arguments_become_headers():
 @pytest.mark.parametrize("key_format", ["json", "int"])
 def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
     """The client's Kafka keys are texts also on a topic whose other publishers write keys in another format."""
-    from processor.plugins.delta_merge import DeltaMerge
+    from processor.builtin.delta_merge.delta_merge import DeltaMerge
     from processor.testing import ProcessorTestDriver
 
     topic = TopicConfig(key_format=key_format)
@@ -143,8 +143,8 @@ def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
 @given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
 def test_an_expiration_is_what_a_worker_reads(seconds: float):
     """Any number of seconds is read by the worker as the same time, to the next millisecond; only 0 is never."""
-    from processor.plugins.expiry import ttl_ms_of
-    from processor.plugins.request import RequestReader
+    from processor.wire.command import RequestReader
+    from processor.wire.expiration import ttl_ms_of
 
     ((_, text),) = outbox().record("delta_publish", {"id": 1}, None, None, expiration=seconds)[2]
     ttl_ms = ttl_ms_of(RequestReader("delta_publish").read([("expiration", text)]).expiration)

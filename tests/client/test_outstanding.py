@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.client.acks import ACK_TYPES, Ack, AckType
-from processor.client.outstanding import Lane, Outstanding, Pending
+from processor.client.publish.outstanding import Lane, Outstanding, Pending
 from processor.errors import AcksMissing, PublishRejected, Stop
+from processor.wire.ack import ACK_TYPES, Ack, AckType
 
 LANE = Lane("orders", 0, "c")
 

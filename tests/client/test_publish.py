@@ -1,11 +1,11 @@
 import pytest
 
 from processor.client import Client
-from processor.client.cut import Cut
+from processor.client.feeds.snapshot_boundary import Cut
 from processor.config import Config
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, Stop
 from processor.kafka.partitioner import partition_for
-from processor.kafka.publisher import Publisher
+from processor.kafka.producers.publisher import Publisher
 from processor.record import Record
 from tests.client.family import PARTITIONS, Family
 
@@ -60,7 +60,7 @@ def test_leaving_the_client_sends_what_is_left(family: Family):
 @pytest.mark.broker
 def test_a_missing_topic_is_an_error_not_a_new_topic(bootstrap: str, unique: str):
     """Nothing is created behind the user's back, neither by publishing nor by subscribing."""
-    from processor.kafka.admin import Admin
+    from processor.kafka.admin.admin import Admin
 
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {}}})
     with Client("test", config) as client:

@@ -4,8 +4,8 @@ import textwrap
 import threading
 import time
 
-from processor.client.subscription import Subscription
-from processor.subscribe import Message
+from processor.client.subscribe.subscription import Subscription
+from processor.subscriptions import Message
 
 PATIENCE_S = 30.0
 

@@ -6,8 +6,8 @@ import pytest
 
 from processor.client import Client, View, ViewChange
 from processor.errors import ConfigurationError, FilterError
-from processor.kafka.admin import Admin
-from processor.topics import family_specs
+from processor.kafka.admin.admin import Admin
+from processor.topics.family import family_specs
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker
@@ -211,7 +211,7 @@ def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
     family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Where nothing comes for long, the view asks Kafka, and is as of that time: what was kept is not read anew."""
-    monkeypatch.setattr("processor.client.feed._REFRESH_S", 0.0)
+    monkeypatch.setattr("processor.client.feeds.feed._REFRESH_S", 0.0)
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
         view.refresh(1.0)

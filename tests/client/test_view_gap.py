@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.client.subscription import Subscription
-from processor.client.view import View
+from processor.client.subscribe.subscription import Subscription
+from processor.client.views.view import View
 from processor.errors import PositionLost
-from processor.subscribe import Message
+from processor.subscriptions import Message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from processor.client.growing_view import GrowingView
-from processor.client.reading import Reading
-from processor.client.slim import Slim
-from processor.client.stored_partition import _record, _row
-from processor.client.stored_view import StoredView
-from processor.client.views import ReaderView
+from processor.client.feeds.compact_records import Slim
+from processor.client.subscribe.opening import Reading
+from processor.client.views.contract import ReaderView
+from processor.client.views.growing_view import GrowingView
+from processor.client.views.stored_partition import _record, _row
+from processor.client.views.stored_view import StoredView
 from processor.config import Config
 from processor.errors import StateDamaged, Stop
 from processor.kafka.message import Message as Kafka
 from processor.kafka.partitioner import partition_for
 from processor.record import Headers, Record, header_text
-from processor.state.layout import decode_record
+from processor.store.layout import decode_record
 
 PARTITIONS = 3
 DAY_MS = 86_400_000
@@ -168,7 +168,7 @@ def test_a_row_that_is_cut_off_is_damaged(version: int):
 def test_a_view_with_rows_of_another_layout_is_wiped(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
     """A version that writes other rows begins with an empty view, and reads the topic again."""
     with monkeypatch.context() as patch:
-        patch.setattr("processor.client.stored_view.ROW_FORMAT", 1)
+        patch.setattr("processor.client.views.stored_view.ROW_FORMAT", 1)
         view = stored()
         view.put(0, [record("k", "{}")])
         view.settle()
@@ -350,7 +350,7 @@ def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch:
     view.put(0, [record("k", "{}", 10)])
     view.settle()
     assert view._waiting_bytes() > 0
-    monkeypatch.setattr("processor.client.stored_view.WRITE_BACK_INTERVAL_S", 0.0)
+    monkeypatch.setattr("processor.client.views.stored_view.WRITE_BACK_INTERVAL_S", 0.0)
     view.settle()
     assert view._waiting_bytes() == 0
 

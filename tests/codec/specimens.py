@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, text_format
 from hypothesis import strategies as st
 
 from processor.codec import Codec, CodecOptions, codec_options, load_codec
-from processor.codec.protobuf_presence import WholeMessage
+from processor.codec.protobuf.presence import WholeMessage
 from processor.config import TopicConfig
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

@@ -11,7 +11,7 @@ import pytest
 from processor.codec import CodecOptions, load_codec
 from processor.codec.avro.branch import marked
 from processor.codec.avro.codec import SCHEMA_ID_HEADER, AvroCodec
-from processor.codec.shown import shown
+from processor.codec.display import shown
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
 from tests.codec.avro_world import World, file_codec, plain, record

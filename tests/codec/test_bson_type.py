@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import bson
 import pytest
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.bson_type import BsonCodec
 from processor.config import TopicConfig
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 from tests.codec.refusing import refused
 

@@ -8,15 +8,15 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.frame import frame_size, id_frame, without_frame, without_protobuf_frame
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.errors import RecordRejected
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
+from tests.builtin.reading import bodies, told
 from tests.codec.refusing import refused
 from tests.codec.specimens import codec_of
-from tests.plugins.reading import bodies, told
 
 ID = b"\x00\x00\x01\x86\xa0"
 GUID = b"\x01" + bytes(range(16))

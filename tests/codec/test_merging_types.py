@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.registry import codec_names
 from processor.merge import apply_delta
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
+from tests.builtin.reading import told
 from tests.codec.specimens import SPECIMENS, codec_of, strict, topic_of
-from tests.plugins.reading import told
 
 DELTAS = sorted(name for name, specimen in SPECIMENS.items() if specimen.bodies is not None)
 WHOLE = sorted(set(SPECIMENS) - set(DELTAS))

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from processor.codec import CodecOptions
-from processor.codec.protobuf import protobuf_codec
+from processor.codec.protobuf.codec import protobuf_codec
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
 from tests.codec.refusing import refused

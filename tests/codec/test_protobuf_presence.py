@@ -5,18 +5,18 @@ import json
 import pytest
 from google.protobuf import descriptor_pb2, text_format
 
+from processor.builtin.conflate import Conflate
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import CodecOptions
-from processor.codec.protobuf import protobuf_codec
-from processor.codec.protobuf_presence import WholeMessage
+from processor.codec.protobuf.codec import protobuf_codec
+from processor.codec.protobuf.presence import WholeMessage
 from processor.config import ConflatedConfig, SchemaConfig, TopicConfig
 from processor.errors import RecordRejected
 from processor.filter import compile_filter
-from processor.plugins.conflate import Conflate
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
+from tests.builtin.merging import rejected
+from tests.builtin.reading import told
 from tests.codec.specimens import codec_of, topic_of
-from tests.plugins.merging import rejected
-from tests.plugins.reading import told
 
 PROTO2 = """
 name: "two.proto" package: "two" syntax: "proto2"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from processor.client import Message
-from processor.codec.shown import shown
+from processor.codec.display import shown
 from tests.codec.specimens import BSON, JSON, MSGPACK, nested, orders
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)

@@ -13,7 +13,7 @@ import typer
 import yaml
 
 from processor.cli.main import app
-from processor.topics import Role
+from processor.topics.family import Role
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "sowstream"

@@ -7,18 +7,18 @@ import re
 import pytest
 import yaml
 
+from processor.builtin.debezium import PLACEHOLDER, debezium
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import Config
 from processor.kafka.partitioner import partition_for
-from processor.plugins.debezium import PLACEHOLDER, debezium
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
+from tests.builtin.change_events import converted, envelope, written
+from tests.builtin.merging import rejected
+from tests.builtin.reading import bodies, told
 from tests.codec.avro_world import World, record
 from tests.docs.pages import block, blocks, page
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World as Family
-from tests.plugins.change_events import converted, envelope, written
-from tests.plugins.merging import rejected
-from tests.plugins.reading import bodies, told
 
 PAGE = "debezium.md"
 FIRST = {"id": 7, "name": "tea", "notes": "n" * 9000}

@@ -17,12 +17,12 @@ from confluent_kafka import Producer
 
 from processor.cli.main import main
 from processor.errors import ProducerLost, TransactionAborted
-from processor.kafka import transactional_producer
-from processor.kafka.transactional_producer import TransactionalProducer
-from processor.runtime.restore import Restorer
+from processor.kafka.producers import transactional_producer
+from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
 
 
 class Client(Producer):

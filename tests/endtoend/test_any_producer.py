@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from confluent_kafka import Producer
 
-from processor.broker.jars import class_path
-from processor.broker.java import find_java
 from processor.kafka.partitioner import partition_for
+from processor.tools.broker.jars import class_path
+from processor.tools.broker.java import find_java
 from tests.endtoend.oracle import last_per_key, replay
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from processor.config import load
 from tests.endtoend.crashing_staged import ASLEEP, HALF, POINTS
 from tests.endtoend.crashing_worker import die
 from tests.endtoend.world import World
-from tests.faults.checker import check
-from tests.faults.load import commands
+from tests.programs.faults.checker import check
+from tests.programs.faults.load import commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.faults.checker import Figures
+    from tests.programs.faults.checker import Figures
 
 pytestmark = pytest.mark.broker
 

@@ -14,7 +14,7 @@ import pytest
 from tests.endtoend.latency import SteadyLoad
 from tests.endtoend.ruins import RUINS
 from tests.endtoend.world import World
-from tests.faults.broker.scrape import quiet_ports, samples
+from tests.programs.faults.broker.scrape import quiet_ports, samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

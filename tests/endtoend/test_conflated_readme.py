@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from processor.config import ConflatedConfig
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from tests.cli.conftest import Cli
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from processor.client import Ack, Client
 from processor.errors import ConfigurationError, FilterError, PublishRejected
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import last_per_key, replay
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from processor.plugins.delta_merge import DeltaMerge
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.hosting.pipeline import Pipeline
 from processor.runtime.assembly import Assembly
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.slot import Slot
+from processor.runtime.process.slot import Slot
 from tests.endtoend.oracle import fold, last_per_key, replay
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import ConfigurationError
-from processor.kafka.admin import Admin
-from processor.runtime.pipeline import specs
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.broker.jars import class_path
-from processor.broker.java import find_java
-from processor.dlq import Choice, Replay, survey
+from processor.tools.broker.jars import class_path
+from processor.tools.broker.java import find_java
+from processor.tools.dlq import Choice, Replay, survey
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World

@@ -12,10 +12,10 @@ import yaml
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from processor.broker import EmbeddedBroker
 from processor.config import load
-from processor.kafka.admin import Admin
-from processor.state.marks import POSITION_NAME
+from processor.kafka.admin.admin import Admin
+from processor.store.marks import POSITION_NAME
+from processor.tools.broker import EmbeddedBroker
 from tests.endtoend.world import Worker, World
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from processor.kafka.group_consumer import GroupConsumer
+from processor.kafka.readers.group_consumer import GroupConsumer
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World

@@ -17,17 +17,17 @@ import pytest
 import yaml
 from confluent_kafka import KafkaError, Producer
 
-from processor.broker import EmbeddedBroker, embedded
-from processor.broker.jars import class_path
-from processor.broker.java import find_java
-from processor.broker.server import HOST, Server, free_port
 from processor.client import Client
 from processor.config import load
 from processor.errors import ConfigurationError
-from processor.kafka.admin import Admin
-from processor.kafka.staged_producer import StagedProducer
-from processor.kafka.transaction_admin import Marker, TransactionAdmin
-from processor.kafka.transactional_producer import TransactionalProducer
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.staged_producer import StagedProducer
+from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.transactions.transaction_admin import Marker, TransactionAdmin
+from processor.tools.broker import EmbeddedBroker, embedded
+from processor.tools.broker.jars import class_path
+from processor.tools.broker.java import find_java
+from processor.tools.broker.server import HOST, Server, free_port
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 

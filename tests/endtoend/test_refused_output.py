@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 
 if TYPE_CHECKING:
     from tests.endtoend.world import Worker, World

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
-from processor.topics import control_spec
+from processor.topics.family import control_spec
 from tests.cli.conftest import Cli
 from tests.endtoend.world import World
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from rocksdict import Rdict
 
-from processor.kafka.admin import Admin
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
 from processor.record import Stored
-from processor.runtime.pipeline import specs
-from processor.state import layout
-from processor.state.rocks import RocksMemory, RocksStore
-from processor.state.store import Progress
+from processor.store import layout
+from processor.store.contract import Progress
+from processor.store.rocksdb import RocksMemory, RocksStore
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import random_commands
 

@@ -9,17 +9,17 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.codec import load_codec
-from processor.kafka.admin import Admin
-from processor.kafka.log_reader import LogReader
+from processor.hosting.pipeline import pipelines
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
 from processor.record import Record
-from processor.runtime import restored_log
-from processor.runtime.pipeline import pipelines
-from processor.runtime.restore import Restorer
-from processor.runtime.sow_record import stored_from
+from processor.runtime.recovery import log_replay
+from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.state.rocks import RocksStore
-from processor.state.rocks_memory import RocksMemory
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.rocksdb import RocksStore
+from processor.store.rocksdb_memory import RocksMemory
+from processor.wire.sow_record import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ def test_a_topic_that_ends_with_what_was_rolled_back_is_restored(
     world: World, writer: Producer, restoring: Callable[..., tuple[Restorer, Task]], monkeypatch, many: int
 ) -> None:
     """No position comes up to its end, which is the marker of an abort; both ways into a store."""
-    monkeypatch.setattr(restored_log, "_MANY", many)
+    monkeypatch.setattr(log_replay, "_MANY", many)
     rows = rows_of(41, 12_000, 3_000)
     for begin in range(0, len(rows), 4_000):
         write(writer, world, rows[begin : begin + 4_000])

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import random_commands
 

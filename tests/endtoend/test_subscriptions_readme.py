@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.subscribe import Options
+from processor.subscriptions import Options
 from tests.cli.conftest import Cli
 from tests.endtoend.test_conflated_readme import README, shop
 

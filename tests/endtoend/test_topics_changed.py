@@ -10,8 +10,8 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from processor.kafka.admin import Admin
-from processor.runtime.pipeline import specs
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import Worker
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Watched(Worker):
 
     def __init__(self, world: World, interval_s: float, *command: str) -> None:
         program = (
-            "import functools, processor.runtime.worker as worker; from processor.cli.main import main; "
+            "import functools, processor.runtime.process.worker as worker; from processor.cli.main import main; "
             f"worker.TopicWatch = functools.partial(worker.TopicWatch, interval_s={interval_s}); main()"
         )
         self.file = world.directory / f"watched-{len(world.workers)}.log"

@@ -12,17 +12,17 @@ import pytest
 from processor.api import Input, Output, Processor
 from processor.codec import load_codec
 from processor.errors import DiskUnusable, PartitionHeld, SowstreamError, StateDamaged, StateLocked
-from processor.kafka.admin import Admin
-from processor.kafka.log_reader import LogReader
+from processor.hosting.pipeline import Pipeline
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
 from processor.record import Stored
-from processor.runtime import restore
 from processor.runtime.assembly import Assembly
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.restore import Restorer
-from processor.runtime.slot import Slot
+from processor.runtime.process.slot import Slot
+from processor.runtime.recovery import restorer as restoring
+from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from processor.api import Context
     from processor.record import Record
-    from processor.state.store import Progress
+    from processor.store.contract import Progress
     from tests.endtoend.world import World
 
 pytestmark = pytest.mark.broker
@@ -139,7 +139,7 @@ def test_a_locked_directory_is_tried_again_and_not_all_the_time(
         tries.append(partition)
         raise StateLocked("in use")
 
-    monkeypatch.setattr(restore, "_LOCK_PATIENCE_S", 0.5)
+    monkeypatch.setattr(restoring, "_LOCK_PATIENCE_S", 0.5)
     waiting = restorer(locked, stall_timeout_s=0.1)
     waiting.on_held = lambda task, error: held.append((task.partition, error.reason, str(error)))
     waiting.add(_task(world))

@@ -11,7 +11,7 @@ import pytest
 
 from processor.client import Client, Message, Subscription
 from processor.errors import ConfigurationError
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from processor.config import Config, load
-from processor.kafka.admin import Admin
-from processor.runtime.pipeline import specs
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import Seen
 
 if TYPE_CHECKING:

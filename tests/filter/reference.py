@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
-from processor.filter.node import (
+from processor.filter.syntax_tree import (
     And,
     Arithmetic,
     Between,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from processor.filter import compile_filter
 from processor.filter.compile import Compiler
-from processor.filter.facts import NO_FACTS
-from processor.filter.node import (
+from processor.filter.record_metadata import NO_FACTS
+from processor.filter.syntax_tree import (
     And,
     Arithmetic,
     Between,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.merge import apply_delta, conflated_delta, same, touch
-from processor.merge.same import MISSING
+from processor.values.equality import MISSING
 
 
 def fold(delivered, *updates):

@@ -10,7 +10,7 @@ import json_merge_patch
 from hypothesis import given
 
 from processor.merge import MergePolicy, diff, insert, merge
-from processor.merge.pointer import names
+from processor.values.pointer import names
 from tests.merge.test_law import PROVED, RECORDS, TWO_RECORDS, written
 
 REMOVE = MergePolicy("remove")

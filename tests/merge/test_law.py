@@ -7,8 +7,18 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.merge import MergePolicy, apply_delta, conflated_delta, diff, insert, merge, remove_paths, same, touch
-from processor.merge.pointer import names
+from processor.merge import (
+    MergePolicy,
+    apply_delta,
+    conflated_delta,
+    diff,
+    insert,
+    merge,
+    remove_paths,
+    same,
+    touch,
+)
+from processor.values.pointer import names
 
 PROVED = settings(max_examples=200, deadline=None, print_blob=True)
 

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from processor import installed
+from processor import entry_points
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import MergePolicy, compile_rules, insert, merge, rule_names
 from tests.merge.applying import change
@@ -219,7 +219,7 @@ def plug_in(monkeypatch):
         point = f"{__name__}:" if name != "gone" else "no.such.module:"
         return [EntryPoint(one, point + one, group) for one in names]
 
-    monkeypatch.setattr(installed, "entry_points", found)
+    monkeypatch.setattr(entry_points, "entry_points", found)
 
 
 def test_a_plug_in_is_a_rule(plug_in):

@@ -3,7 +3,7 @@
 import pytest
 
 from processor.merge.apply import apply_delta
-from processor.merge.pointer import child, names
+from processor.values.pointer import child, names
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from typing import Any, Final
 import pytest
 from bson import Decimal128
 
-from processor import installed
+from processor import entry_points
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
+from tests.builtin.reading import told
 from tests.merge.message_worlds import WORLDS, Body, World, avro
 from tests.merge.typed_pairs import AVRO, NO_SUM, PAIRS, TOO_LARGE, Pair
-from tests.plugins.reading import told
 
 RULES = ["replace", "first", "sum", "min", "max", "append", "union", "by"]
 """The merge rules, and a sequence group by the field."""
@@ -39,7 +39,7 @@ REJECTED: Final = object()
 def _entry_points_once() -> Iterator[None]:
     """Reads the entry points of all installed packages once, not for each of hundreds of workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(installed, "entry_points", functools.cache(installed.entry_points))
+        patch.setattr(entry_points, "entry_points", functools.cache(entry_points.entry_points))
         yield
 
 

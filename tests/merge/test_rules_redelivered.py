@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.plugins.merging import merging, rejected
-from tests.plugins.reading import bodies, told
+from tests.builtin.merging import merging, rejected
+from tests.builtin.reading import bodies, told
 
 RULES = {"/qty": "sum", "/log": "append", "/low": "min", "/owner": "first"}
 

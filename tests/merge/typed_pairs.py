@@ -29,7 +29,7 @@ class Pair:
 
     name: str
     kind: str
-    """As `processor.field_type.ValueKind`."""
+    """As `processor.values.field_type.ValueKind`."""
     low: Any
     high: Any
     """It comes after `low`, where the kind has an order."""

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from processor.api import Input, Output, Processor, Record, RecordProcessor
+from processor.builtin.delta_merge.delta_merge import READ_BYTES_MAX, DeltaMerge
+from processor.builtin.pass_through import PassThrough
 from processor.config import TopicConfig
-from processor.plugins.delta_merge import READ_BYTES_MAX, DeltaMerge
-from processor.plugins.pass_through import PassThrough
+from processor.hosting.waiting_output import TURN_S, WaitingOutput
 from processor.record import Stored
-from processor.runtime.waiting_output import TURN_S, WaitingOutput
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.api import Outgoing
-    from processor.topics import Role
+    from processor.topics.family import Role
 
 BATCH_BYTES = 64 * 1024
 LARGE = 20_000
@@ -82,7 +82,7 @@ def test_deltas_on_a_large_record_come_out_in_parts(
 ) -> None:
     """Each hand-over has what may wait and a record's outputs at most; together they are those of one batch."""
     if not compiled:
-        monkeypatch.setattr("processor.plugins.plain_deltas.has_compiled", False)
+        monkeypatch.setattr("processor.builtin.delta_merge.fast_path.has_compiled", False)
     driver = Emitting(DeltaMerge, TopicConfig())
     driver.pipe_input("7", {"id": 7, "n": -1, "text": "x" * LARGE})
     driver.emitted.clear()

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from confluent_kafka import Producer
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.config.runtime import RuntimeConfig
-from processor.kafka.admin import Admin
-from processor.kafka.group_consumer import GroupConsumer
-from processor.kafka.log_reader import LogReader
-from processor.kafka.staged_producer import StagedProducer
-from processor.plugins.delta_merge import DeltaMerge
+from processor.hosting.pipeline import Pipeline
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.staged_producer import StagedProducer
+from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.clients import Clients
-from processor.runtime.input_position import InputPositions
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.restore import Restorer
-from processor.runtime.restore_aim import Aim, Aims, Start
+from processor.runtime.recovery.input_position import InputPositions
+from processor.runtime.recovery.restorer import Restorer
+from processor.runtime.recovery.target import Aim, Aims, Start
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import pytest
 
 from processor.api import Input, Output, Record, RecordProcessor
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import OutputTooLarge, PartitionHeld, RecordRejected
+from processor.hosting.output_limits import OutputLimits
+from processor.hosting.pipeline import Pipeline
 from processor.kafka.properties import PRODUCED_BYTES_MAX
-from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.output_limits import OutputLimits
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.suspects import Suspects
+from processor.runtime.holding.suspects import Suspects
 from processor.testing import ProcessorTestDriver
 
 PIPELINE = Pipeline.of(DeltaMerge, TopicConfig(), name="orders", topic=TopicConfig())

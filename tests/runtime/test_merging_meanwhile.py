@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from processor.api import Context, Input, Output, Processor, Settings
 from processor.config.runtime import RuntimeConfig
 from processor.errors import StateDamaged, Stop, TransactionAborted
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from processor.record import Name, Stored
-from processor.topics import TopicSpec
+from processor.topics.family import TopicSpec
 from tests.runtime.turned_thread import TurnedThread
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.sow_record import stored_from
-from processor.state.memory import MemoryStore
+from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
-from tests.plugins.test_delta_merge_law import BODIES, NUMBERS
+from processor.wire.sow_record import stored_from
+from tests.builtin.test_delta_merge_law import BODIES, NUMBERS
 from tests.runtime.test_task import Script, Scripted
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from processor.record import Outgoing, Stored
     from processor.runtime.task import Prepared
-    from processor.topics import Role
+    from processor.topics.family import Role
 
 KEYS = st.sampled_from(["7", "8", "9"])
 LIVES = ["begin", "begin", "begin", "end", "end", "write", "write a piece"]

@@ -8,14 +8,14 @@ from processor.api import Input, Output, Processor, Settings
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import PartitionHeld, ProcessorFailed, StateDamaged, Stop, TransactionAborted
+from processor.hosting.pipeline import Pipeline
 from processor.record import Record, Stored
-from processor.runtime.pipeline import Pipeline
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
-from tests.plugins.reading import bodies, told
+from tests.builtin.reading import bodies, told
 
 
 class Script(Settings):

@@ -4,10 +4,10 @@ import pytest
 
 from processor.errors import ProcessorFailed, TransactionAborted
 from processor.record import Record, Stored
-from processor.runtime.tail import Tail
+from processor.runtime.recovery.redelivered import Tail
 from processor.runtime.task import Prepared, Task
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 from tests.runtime.test_task import Marker, Scripted, a_record, a_task
 
 

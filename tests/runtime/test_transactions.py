@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import TransactionAborted
-from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.note import Note
-from processor.runtime.pipeline import Pipeline
+from processor.hosting.commit_metadata import Note
+from processor.hosting.pipeline import Pipeline
 from processor.runtime.task import Counts, Prepared
 from processor.runtime.transactions import Transactions
 

@@ -10,8 +10,8 @@ import pytest
 
 from processor.record import Stored
 from processor.runtime.write_back import WriteBack, is_writing
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from processor.runtime.task import Task

@@ -11,18 +11,18 @@ from confluent_kafka import Producer
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.config.runtime import RuntimeConfig
-from processor.kafka.admin import Admin
-from processor.kafka.group_consumer import GroupConsumer
-from processor.kafka.log_reader import LogReader
-from processor.kafka.transactional_producer import TransactionalProducer
+from processor.hosting.pipeline import Pipeline
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.clients import Clients
-from processor.runtime.pipeline import Pipeline
-from processor.runtime.restore import Restorer
-from processor.runtime.standby import Standbys
+from processor.runtime.recovery.restorer import Restorer
+from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.state.memory import MemoryStore
-from processor.state.transactional import TransactionalState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

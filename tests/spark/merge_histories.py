@@ -7,7 +7,7 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from processor.plugins.delta_merge import DeltaMerge
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
 

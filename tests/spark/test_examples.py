@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")

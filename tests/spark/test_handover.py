@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 from tests.endtoend.world import World, random_commands
 

@@ -4,18 +4,18 @@ import random
 
 import pytest
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
-from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record
-from processor.state.marks import TransactionalMarks
+from processor.store.marks import TransactionalMarks
 from processor.testing import ProcessorTestDriver
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'sowstream[spark]'")
 
 import pyarrow as pa
 
-from spark_integration.merge.host import Host, KeyedState
+from spark_integration.merge.partition_merge import Host, KeyedState
 from spark_integration.merge.rows import headers_column, headers_of, outgoing, records
 from spark_integration.settings import topic_settings
 

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from processor.config import Config
 from processor.errors import ConfigurationError
-from processor.kafka.admin import Admin
-from processor.runtime.pipeline import specs
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 

@@ -9,13 +9,13 @@ import time
 import pytest
 from confluent_kafka import Producer
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
-from processor.topics import family_specs
+from processor.topics.family import family_specs
 from tests.spark.conftest import PARTITIONS
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")

@@ -13,10 +13,10 @@ import time
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.kafka.admin import Admin
+from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
-from processor.plugins.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 from tests.endtoend.world import World, random_commands
 

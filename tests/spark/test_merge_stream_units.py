@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.plugins.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
 

@@ -5,10 +5,10 @@ from collections import defaultdict
 
 import pytest
 
+from processor.builtin.delta_merge.deduplication import Sequences
 from processor.errors import ConfigurationError
-from processor.plugins.request import SEQUENCE_MAX, RequestReader
-from processor.plugins.sequences import Sequences
-from processor.state.marks import TransactionalMarks
+from processor.store.marks import TransactionalMarks
+from processor.wire.command import SEQUENCE_MAX, RequestReader
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 

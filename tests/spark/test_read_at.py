@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_integration import read_sow
-from spark_integration.reading import cut
+from spark_integration.reading import as_of
 from tests.spark.history import History
 
 pytestmark = [
@@ -146,7 +146,7 @@ def test_a_transaction_that_is_open_before_the_cut_is_waited_for(spark, history,
     producer.begin_transaction()
     producer.produce(f"{history.name}.sow", "2", "a", timestamp=round((NOW - HOUR).timestamp() * 1000))
     assert producer.flush(30) == 0
-    monkeypatch.setattr(cut, "_OPEN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(as_of, "_OPEN_TIMEOUT_S", 0.2)
     refused(spark, history, r"a transaction of .*\.sow is still open before the cut \(partition 0: offset 1\)", at=NOW)
     assert table(spark, history, at=NOW - HOUR) == {"a": "1"}
     producer.commit_transaction(30)

@@ -33,8 +33,8 @@ from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_writable_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
-from processor.field_type import FieldType
 from processor.record import Headers, Name, Value
+from processor.values.field_type import FieldType
 
 
 class _Reading:

@@ -6,7 +6,7 @@ from typing import Final
 
 from processor.codec.avro.logical import logical_of
 from processor.codec.avro.schema import Node, Schema
-from processor.field_type import FieldType, ValueKind
+from processor.values.field_type import FieldType, ValueKind
 
 _KINDS: Final[dict[str, ValueKind]] = {
     "boolean": "boolean",

@@ -8,7 +8,7 @@ from typing import Final
 from processor.filter.arithmetic import operation
 from processor.filter.function import Function
 from processor.filter.functions.numbers import greatest, least
-from processor.filter.node import Scalar
+from processor.filter.syntax_tree import Scalar
 from processor.filter.value import Number, elements
 from processor.record import Value
 

@@ -10,7 +10,7 @@ from typing import Final
 from processor.filter.arithmetic import negative, operand
 from processor.filter.compare import comparison
 from processor.filter.function import Function
-from processor.filter.node import Scalar
+from processor.filter.syntax_tree import Scalar
 from processor.filter.value import NAN, Number, is_finite, is_nan, scalar
 
 _EXACT: Final = Context(prec=1000, traps=[])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from processor.filter.facts import Facts
 from processor.filter.function import Function
+from processor.filter.record_metadata import Facts
 
 
 def message_size(facts: Facts) -> int | None:

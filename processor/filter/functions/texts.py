@@ -8,7 +8,7 @@ from typing import Final
 from processor.filter.arithmetic import operand
 from processor.filter.function import Function
 from processor.filter.limits import TEXT_CHARACTERS_MAX
-from processor.filter.node import Scalar
+from processor.filter.syntax_tree import Scalar
 from processor.filter.value import is_finite, text_of
 
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from processor.filter.arithmetic import operand
-from processor.filter.facts import Facts
 from processor.filter.function import Function
 from processor.filter.limits import FORMAT_CHARACTERS_MAX
-from processor.filter.node import Scalar
+from processor.filter.record_metadata import Facts
+from processor.filter.syntax_tree import Scalar
 from processor.filter.value import text_of
 
 _FRACTION: Final = re.compile(r"%%|%03f")

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from processor.builtin.delta_merge.compiled_settings import plan
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
-from processor.plugins.plan import plan
 from processor.record import COMMANDS, Name
 from spark_integration.merge.rows import HEADERS_DDL, headers_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from processor.builtin.delta_merge.filter_delete import is_by_filter
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
-from processor.plugins.filter_delete import is_by_filter
 from processor.record import Name, Record
-from processor.runtime.sow_record import stored_from
-from spark_integration.merge.batch.runs import Repeat, Runs
-from spark_integration.merge.host import Host, KeyedState, NoRepeats, RepeatsTakenOut
+from processor.wire.sow_record import stored_from
+from spark_integration.merge.batch.fast_path import Repeat, Runs
+from spark_integration.merge.partition_merge import Host, KeyedState, NoRepeats, RepeatsTakenOut
 from spark_integration.merge.rows import in_chunks, outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec
-    from processor.plugins.request import Request
     from processor.record import Outgoing, Stored
+    from processor.wire.command import Request
     from spark_integration.settings import TopicSettings
 
 COUNT: Final = "count"

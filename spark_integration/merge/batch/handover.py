@@ -15,18 +15,18 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from processor.state.marks import POSITION_NAME
-from processor.topics import Role
-from spark_integration.merge.batch.beginnings import latest
+from processor.store.marks import POSITION_NAME
+from processor.topics.family import Role
+from spark_integration.merge.batch.base import latest
 from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
 from spark_integration.merge.batch.history import Offsets, read_topic
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
-from spark_integration.merge.family import Family
 from spark_integration.merge.rows import OUTGOING_DDL
+from spark_integration.merge.topic_family import Family
 from spark_integration.options import client_properties, sink_options
 
 if TYPE_CHECKING:
-    from spark_integration.merge.batch.merged import Merged
+    from spark_integration.merge.batch.result import Merged
     from spark_integration.options import Options
 
 _RECORD: Final = ("partition", "key", "value", "headers")

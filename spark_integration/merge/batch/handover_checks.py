@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from processor.errors import ConfigurationError
-from processor.topics import Role
+from processor.topics.family import Role
 from spark_integration.merge.batch.history import Offsets, all_of
 
 if TYPE_CHECKING:
-    from spark_integration.merge.batch.merged import Merged
-    from spark_integration.merge.family import Family
+    from spark_integration.merge.batch.result import Merged
+    from spark_integration.merge.topic_family import Family
 
 Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
 """`bootstrap`: there is no SOW yet. `continue`: the merge began with the SOW topic, where the workers stopped.

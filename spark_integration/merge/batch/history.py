@@ -12,13 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
 from processor.errors import ConfigurationError
-from spark_integration.merge.family import Bounds
 from spark_integration.merge.rows import HEADERS_DDL
+from spark_integration.merge.topic_family import Bounds
 from spark_integration.options import table_options
 
 if TYPE_CHECKING:
-    from processor.topics import Role
-    from spark_integration.merge.family import Family
+    from processor.topics.family import Role
+    from spark_integration.merge.topic_family import Family
     from spark_integration.options import Options
     from spark_integration.settings import TopicSettings
 

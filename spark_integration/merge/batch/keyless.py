@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.merge.host import Host, KeyedState
+from spark_integration.merge.partition_merge import Host, KeyedState
 from spark_integration.merge.rows import headers_column, records
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from spark_integration.merge.batch.beginnings import Base, as_base, from_topics
+from spark_integration.merge.batch.base import Base, as_base, from_topics
+from spark_integration.merge.batch.deduplicate import Keyless, Plan, settle
 from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
-from spark_integration.merge.batch.merged import Merged
-from spark_integration.merge.batch.settle import Keyless, Plan, settle
-from spark_integration.merge.family import Bounds, Family
+from spark_integration.merge.batch.result import Merged
+from spark_integration.merge.topic_family import Bounds, Family
 from spark_integration.options import client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 

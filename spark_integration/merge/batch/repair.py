@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from processor.builtin.delta_merge.key_only import key_alone
 from processor.merge import KeyFields, diff
-from processor.plugins.key_alone import key_alone
-from processor.plugins.removed import removed_header
 from processor.record import Name, Record, Stored
-from processor.runtime.sow_record import stored_from
+from processor.wire.removed import removed_header
+from processor.wire.sow_record import stored_from
 from spark_integration.merge.rows import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing
-    from processor.topics import Role
+    from processor.topics.family import Role
     from spark_integration.settings import TopicSettings
 
 THERE: Final = 0

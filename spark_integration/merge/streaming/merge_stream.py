@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.errors import ConfigurationError
-from spark_integration.merge.family import Family
 from spark_integration.merge.rows import OUTGOING_DDL
 from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bundled, taken_apart
 from spark_integration.merge.streaming.initial import initial_state
 from spark_integration.merge.streaming.options import kafka_options, read_options, says_where_to_begin, write_options
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.topics import check, left_by_workers
+from spark_integration.merge.topic_family import Family
 from spark_integration.options import Options, client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
-from processor.kafka_names import KafkaNames
-from processor.topics import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
+from processor.topics.family import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
 from spark_integration.options import Options, sink_options, source_options
 
 OFFSETS_PER_TRIGGER: Final = 100_000

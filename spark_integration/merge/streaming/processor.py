@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
-from processor.topics import Role
-from spark_integration.merge.host import Host
+from processor.topics.family import Role
+from spark_integration.merge.partition_merge import Host
 from spark_integration.merge.rows import outgoing, records
 from spark_integration.merge.streaming.bulk import BulkMap
 from spark_integration.merge.streaming.chunks import pack, unpack

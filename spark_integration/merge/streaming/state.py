@@ -2,7 +2,7 @@
 
     map        key                         value
     records    record key                  placed_at_ms, little-endian int64, 0 is nowhere; then a record as
-                                           `processor.state.layout` has it
+                                           `processor.store.layout` has it
     expiring   time in ms, ASCII decimal   keys: for each its length, little-endian uint32, and the key
     marks      name                        value
 
@@ -20,8 +20,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from processor.state.layout import decode_record, encode_record
-from spark_integration.merge.host import refuse_scan
+from processor.store.layout import decode_record, encode_record
+from spark_integration.merge.partition_merge import refuse_scan
 
 if TYPE_CHECKING:
     from processor.record import Outgoing, Stored

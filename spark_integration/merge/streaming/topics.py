@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
-from processor.plugins.delta_merge import DeltaMerge
-from processor.runtime.pipeline import Pipeline, check_settings, family_of
-from processor.runtime.topic_check import problems_of, tell
+from processor.hosting.pipeline import Pipeline, check_settings, family_of
+from processor.hosting.topic_check import problems_of, tell
 
 if TYPE_CHECKING:
-    from spark_integration.merge.family import Family
+    from spark_integration.merge.topic_family import Family
     from spark_integration.settings import TopicSettings
 
 _EARLIEST: Final = -2  # As Spark's Kafka source says it.

@@ -1,0 +1,169 @@
+"""Looks at the updates of a key that have waited: which are good, what they touched, how the interval ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.api import RecordRejected
+from processor.builtin.rejection import rejection
+from processor.errors import PartitionHeld, Stop
+from processor.merge import touch
+from processor.wire import sow_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from processor.api import Codec, Record, Stored, Value
+    from processor.builtin.conflate.pending import Pending
+
+
+_TOGETHER_BYTES_MAX: Final = 256 * 1024
+"""Updates of a key that are parsed together: parsed they take ten times as much memory."""
+
+_OBJECTS: Final = frozenset((dict,))
+
+
+class _TooLarge(Exception):
+    """Updates are too large to be parsed together."""
+
+
+class Read(NamedTuple):
+    """What was read of a key."""
+
+    state: Value | None
+    """The record at the end, parsed if its parts matter; None if it is gone, or does not belong to the copy."""
+    delivered: Value | None
+    """What was delivered before, parsed; None if nothing was, or if its parts do not matter."""
+
+
+class Reader:
+    """Reads for one partition."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        matches: Callable[[Value, Record], bool] | None,
+        rejected: Callable[[Record, RecordRejected], None],
+    ) -> None:
+        """Make one.
+
+        Args:
+            codec: the message type of the records.
+            matches: whether a record belongs to the copy; None: every one does.
+            rejected: is told of what is no record of a SOW topic.
+        """
+        self._decode: Final = codec.decode_own
+        self._decode_many: Final = codec.decode_own_many
+        self._can_delta: Final = codec.can_delta
+        self._matches: Final = matches
+        self._rejected: Final = rejected
+
+    def read(self, pending: Pending, old: Stored | None) -> Read:
+        """Look at what is unread.
+
+        Args:
+            pending: the key's updates; afterwards none of them is unread, and `last` is None if none was good.
+            old: what was delivered of the key.
+        """
+        try:
+            delivered = self._decode(old.value) if old is not None and self._can_delta else None
+        except (PartitionHeld, Stop):
+            raise
+        except Exception as error:  # noqa: BLE001 - a message type may fail in any way
+            for place in range(len(pending.values)):
+                self._refuse(pending.unread(place), error)
+            pending.forget_unread(pending.last)
+            return Read(None, None)
+        if not pending.values:
+            return Read(None if pending.last is None else self._state(pending.last), delivered)
+        try:
+            states = self._states(pending)
+        except (PartitionHeld, Stop):
+            raise
+        except Exception:  # noqa: BLE001 - one by one each bad one says what is wrong with it
+            return self._read_singly(pending, delivered)
+        if delivered is not None:
+            touch(pending.touched, delivered, states)
+        if not pending.count:
+            pending.first_timestamp_ms = pending.unread_timestamp_ms
+        pending.count += len(states)
+        pending.forget_unread(pending.unread(len(states) - 1))
+        return Read(states[-1], delivered)
+
+    def _states(self, pending: Pending) -> list[Value | None]:
+        """The states that unread updates say, all together: at a fraction of what they cost one by one.
+
+        Raises:
+            Exception: one of them is bad, or they are too large together.
+        """
+        if pending.headers is not None:
+            for headers in pending.headers.values():
+                sow_headers.said(headers)
+        if not self._can_delta:
+            return list(pending.values)
+        if pending.value_bytes > _TOGETHER_BYTES_MAX:
+            raise _TooLarge
+        states = self._decoded(pending.values)
+        if (matches := self._matches) is None:
+            return states
+        return [
+            state if state is not None and matches(state, pending.unread(place)) else None
+            for place, state in enumerate(states)
+        ]
+
+    def _decoded(self, values: Sequence[bytes | None]) -> list[Value | None]:
+        """Records parsed together; None for a tombstone."""
+        messages = [value for value in values if value is not None]
+        states = self._decode_many(messages)
+        if not _OBJECTS.issuperset(map(type, states)):
+            raise _no_object()
+        if len(messages) == len(values):
+            return states
+        found = iter(states)
+        return [None if value is None else next(found) for value in values]
+
+    def _read_singly(self, pending: Pending, delivered: Value | None) -> Read:
+        """Look at what is unread one by one: the bad ones are rejected."""
+        last, state = pending.last, None
+        for place in range(len(pending.values)):
+            record = pending.unread(place)
+            try:
+                sow_headers.said(record.headers)
+                state = self._state(record)
+            except (PartitionHeld, Stop):
+                raise
+            except Exception as error:  # noqa: BLE001 - so may a filter
+                self._refuse(record, error)
+                continue
+            if delivered is not None:
+                touch(pending.touched, delivered, [state])
+            if not pending.count:
+                pending.first_timestamp_ms = record.timestamp_ms
+            pending.count += 1
+            last = record
+        was = pending.last
+        pending.forget_unread(last)
+        if last is was:
+            state = None if last is None else self._state(last)
+        return Read(state, delivered)
+
+    def _refuse(self, record: Record, error: Exception) -> None:
+        """Reject it for what was raised."""
+        self._rejected(record, rejection(error))
+
+    def _state(self, record: Record) -> Value | None:
+        value = record.value
+        if value is None:
+            return None
+        if not self._can_delta:
+            return value
+        state = self._decode(value)
+        if type(state) is not dict:
+            raise _no_object()
+        if self._matches is not None and not self._matches(state, record):
+            return None
+        return state
+
+
+def _no_object() -> RecordRejected:
+    return RecordRejected("not_an_object", "a SOW record is an object")

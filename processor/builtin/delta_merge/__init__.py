@@ -1,0 +1,1 @@
+"""Merges publishes and deltas into the record of their key: from `publish` to `sow` and `delta` (spec merge.md)."""

@@ -1,0 +1,79 @@
+"""What the settings of a topic come to: compiled for each partition, and once before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from processor.builtin.delta_merge.hooks import PreprocessAll, enriching, preprocessing
+from processor.errors import ConfigurationError
+from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules
+
+if TYPE_CHECKING:
+    from processor.api import Codec, Enrich
+    from processor.config import TopicConfig
+    from processor.merge import Merge, Rules
+
+
+class Plan(NamedTuple):
+    """A topic's settings as functions."""
+
+    key: KeyFields
+    """The key fields; none where the key is explicit."""
+    policy: MergePolicy
+    """How deltas merge."""
+    merge: Merge
+    """The same, compiled."""
+    rules: Rules | None
+    """Sequence groups and merge rules; None without any."""
+    preprocess: PreprocessAll | None
+    """The preprocessors as one; None without any."""
+    enrich: Enrich | None
+    """The enrichers as one; None without any."""
+
+
+def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
+    """Compile a topic's settings.
+
+    Args:
+        name: the topic's.
+        settings: its settings.
+        codec: its message type; None: what hangs on it is not looked at.
+
+    Raises:
+        ConfigurationError: a plug-in or a rule is unknown or refuses its settings, or two settings do not go together.
+    """
+    if settings.key_fields and _is_bytes(settings):
+        raise ConfigurationError(
+            f"{name}: messages of type {settings.message_type!r} are bytes and have no fields to make a key of; "
+            "set key: explicit"
+        )
+    policy = MergePolicy(settings.null_policy, settings.merge_depth)
+    try:
+        key = KeyFields(settings.key_fields)
+        rules = compile_rules(
+            [(group.by, group.fields) for group in settings.sequence_groups],
+            settings.merge_rules,
+            key_fields=settings.key_fields,
+            policy=policy,
+            type_of=None if codec is None else codec.field_type,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    if rules is not None and codec is not None and not codec.can_delta:
+        raise ConfigurationError(
+            f"{name}: messages of type {settings.message_type!r} are published whole; "
+            "take out its merge_rules and sequence_groups"
+        )
+    return Plan(
+        key,
+        policy,
+        compile_merge(policy),
+        rules,
+        preprocessing(settings, name) if settings.preprocess else None,
+        enriching(settings.enrich, name) if settings.enrich else None,
+    )
+
+
+def _is_bytes(settings: TopicConfig) -> bool:
+    """Whether a message is nothing but bytes: every one would be rejected for its key."""
+    return settings.message_type == "binary" or (settings.message_type == "protobuf" and not settings.message_schema)

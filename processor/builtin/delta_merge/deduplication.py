@@ -1,0 +1,64 @@
+"""Recognises what a publisher sent twice: its records carry a growing number, and the highest taken is remembered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from processor.api import Marks
+    from processor.wire.command import Request
+
+
+_PARTITION_DIGITS_MAX: Final = 5
+
+
+class Sequences:
+    """The highest sequence taken of each client, in this partition.
+
+    The marks are those of one partition: a record that is sent again has the same key, and so the same partition. A
+    record that came without its key was sent here by the worker of another partition, in that one's order; these
+    have marks of their own, one for each partition where they came in, so that none is taken for late that is not.
+    """
+
+    def __init__(self, marks: Marks, rekeyed_from: bytes) -> None:
+        """Begin with what the marks say; `rekeyed_from` begins the `source` of a record that was sent here."""
+        self._marks = marks
+        self._rekeyed_from = rekeyed_from
+        self._highest: dict[bytes, int] = {}
+        self._raised: set[bytes] = set()
+
+    def is_duplicate(self, request: Request) -> bool:
+        """Whether a record with this request was taken before."""
+        return not request.is_replay and request.sequence <= self._high(self._name(request))
+
+    def take(self, request: Request) -> None:
+        """A record with this request was taken; one that is sent again from the dead letters lowers nothing."""
+        name = self._name(request)
+        if request.sequence > self._high(name):
+            self._highest[name] = request.sequence
+            self._raised.add(name)
+
+    def flush(self) -> None:
+        """Bring what a batch raised to the marks."""
+        for name in self._raised:
+            self._marks.put(name, b"%d" % self._highest[name])
+        self._raised.clear()
+        self._highest.clear()
+
+    def _high(self, name: bytes) -> int:
+        highest = self._highest.get(name)
+        if highest is None:
+            kept = self._marks.get(name)
+            highest = self._highest[name] = -1 if kept is None else int(kept)
+        return highest
+
+    def came_in(self, request: Request) -> bytes:
+        """The partition where a record came in that was sent here with its key; empty for one that came in here."""
+        source = request.source
+        partition = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
+        # What no worker wrote counts for nothing: a mark's name may not grow by it.
+        return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""
+
+    def _name(self, request: Request) -> bytes:
+        """A mark's name: `sequence/<partition where it came in, if not here>/<client>`."""
+        return b"sequence/%b/%b" % (self.came_in(request), request.client)

@@ -1,0 +1,400 @@
+"""Merges publishes and deltas into the record of their key: from `publish` to `sow` and `delta` (spec merge.md).
+
+What most records are, deltas without headers on a topic of plain settings, `plain_deltas` merges; all others come
+here. What they ask for is looked at once, in `init` or behind `if headers`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from processor.api import (
+    Context,
+    Headers,
+    Input,
+    Kind,
+    Name,
+    Outgoing,
+    Output,
+    Processor,
+    Record,
+    RecordRejected,
+    Stored,
+    Value,
+)
+from processor.builtin.delta_merge.acks import Acks
+from processor.builtin.delta_merge.compiled_settings import plan
+from processor.builtin.delta_merge.deduplication import Sequences
+from processor.builtin.delta_merge.fast_path import EMPTY, INSERT_HEADERS, LOOK_BYTES, LOOK_RECORDS, plain_deltas
+from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
+from processor.builtin.delta_merge.key_only import key_alone
+from processor.builtin.delta_merge.record_change import RecordChange, StoredUnreadable
+from processor.builtin.delta_merge.redelivery import Redelivery
+from processor.builtin.messages import Messages
+from processor.builtin.placement import Placement, other_sow_key
+from processor.config import TopicConfig
+from processor.wire.command import KEY_BYTES_MAX, RequestReader, kind_of
+from processor.wire.expiration import EXPIRED_MAX, Lifetime
+from processor.wire.removed import removed_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Command
+    from processor.wire.command import Request
+from processor.wire.version_headers import VERSIONS_MAX, version_headers
+
+READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the stored records that are read at once."""
+
+# Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
+
+
+class DeltaMerge(Processor):
+    """Holds the state of the world of one partition."""
+
+    settings_type = TopicConfig
+    is_repeatable = True
+    sequences_type: ClassVar[type[Sequences]] = Sequences
+    """What recognises repeats; another one for a host that takes them out of the input itself."""
+    input: ClassVar[Input] = Input("publish", from_underlying=False)
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("sow"),
+        Output("delta"),
+        Output("publish", repartition=True),
+        Output("ack"),
+        Output("mark"),
+    )
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse what cannot be compiled."""
+        assert isinstance(settings, TopicConfig)
+        plan(name, settings, codec)
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Compile the settings once.
+
+        At most 30 attributes: Python looks up those of an object with more of them a good deal slower.
+        """
+        assert isinstance(settings, TopicConfig)
+        codec = self._codec = context.codec
+        self._context, self._settings = context, settings
+        self._decode = codec.decode
+        compiled = self._plan = plan(context.name, settings, codec)
+        self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
+        # Values that came out of messages need no checks; those that plug-ins and rules made do.
+        is_decoded = compiled.rules is None and compiled.preprocess is None and compiled.enrich is None
+        self._encode = codec.encode_decoded if is_decoded else codec.encode
+        self._nulls_missing = settings.null_policy == "ignore"
+        self._lifetime = Lifetime(settings.expiration)
+        self._requests = RequestReader(settings.default_command, codec.header_names)
+        self._is_plain = not codec.uses_headers and compiled.preprocess is None
+        own_topic = context.source_topic
+        self._source = f"{own_topic}/{context.partition}/".encode()
+        self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
+        self._acks = Acks()
+        self._messages = Messages(codec, compiled.preprocess)
+        self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
+        self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
+        self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
+        self._version_headers = version_headers()
+        # A subclass that takes records in another way takes all of them so.
+        is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
+        self._merge_plain = (
+            plain_deltas(settings, codec, compiled, self._requests.plain, self._version_headers, self._placement)
+            if is_ours
+            else None
+        )
+        self._begin_batch({})
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Merge the records in order, until it is enough; a delete by filter is carried out between two batches."""
+        unread: list[tuple[Record, RecordRejected]] = []
+        if self._placement.reads_keys:
+            records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
+        while records:
+            records = self._merge_batch(records)
+            if records and self._context.is_full():
+                self._context.stop(records[0].offset)
+                break
+        for record, why in unread:
+            if not records or record.offset < records[0].offset:  # Those behind the stop come again.
+                self._reject(record, why)
+        self._sequences.flush()
+        if acks := self._acks.take():
+            self._context.forward_many("ack", acks)
+
+    def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Merge records up to a delete by filter, with one read and one write of states; returns those behind them."""
+        keys = [record[0] for record in records if record[0] is not None]
+        states, count = self._context.state.get_some(keys, READ_BYTES_MAX)
+        came = records if count == len(keys) else records[: _place_of_key(records, count)]
+        self._begin_batch(states)
+        is_again = records[0].offset <= self._redelivery.until
+        try:
+            if self._merge_plain is None or is_again:
+                taken, made_bytes = self._merge_each(came, self._take_again if is_again else None), 0
+            else:
+                is_full = self._context.is_full
+                taken, made_bytes = self._merge_plain(
+                    came, self._stored, self._changed, self._sow, self._delta, self._take_or_reject, is_full
+                )
+        except ByFilter as command:
+            self._end_batch(None)
+            return self._by_filter.take(command, records)
+        self._end_batch(made_bytes)
+        return records[taken:]
+
+    def _merge_each(self, records: Sequence[Record], take: Callable[[Record], None] | None) -> int:
+        """Merge records that are not plain, until it is enough; how many that were."""
+        look_bytes = LOOK_BYTES
+        for number, record in enumerate(records):
+            if number and (number % LOOK_RECORDS == 0 or self._made_bytes >= look_bytes):
+                look_bytes = self._made_bytes + LOOK_BYTES
+                if self._context.is_full(self._made_bytes):
+                    return number
+            self._take_or_reject(record, take)
+        return len(records)
+
+    def rejected(self, record: Record, error: RecordRejected) -> None:
+        """Tell the publisher."""
+        self._acks.failed(record, error)
+        self._context.forward_many("ack", self._acks.take())
+
+    def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
+        """Expire what is due, in order of due time; not before every record published in time has been seen."""
+        if self._by_filter.is_running:
+            return self._by_filter.go_on()
+        due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)
+        if due:
+            self._begin_batch(dict(due))
+            for key, stored in due:
+                self._expire(key, stored)
+            self._end_batch()
+        return None
+
+    def _begin_batch(self, stored: dict[bytes, Stored | None]) -> None:
+        self._stored = stored
+        self._changed: dict[bytes, Stored | None] = {}
+        self._sow: list[Outgoing] = []
+        self._delta: list[Outgoing] = []
+        self._made_bytes = 0  # Of the values of both.
+        self._now_ms = self._context.now_ms
+
+    def _end_batch(self, more_bytes: int | None = 0) -> None:
+        """Hand over states and outputs; the bytes that were made in other ways, None if nobody has counted them."""
+        context = self._context
+        context.state.put_many(self._changed)
+        if more_bytes is None:
+            context.forward_many("sow", self._sow)
+            context.forward_many("delta", self._delta)
+        else:
+            context.forward_many("sow", self._sow, self._made_bytes + more_bytes)
+            context.forward_many("delta", self._delta, 0)
+
+    def _take_or_reject(self, record: Record, take: Callable[[Record], None] | None = None) -> int:
+        """Do what one record asks for, or say why not; the bytes that were made by this way since the batch began."""
+        try:
+            (take or self._take)(record)
+        except RecordRejected as error:
+            self._reject(record, error)
+        return self._made_bytes
+
+    def _reject(self, record: Record, error: RecordRejected) -> None:
+        if self._placement.reads_keys:
+            record = self._placement.original(record)
+        self._context.reject(record, error.reason, error.detail)
+        if record.headers:
+            self._acks.failed(record, error)
+
+    def _take(self, record: Record) -> None:
+        """Do what one record asks for."""
+        key, value, headers, _, timestamp_ms = record
+        bytes_max = self._settings.max_record_bytes
+        if value is not None and len(value) > bytes_max:
+            raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {bytes_max}")
+        request = self._requests.read(headers) if headers else self._requests.plain
+        if key is None:
+            if is_by_filter(record):
+                raise ByFilter(record, request)
+            self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
+            self._context.count("rekeyed")
+            return
+        if headers:
+            if request.sow_key is not None and request.sow_key != key:
+                raise other_sow_key(request.sow_key, key)
+            if request.sequence >= 0 and self._sequences.is_duplicate(request):
+                self._context.count("duplicate")
+                is_delete = value is None or request.command == "sow_delete"
+                self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
+                return
+        old = self._stored[key]
+        if old is None:
+            # A command that expects a record here is not for the one of the key's own partition: it is refused below.
+            if request.expect_version < 1 and (own_key := self._placement.elsewhere(key)) is not None:
+                self._placement.forward(record, own_key, request)
+                self._context.count("moved")
+                return
+        # What was over when this was published is expired first. A publisher's clock may be ahead, ours counts too.
+        elif 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.
+            self._expire(key, old)
+            old = None
+        if headers and 0 <= request.expect_version != (0 if old is None else old[0]):
+            self._context.count("conflict")
+            self._acks.refused(request, key, "conflict")
+            return
+        deleted = self._apply(record, key, old, request)
+        if headers:
+            if request.sequence >= 0:
+                self._sequences.take(request)
+            if request.acks:
+                # Its client's other numbers on this partition are in another order.
+                reason = "rekeyed" if self._sequences.came_in(request) else None
+                self._acks.succeeded(request, key, reason, records_deleted=deleted)
+
+    def _apply(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int | None:
+        """Carry out a command on the record of its key; of a delete, how many records it removed."""
+        command = request[0]
+        if record[1] is None or command == "sow_delete":
+            return self._delete(record, key, old, request)
+        if self._is_plain:
+            body = self._decode(record[1])
+        else:
+            body, command = self._messages.read(record, request)
+        if type(body) is dict:
+            self._key.check(key, body, self._nulls_missing and command == "delta_publish")
+        elif self._codec.can_delta or self._key.pointers or self._plan.enrich:
+            raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
+        if command == "sow_delete":
+            return self._delete(record, key, old, request)
+        self._update(record, key, old, request, command, body)
+        return None
+
+    def _take_again(self, record: Record) -> None:
+        """The same for a record that may be in SOW already."""
+        if not self._redelivery.is_done(record):
+            self._take(record)
+
+    def _update(
+        self, record: Record, key: bytes, old: Stored | None, request: Request, command: Command, body: Value
+    ) -> None:
+        """Replace or merge a record, and write it and what changed to both outputs."""
+        codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
+        if enrich is not None:
+            body = enrich(body, self._changes.before(old, command))
+            self._key.check(key, body, self._nulls_missing and is_delta)
+        is_completed = not is_delta and codec.can_delta and self._changes.add_key_field(key, old, body)
+        headers: Headers
+        if old is None:
+            if len(key) > KEY_BYTES_MAX:
+                raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
+            version, headers = 1, INSERT_HEADERS
+        else:
+            version = old[0] + 1
+            headers = self._version_headers[version] if version < VERSIONS_MAX else [(Name.VERSION, b"%d" % version)]
+        if request.correlation_id or request.passed or self._settings.source_header:
+            headers = headers + self._more(record, request)
+        sow_headers = delta_headers = headers
+        # A delta leaves the record its own time to live; a full record has the topic's (merge.md, Expiration).
+        kept = old[4] if is_delta and old is not None else b""
+        expires_at_ms, expiration = self._lifetime.begin(self._now_ms, request.expiration, kept)
+        if expires_at_ms:
+            sow_headers = [(Name.EXPIRES_AT, b"%d" % expires_at_ms), *sow_headers]
+        if expiration:
+            sow_headers = [(Name.EXPIRATION, expiration), *sow_headers]
+        try:
+            if codec.can_delta:
+                is_replaced = False
+                try:
+                    merged, changed, removed = self._changes.of(old, command, body, request.remove)
+                except StoredUnreadable:
+                    if is_delta:
+                        raise
+                    merged, changed, removed = self._changes.of(None, command, body, request.remove)
+                    is_replaced = True
+                delta = self._key.with_delta(merged, changed)
+                if codec.uses_headers:
+                    told, more = codec.encode_delta(delta)
+                    delta_headers = headers + more
+                else:
+                    told = self._encode(delta)
+                if removed:
+                    delta_headers = [*delta_headers, removed_header(removed)]
+                elif not changed:
+                    delta_headers = [*delta_headers, EMPTY]
+                if is_replaced:  # The versions go on; the delta is all of the record, and says that it applies to none.
+                    delta_headers = [*delta_headers, (Name.DELTA_BASE, b"0")]
+                    self._context.count("unreadable_replaced")
+                data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
+            else:
+                data = told = self._whole(record, request, body)
+        except TypeError as error:
+            if is_completed:
+                raise RecordRejected("missing_key", f"no {self._key.pointers[0]} in the message: {error}") from None
+            raise RecordRejected("schema_mismatch", str(error)) from None
+        if len(data) > self._settings.max_record_bytes:
+            raise RecordRejected(
+                "too_large", f"merged: {len(data)} bytes; max_record_bytes is {self._settings.max_record_bytes}"
+            )
+        self._sow.append((key, data, sow_headers))
+        self._delta.append((key, told, delta_headers))
+        self._made_bytes += len(data) + len(told)
+        source_offset = record.offset if self._settings.source_header else -1
+        new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
+        self._stored[key] = self._changed[key] = new
+
+    def _whole(self, record: Record, request: Request, body: Value) -> bytes:
+        """The message of a type without deltas: the bytes as they came, unless a plug-in changed them."""
+        if request.remove is not None:
+            raise RecordRejected("bad_header", f"header {Name.REMOVE}: messages of this type are published whole")
+        assert record.value is not None
+        return record.value if self._plan.preprocess is None and self._plan.enrich is None else self._encode(body)
+
+    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int:
+        """Remove a record, if there is one; how many that is."""
+        refuse_key(record)
+        if old is None:
+            self._context.count("delete_of_nothing")
+            return 0
+        self._remove(key, old, "delete", self._more(record, request))
+        return 1
+
+    def _delete_many(self, record: Record, request: Request, matching: Sequence[tuple[bytes, Stored]]) -> None:
+        """Remove the records that a delete by filter finds."""
+        more = self._more(record, request)
+        self._begin_batch(dict(matching))
+        for key, old in matching:
+            self._remove(key, old, "delete", more)
+        self._end_batch()
+
+    def _expire(self, key: bytes, old: Stored) -> None:
+        """Remove a record whose time is over; it comes from no input record."""
+        self._remove(key, old, "expire", [])
+        self._context.count("expired")
+
+    def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
+        """A tombstone, and the key fields on the delta topic."""
+        headers: Headers = [(Name.VERSION, b"%d" % (old.version + 1)), (Name.KIND, kind.encode()), *more]
+        told, delta_headers = key_alone(self._codec, self._key, old)
+        self._sow.append((key, None, headers))
+        self._delta.append((key, told, headers + delta_headers))
+        self._made_bytes += len(told)
+        self._stored[key] = self._changed[key] = None
+
+    def _more(self, record: Record, request: Request) -> Headers:
+        """The headers of both outputs besides the version."""
+        headers = []
+        if request.correlation_id:
+            headers.append((Name.CORRELATION_ID, request.correlation_id))
+        if self._settings.source_header:
+            headers.append((Name.SOURCE, self._source + b"%d" % record.offset))
+        return headers + request.passed
+
+
+def _place_of_key(records: Sequence[Record], number: int) -> int:
+    """Where the record is whose key has this number, counted from 0, among the records that have one."""
+    return [place for place, record in enumerate(records) if record[0] is not None][number]

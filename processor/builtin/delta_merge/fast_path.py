@@ -1,0 +1,180 @@
+"""Merges the plain deltas of a batch, in one function: the hot path of a worker.
+
+Nearly every record is a delta without headers, on a topic whose settings ask for nothing but merging. `DeltaMerge` says
+what becomes of a record, in parts; here the same is written out for that case, as much of its time went into calls
+between the parts. It is pure until a record is done: whatever is unusual, and whatever fails, is left to `DeltaMerge`,
+which begins with the record anew and knows what to say.
+
+For JSON there is a compiled way to do the same, `compiled_deltas`, where it could be compiled and the environment's
+`SOWSTREAM_NO_EXTENSIONS` is empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from processor.api import Header, Headers, Name, Outgoing, Record, Stored, Value
+from processor.merge import insert
+from processor.wire.command import KEY_BYTES_MAX
+
+try:
+    from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
+
+if TYPE_CHECKING:
+    from processor.api import Codec
+    from processor.builtin.delta_merge.compiled_settings import Plan
+    from processor.builtin.placement import Placement
+    from processor.config import TopicConfig
+    from processor.wire.command import Request
+
+Take: TypeAlias = Callable[[Record], int]
+"""Does what one record asks for, whatever that is; returns the bytes of the outputs it has made in this batch."""
+
+IsFull: TypeAlias = Callable[[int], bool]
+"""Whether a batch should end: takes the bytes of the outputs that it has made."""
+
+MergeBatch: TypeAlias = Callable[
+    [
+        Sequence[Record],
+        dict[bytes, Stored | None],
+        dict[bytes, Stored | None],
+        list[Outgoing],
+        list[Outgoing],
+        Take,
+        IsFull,
+    ],
+    tuple[int, int],
+]
+"""`(records, states, changed, sow, delta, take, is_full)`: merge the records in order, until it is enough.
+
+`states` has the state of every key, `changed` gets what changes; `sow` and `delta` get what is told. What is not plain
+goes to `take`. Returns how many records were merged, and the bytes of the outputs that `take` did not make.
+"""
+
+EMPTY: Final[Header] = (Name.EMPTY, b"true")
+INSERT_HEADERS: Final[Headers] = [(Name.VERSION, b"1"), (Name.KIND, b"insert")]
+"""Of a new record: made once and never changed."""
+
+LOOK_BYTES: Final = 256 * 1024
+"""After so many bytes of outputs it is asked whether a batch should end."""
+LOOK_RECORDS: Final = 16
+"""The same after so many records."""
+
+_MISSING: Final[Value] = object()  # Unlike None, in no message.
+# Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
+
+
+def plain_deltas(
+    settings: TopicConfig,
+    codec: Codec,
+    plan: Plan,
+    plain_request: Request,
+    version_headers: list[Headers],
+    placement: Placement,
+) -> MergeBatch | None:
+    """The merge of a topic's plain deltas; None where its settings leave nothing plain.
+
+    Args:
+        settings: the topic's.
+        codec: its message type.
+        plan: its settings, compiled.
+        plain_request: what a record without headers asks for.
+        version_headers: the headers of each version that has some made, by its number.
+        placement: the keys that belong to the partition.
+    """
+    name = plan.key.only_name
+    does_more = plan.rules or plan.preprocess or plan.enrich or settings.source_header
+    says_more = codec.uses_headers or codec.completes or not codec.can_delta
+    asks_more = plain_request.command != "delta_publish" or settings.expiration is not None
+    if name is None or does_more or says_more or asks_more:
+        return None
+    text = codec.json_text
+    if has_compiled and text is not None and plan.policy.merge_depth is None:
+        return CompiledDeltas(
+            read=text.parse,
+            write=text.write,
+            survives=text.survives,
+            name=codec.encode(name),
+            null_policy=plan.policy.null_policy,
+            bytes_max=settings.max_record_bytes,
+            key_bytes_max=KEY_BYTES_MAX,
+            depth_max=text.max_depth,
+            version_headers=version_headers,
+            insert_headers=INSERT_HEADERS,
+            empty=EMPTY,
+            version_name=Name.VERSION,
+            stored=Stored,
+            partition=placement.partition,
+            partitions=placement.partitions,
+        )
+    decode, decode_own, encode = codec.decode, codec.decode_own, codec.encode_decoded
+    merge, policy = plan.merge, plan.policy
+    bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
+
+    def merge_batch(
+        records: Sequence[Record],
+        states: dict[bytes, Stored | None],
+        changed: dict[bytes, Stored | None],
+        sow: list[Outgoing],
+        delta: list[Outgoing],
+        take: Take,
+        is_full: IsFull,
+    ) -> tuple[int, int]:
+        headers: Headers
+        made_bytes, taken_bytes, look_bytes, look_at = 0, 0, LOOK_BYTES, LOOK_RECORDS
+        for number, record in enumerate(records):
+            if made_bytes + taken_bytes >= look_bytes or number >= look_at:
+                look_bytes, look_at = made_bytes + taken_bytes + LOOK_BYTES, number + LOOK_RECORDS
+                if is_full(made_bytes + taken_bytes):
+                    return number, made_bytes
+            key, value, given, _, _ = record
+            if given or key is None or value is None or len(value) > bytes_max:
+                taken_bytes = take(record)
+                continue
+            old = states[key]
+            # By number: twice as fast. A record that expires, or has a time to live of its own, is not plain.
+            if old is not None and (old[2] or old[4]):
+                taken_bytes = take(record)
+                continue
+            try:
+                body = decode(value)
+                said = body.get(name, _MISSING)
+                kind = type(said)
+                says_key = (kind is str and said.encode() == key) or (kind is int and b"%d" % said == key)
+                if not says_key and (old is None or said is not _MISSING):
+                    taken_bytes = take(record)
+                    continue
+                if old is None:
+                    if placement.elsewhere(key) is not None:
+                        taken_bytes = take(record)
+                        continue
+                    merged, told, removed = insert(body, policy)
+                    own, version, headers = said, 1, INSERT_HEADERS
+                else:
+                    if says_key:  # The record's own stays, as it was written.
+                        del body[name]
+                    merged = decode_own(old[1])
+                    own, version = merged[name], old[0] + 1
+                    _, told, removed = merge(merged, body)
+                    headers = version_headers[version] if version < versions_made else [(Name.VERSION, b"%d" % version)]
+                data, told_data = encode(merged), encode({name: own, **told})
+            except Exception:  # noqa: BLE001 - whatever it is, `take` comes to it again
+                taken_bytes = take(record)
+                continue
+            if len(data) > bytes_max or removed or len(key) > KEY_BYTES_MAX:
+                taken_bytes = take(record)
+                continue
+            sow.append((key, data, headers))
+            delta.append((key, told_data, headers if told else [*headers, EMPTY]))
+            states[key] = changed[key] = _new(Stored, (version, data, 0, -1, b""))
+            made_bytes += len(data) + len(told_data)
+        return len(records), made_bytes
+
+    return merge_batch

@@ -1,0 +1,400 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
+"""Merges the plain deltas of a batch as `plain_deltas` does, compiled: JSON texts are merged without parsing them.
+
+Why: the merge was half of a worker's time, most of it making and dropping the objects of a record of which a delta
+changes little. Here a record stays the text it is stored as. A delta names members; each is looked for in the record's
+text, and what differs becomes an *edit*: put these bytes in the place of those. Then one pass copies the record with
+its edits, and what was set makes up the text of the delta that is told.
+
+That takes two things for granted. Both texts are as orjson writes them (compact, each member once, one way to write any
+value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
+what is not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way (1e16 for
+1e+16): one that comes again is told as if it had changed, once. And nothing unusual happens: whatever would take more
+than copying (a null to be taken out of what is stored, a key that is written with escapes) is left to `take`, as are
+all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
+
+Texts are scanned within their bounds, whatever is in them. Of a stored record that was damaged only the structure is
+looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+
+from processor.builtin.delta_merge.murmur2 cimport murmur2
+from processor.builtin.delta_merge.json_text cimport Edit, Member, Seen, grown, is_key, is_named, is_same, is_shallow, read_member, text
+
+cdef enum:
+    # With more than these a record is left to `take`, which has no such limits.
+    MEMBERS_MAX = 4096  # of the objects of a record that its delta reaches into
+    EDITS_MAX = 256
+    LOOKS_MAX = 16384  # at members in search of names: what a delta names times what is there, at the worst
+    # Each level that a delta reaches down reads again what is inside it: this often both texts, and so many bytes.
+    READS_MAX = 4
+    READ_BYTES_FREE = 65536
+    ROOM_KEPT_BYTES_MAX = 1048576  # for what is told, between batches
+    # After so much work it is asked whether it is enough: a millisecond or less. About a byte copied or read is one.
+    WORK_MAX = 262144
+    WORK_OF_RECORD = 256
+    WORK_OF_TAKE = 8192
+    LOOK_WORK = 16
+
+
+cdef class CompiledDeltas:
+    """`MergeBatch` of one partition of a topic: for one caller at a time, as what it has of a record is kept here."""
+
+    cdef object read, write, survives, stored, new, empty, insert_headers, version_name
+    cdef bytes name
+    cdef list version_headers
+    cdef Py_ssize_t bytes_max, key_bytes_max, depth_max
+    cdef bint keeps_nulls, ignores_nulls
+    cdef uint32_t partition, partitions
+    # Of the record at hand.
+    cdef Member *members
+    cdef Py_ssize_t members_used, members_room
+    cdef Edit edits[EDITS_MAX]
+    cdef Py_ssize_t edits_used, looks, bytes_readable
+    cdef Py_ssize_t made_bytes, work  # Of the batch at hand.
+    cdef char *told
+    cdef Py_ssize_t told_used, told_room
+    cdef text key
+    cdef Py_ssize_t key_size
+
+    def __cinit__(self):
+        self.members = NULL
+        self.told = NULL
+        self.members_used = self.members_room = self.told_used = self.told_room = 0
+        self.looks = self.made_bytes = self.work = 0
+
+    def __init__(
+        self, *, read, write, survives, bytes name, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
+        Py_ssize_t depth_max, list version_headers, insert_headers, empty, version_name, stored,
+        uint32_t partition, uint32_t partitions,
+    ):
+        """Take what `plain_deltas` found the settings to be.
+
+        Args:
+            read, write, survives: how the message type parses and writes, and whether a text comes through both.
+            name, null_policy: the key field's, as JSON, and the topic's.
+            bytes_max, key_bytes_max: of a message or record, and of a Kafka key.
+            depth_max: deepest nesting of a delta, in objects and arrays.
+            version_headers: the headers of each version that has some made, by its number.
+            insert_headers: of a new record.
+            empty: the header of a delta that changed nothing.
+            version_name: the name of the header that tells the version.
+            stored: the type of a state.
+            partition, partitions: its number, and how many a new key is hashed over; 1: every key may stay.
+        """
+        self.read, self.write, self.survives = read, write, survives
+        self.name = name
+        self.keeps_nulls, self.ignores_nulls = null_policy == "set", null_policy == "ignore"
+        self.bytes_max, self.key_bytes_max, self.depth_max = bytes_max, key_bytes_max, depth_max
+        self.version_headers, self.version_name = version_headers, version_name
+        self.insert_headers, self.empty = insert_headers, empty
+        self.stored, self.new = stored, tuple.__new__
+        self.partition, self.partitions = partition, partitions
+
+    def __dealloc__(self):
+        PyMem_Free(self.members)
+        PyMem_Free(self.told)
+
+    def __call__(self, records, dict states, dict changed, list sow, list delta, take, is_full):
+        """Merge the records in order, until it is enough; what is not plain goes to `take`."""
+        cdef object record
+        cdef Py_ssize_t taken = 0, taken_bytes = 0, before
+        self.made_bytes = self.work = 0
+        for record in records:
+            if not self.take_plain(record, states, changed, sow, delta):
+                before, taken_bytes = taken_bytes, take(record)
+                self.work += WORK_OF_TAKE + taken_bytes - before
+            taken += 1
+            if self.work >= WORK_MAX:
+                self.work = 0
+                if is_full(self.made_bytes + taken_bytes):
+                    break
+        if self.told_room > ROOM_KEPT_BYTES_MAX:
+            PyMem_Free(self.told)
+            self.told = NULL
+            self.told_room = 0
+        return taken, self.made_bytes
+
+    cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1:
+        """Merge one record; False, and nothing done, if it is not plain."""
+        cdef object value, key, old, version, headers
+        cdef bytes written, data, told
+        if not PyTuple_Check(record) or PyTuple_GET_SIZE(record) < 3 or <object>PyTuple_GET_ITEM(record, 2):
+            return False
+        key, value = <object>PyTuple_GET_ITEM(record, 0), <object>PyTuple_GET_ITEM(record, 1)
+        if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(value):
+            return False
+        if PyBytes_GET_SIZE(value) > self.bytes_max or PyBytes_GET_SIZE(key) > self.key_bytes_max:
+            return False
+        old = states[key]
+        if old is None:
+            if not self.is_own(key):
+                return False
+        elif not self.is_plain_state(old):
+            return False
+        try:
+            written = self.write(self.read(value))
+            if written != value and not self.survives(value, written):
+                return False
+        except Exception:  # Whatever it is, `take` comes to it again.
+            return False
+        if not is_shallow(PyBytes_AS_STRING(written), PyBytes_AS_STRING(written) + PyBytes_GET_SIZE(written), self.depth_max):
+            return False
+        self.key, self.key_size = PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+        if old is None:
+            # What orjson returns keeps a page of memory, and the record's own bytes are there already.
+            data = value if written == value else b"".join((written, b""))
+            if not self.insert(data):
+                return False
+            version, headers = 1, self.insert_headers
+        else:
+            data = <object>PyTuple_GET_ITEM(old, 1)
+            if not self.merge(data, written):
+                return False
+            data = self.edited(data)
+            if data is None:
+                return False
+            version = <object>PyTuple_GET_ITEM(old, 0) + 1
+            if version < len(self.version_headers):
+                headers = self.version_headers[version]
+            else:
+                headers = [(self.version_name, b"%d" % version)]
+        if PyBytes_GET_SIZE(data) > self.bytes_max:  # A new one may be longer than what was sent, too: 1e15 grows.
+            return False
+        told = PyBytes_FromStringAndSize(self.told, self.told_used)
+        sow.append((key, data, headers))
+        # Nothing was set, so the record is as it was.
+        delta.append((key, told, headers if old is None or self.edits_used else [*headers, self.empty]))
+        states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b""))
+        self.made_bytes += PyBytes_GET_SIZE(data) + self.told_used
+        self.work += PyBytes_GET_SIZE(data) + self.told_used + LOOK_WORK * self.looks + WORK_OF_RECORD
+        return True
+
+    cdef bint is_own(self, bytes key) noexcept:
+        """Whether a new key belongs to this partition."""
+        if self.partitions == 1:
+            return True
+        return (murmur2(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFF) % self.partitions == self.partition
+
+    cdef bint is_plain_state(self, object old) except -1:
+        """Whether nothing but its record is to be kept: it does not expire, and has no time to live of its own."""
+        if not PyTuple_Check(old) or PyTuple_GET_SIZE(old) != 5:
+            return False
+        if not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(old, 1)):
+            return False
+        return not <object>PyTuple_GET_ITEM(old, 2) and not <object>PyTuple_GET_ITEM(old, 4)
+
+    cdef bint insert(self, bytes record) except -1:
+        """Tell of a record that is new: its key, then all else."""
+        cdef text begin = PyBytes_AS_STRING(record)
+        cdef text end = begin + PyBytes_GET_SIZE(record)
+        cdef text at = begin + 1
+        cdef bint more = end - begin > 2 and begin[0] == b'{'
+        cdef Member member, key
+        cdef Seen seen
+        key.name = NULL
+        while more:
+            at = read_member(at, end, &member, &seen)
+            if at == NULL:
+                return False
+            more = at[0] == b','
+            at += 1
+            if not self.keeps_nulls and (member.value[0] == b'n' or (member.value[0] == b'{' and seen.null)):
+                return False
+            if self.is_key_field(&member):
+                key = member
+        if at != end or key.name == NULL or not is_key(key.value, key.end, self.key, self.key_size):
+            return False
+        self.told_used = self.looks = 0
+        self.tell(b"{", 1)
+        self.tell(key.name, key.end - key.name)
+        if key.name - begin > 1:  # Members before it, and the comma after them.
+            self.tell(b",", 1)
+            self.tell(begin + 1, key.name - begin - 2)
+        self.tell(key.end, end - key.end)
+        return True
+
+    cdef bint merge(self, bytes record, bytes delta) except -1:
+        """Find the edits that this delta makes to a record, and tell what changes."""
+        cdef text old = PyBytes_AS_STRING(record)
+        cdef text new = PyBytes_AS_STRING(delta)
+        self.members_used = self.edits_used = self.looks = self.told_used = 0
+        self.bytes_readable = READS_MAX * (PyBytes_GET_SIZE(record) + PyBytes_GET_SIZE(delta)) + READ_BYTES_FREE
+        if new[0] != b'{':
+            return False
+        if not self.fold(old, old + PyBytes_GET_SIZE(record), new, new + PyBytes_GET_SIZE(delta), True):
+            return False
+        self.tell(b"}", 1)
+        return True
+
+    cdef bint fold(self, text old, text old_end, text new, text new_end, bint is_record) except -1:
+        """Find the edits to one object, and tell those of its members that change, but not the brace after them."""
+        cdef Py_ssize_t first = self.members_used
+        self.bytes_readable -= (old_end - old) + (new_end - new)
+        if self.bytes_readable < 0 or not self.index(old, old_end):
+            return False
+        cdef Py_ssize_t count = self.members_used - first
+        cdef Py_ssize_t place = 0, found, told, opened
+        cdef bint is_empty = count == 0, more = new_end - new > 2
+        cdef text at = new + 1
+        cdef Member was, member
+        cdef Seen seen
+        if is_record:
+            found = self.find(first, count, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name), &place)
+            if found < 0:
+                return False
+            self.tell(b"{", 1)
+            self.tell(self.members[found].name, self.members[found].end - self.members[found].name)
+            place = 0
+        while more:
+            at = read_member(at, new_end, &member, &seen)
+            if at == NULL:
+                return False
+            more = at[0] == b','
+            at += 1
+            if is_record and self.is_key_field(&member):
+                if not is_key(member.value, member.end, self.key, self.key_size):
+                    return False
+                continue  # The record's own stays, as it was written.
+            if member.value[0] == b'n' and not self.keeps_nulls:
+                if self.ignores_nulls:
+                    continue
+                return False
+            found = self.find(first, count, member.name, member.name_size, &place)
+            if self.looks > LOOKS_MAX:
+                return False
+            if found >= 0:
+                was = self.members[found]
+                if was.value[0] == b'{' and member.value[0] == b'{':
+                    told = self.told_used
+                    self.tell_name(&member)
+                    self.tell(b"{", 1)
+                    opened = self.told_used
+                    if not self.fold(was.value, was.end, member.value, member.end, False):
+                        return False
+                    if self.told_used > opened:
+                        self.tell(b"}", 1)
+                    else:
+                        self.told_used = told
+                    continue
+                if is_same(&was, &member):
+                    continue
+            if member.value[0] == b'{' and seen.null and not self.keeps_nulls:
+                return False
+            if self.edits_used == EDITS_MAX:
+                return False
+            if found >= 0:
+                self.edits[self.edits_used] = Edit(
+                    was.value, was.end - was.value, member.value, member.end - member.value, False
+                )
+            else:
+                self.edits[self.edits_used] = Edit(old_end - 1, 0, member.name, member.end - member.name, not is_empty)
+                is_empty = False
+            self.edits_used += 1
+            self.tell_name(&member)
+            self.tell(member.value, member.end - member.value)
+        self.members_used = first
+        return at == new_end or new_end - new == 2
+
+    cdef bint index(self, text at, text end) except -1:
+        """Put down the members of an object; False if it is none, or has very many."""
+        cdef Seen seen
+        cdef Py_ssize_t room
+        if end - at < 2 or at[0] != b'{' or (end - 1)[0] != b'}':
+            return False
+        if end - at == 2:
+            return True
+        while True:
+            at += 1
+            if self.members_used == self.members_room:
+                if self.members_room == MEMBERS_MAX:
+                    return False
+                room = max(64, 2 * self.members_room)
+                self.members = <Member *>grown(self.members, room * sizeof(Member))
+                self.members_room = room
+            at = read_member(at, end, &self.members[self.members_used], &seen)
+            if at == NULL:
+                return False
+            self.members_used += 1
+            if at[0] == b'}':
+                return at + 1 == end
+
+    cdef Py_ssize_t find(
+        self, Py_ssize_t first, Py_ssize_t count, text name, Py_ssize_t size, Py_ssize_t *place
+    ) noexcept:
+        """Which member has a name, -1 if none; from `place` on, as deltas mostly name members in the record's order."""
+        cdef Py_ssize_t tried, number = place[0]
+        for tried in range(count):
+            if number >= count:
+                number = 0
+            if is_named(&self.members[first + number], name, size):
+                place[0] = number + 1
+                self.looks += tried
+                return first + number
+            number += 1
+        self.looks += count
+        return -1
+
+    cdef bint is_key_field(self, const Member *member) noexcept:
+        return is_named(member, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name))
+
+    cdef bytes edited(self, bytes record):
+        """The record with its edits; None if two of them overlap, as where a delta names a member twice."""
+        cdef Py_ssize_t number, place, size = PyBytes_GET_SIZE(record)
+        cdef text at = PyBytes_AS_STRING(record)
+        cdef text end = at + size
+        cdef Edit edit
+        cdef char *put
+        cdef bytes merged
+        if self.edits_used == 0:
+            return record
+        # In the order of their places; those of one place, which add members, stay in theirs. Mostly they are already.
+        for number in range(self.edits_used):
+            edit = self.edits[number]
+            size += edit.size + edit.comma - edit.removed
+            place = number
+            while place > 0 and self.edits[place - 1].at > edit.at:
+                self.edits[place] = self.edits[place - 1]
+                place -= 1
+            self.edits[place] = edit
+        # Before anything is copied: the size between two edits that overlap is negative.
+        for number in range(self.edits_used):
+            if self.edits[number].at < at:
+                return None
+            at = self.edits[number].at + self.edits[number].removed
+        at = PyBytes_AS_STRING(record)
+        merged = PyBytes_FromStringAndSize(NULL, size)
+        put = PyBytes_AS_STRING(merged)
+        for number in range(self.edits_used):
+            edit = self.edits[number]
+            memcpy(put, at, edit.at - at)
+            put += edit.at - at
+            if edit.comma:
+                put[0] = b','
+                put += 1
+            memcpy(put, edit.put, edit.size)
+            put += edit.size
+            at = edit.at + edit.removed
+        memcpy(put, at, end - at)
+        return merged
+
+    cdef int tell_name(self, const Member *member) except -1:
+        """The name of a member that is told, after a comma if it is not its object's first."""
+        if self.told[self.told_used - 1] != b'{':
+            self.tell(b",", 1)
+        return self.tell(member.name, member.name_size) or self.tell(b":", 1)
+
+    cdef int tell(self, text at, Py_ssize_t size) except -1:
+        """Add to the text of the delta that is told."""
+        cdef Py_ssize_t room = 2 * (self.told_used + size)
+        if self.told_used + size > self.told_room:
+            self.told = <char *>grown(self.told, room)
+            self.told_room = room
+        memcpy(self.told + self.told_used, at, size)
+        self.told_used += size
+        return 0

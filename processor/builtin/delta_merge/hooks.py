@@ -1,0 +1,127 @@
+"""Preprocessing and enrichment: a third party's functions between the message and the merge."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from processor.api import Command, Enrich, Preprocessed, RecordRejected, Value
+from processor.config.suggestions import unknown_name
+from processor.entry_points import find_installed, installed_names, load_installed
+from processor.errors import ConfigurationError, Stop
+from processor.wire.command import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.config import StepConfig, TopicConfig
+
+PREPROCESSORS: Final = "sowstream.preprocessors"
+"""The entry-point group: the object is a function that takes the settings by keyword and returns a `Preprocess`."""
+
+ENRICHERS: Final = "sowstream.enrichers"
+"""The same for an `Enrich`."""
+
+
+PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
+"""The preprocessors of a topic as one function of the message and its command."""
+
+
+class Step(NamedTuple):
+    """One plug-in of a topic."""
+
+    name: str
+    """Its name in the entry-point group."""
+    function: Callable[..., Value]
+    """What it made of its settings: a `Preprocess` or an `Enrich`."""
+
+
+def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
+    """The preprocessors of a topic as one function, which rejects the message that one of them fails on.
+
+    Raises:
+        ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
+    """
+    steps = _load(PREPROCESSORS, "preprocessor", settings.preprocess, topic)
+    _check_needs(steps, settings, topic)
+
+    def preprocess(message: Value, command: Command) -> Preprocessed:
+        for step in steps:
+            result = _run(step, message)
+            if type(result) is Preprocessed:
+                result, command = result
+            message = _object(step, result)
+        return Preprocessed(message, command)
+
+    return preprocess
+
+
+def enriching(configs: Sequence[StepConfig], topic: str) -> Enrich:
+    """The same for the enrichers of a topic.
+
+    Raises:
+        ConfigurationError: as `preprocessing`.
+    """
+    steps = _load(ENRICHERS, "enricher", configs, topic)
+
+    def enrich(message: Value, previous: Value | None) -> Value:
+        for step in steps:
+            # Each its own: what one does to it is not the record for the next.
+            previous_copy = previous if step is steps[-1] else copy.deepcopy(previous)
+            message = _object(step, _run(step, message, previous_copy))
+        return message
+
+    return enrich
+
+
+def _run(step: Step, *arguments: Value) -> Value:
+    try:
+        return step.function(*arguments)
+    except (RecordRejected, Stop):
+        raise
+    except Exception as error:
+        raise RecordRejected("plugin_failed", f"{step.name} raised {type(error).__name__}: {error}") from error
+
+
+def _object(step: Step, message: Value) -> Value:
+    """A plug-in's result, which must be an object."""
+    if type(message) is not dict:
+        raise RecordRejected("plugin_failed", f"{step.name} returned {kind_of(message)}; a message is an object")
+    return message
+
+
+def _check_needs(steps: Sequence[Step], settings: TopicConfig, topic: str) -> None:
+    """Refuse settings of a topic under which one of its preprocessors would give wrong records."""
+    for step in steps:
+        needs: Mapping[str, object] = getattr(step.function, "needs", {})
+        for name, value in needs.items():
+            if (configured := getattr(settings, name)) != value:
+                raise ConfigurationError(
+                    f"{topic}: preprocessor {step.name!r} needs {name}: {value}, and the topic has {name}: "
+                    f"{configured}; change that, or the preprocessor's own settings"
+                )
+
+
+def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Step]:
+    return [Step(config.use, _make(group, noun, config.use, config.settings, topic)) for config in configs]
+
+
+def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
+    known = installed_names(group)
+    if name not in known:
+        raise ConfigurationError(f"{topic}: {unknown_name(noun, name, known)}; is its package installed?")
+    point = find_installed(group, noun, name)
+    try:
+        factory = load_installed(point, noun)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{topic}: {error}") from error
+    try:
+        function = factory(**settings)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"{topic}: {noun} {name!r} does not take its settings: {error}") from error
+    if not callable(function):
+        raise ConfigurationError(f"{topic}: {noun} {name!r} ({point.value}) made no function of its settings")
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,41 @@
+"""Parses and preprocesses the messages of a topic, as merged topics and topics without a SOW do alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.api import Preprocessed
+
+if TYPE_CHECKING:
+    from processor.api import Codec, Record, Value
+    from processor.builtin.delta_merge.hooks import PreprocessAll
+    from processor.wire.command import Request
+
+
+class Messages:
+    """The messages of one topic."""
+
+    def __init__(self, codec: Codec, preprocess: PreprocessAll | None) -> None:
+        """Create it from the topic's message type and its preprocessors, None without any."""
+        self._codec = codec
+        self._preprocess = preprocess
+
+    def read(self, record: Record, request: Request) -> Preprocessed:
+        """The body and the command of a record with a value.
+
+        Raises:
+            RecordRejected: the message cannot be parsed, or a preprocessor rejects it.
+        """
+        value, command = record.value, request.command
+        assert value is not None
+        if self._codec.uses_headers:
+            body = self._codec.decode_command(value, record.headers or [], is_delta=command == "delta_publish")
+        else:
+            body = self._codec.decode(value)
+        if self._preprocess is None or type(body) is not dict:
+            return Preprocessed(body, command)
+        return self._preprocess(body, command)
+
+    def body(self, record: Record, request: Request) -> Value:
+        """The body of a record with a value; errors as `read`."""
+        return self.read(record, request).body

@@ -1,0 +1,1 @@
+"""What fills a stream of messages: Kafka's records, read in turns."""

@@ -1,0 +1,138 @@
+"""The feeds of several topics in turn: what fills the stream of a connection with several subscriptions."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from processor.client.subscribe.source import Feed
+    from processor.subscriptions import Message, Request
+
+_SLICE_S: Final = 0.005
+"""Longest wait for one topic of several: while it lasts, the messages of the others wait."""
+_NOTHING_S: Final = 0.01  # A connection without subscriptions looks so often whether there is one.
+
+
+class ManyFeeds:
+    """One feed per topic; each has its turn. One thread at a time."""
+
+    def __init__(self) -> None:
+        """Begin without topics."""
+        self._feeds: dict[str, Feed] = {}  # The one whose turn comes next is the first.
+        self._topics: dict[str, str] = {}  # By subscription.
+        self._queries: set[str] = set()  # Subscriptions that end with their snapshot.
+        self._numbered = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all topics wait for updates."""
+        return all(feed.is_live for feed in self._feeds.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Never: subscriptions may be added until it is closed."""
+        return False
+
+    @property
+    def healed(self) -> int:
+        """How many records were read again because a delta was missing."""
+        return sum(feed.healed for feed in self._feeds.values())
+
+    @property
+    def unchecked(self) -> int:
+        """How many times a key was forgotten, so that its next delta was not checked."""
+        return sum(feed.unchecked for feed in self._feeds.values())
+
+    def has(self, topic: str) -> bool:
+        """Whether there is a feed of a topic."""
+        return topic in self._feeds
+
+    def name(self, sub_id: str | None) -> str:
+        """The name of a new subscription: its own, or a number.
+
+        Raises:
+            ConfigurationError: there is one of this name.
+        """
+        if sub_id in self._topics:
+            raise ConfigurationError(f"there is a subscription {sub_id!r} on this connection already")
+        while sub_id is None or sub_id in self._topics:
+            self._numbered += 1
+            sub_id = str(self._numbered)
+        return sub_id
+
+    def open(self, topic: str, feed: Feed, request: Request, sub_id: str) -> None:
+        """Take the feed of a topic, which was opened with its first subscription."""
+        self._feeds[topic] = feed
+        self._note(topic, request, sub_id)
+
+    def add(self, topic: str, request: Request, sub_id: str) -> None:
+        """Add a subscription to the feed of a topic.
+
+        Raises:
+            ConfigurationError: it cannot be added.
+        """
+        self._feeds[topic].add(request, sub_id)
+        self._note(topic, request, sub_id)
+
+    def remove(self, sub_id: str) -> None:
+        """End a subscription, and with the last one of a topic its feed.
+
+        Raises:
+            ConfigurationError: there is none of this name.
+        """
+        topic = self._topics.pop(sub_id, None)
+        if topic is None:
+            raise ConfigurationError(f"there is no subscription {sub_id!r} on this connection")
+        self._queries.discard(sub_id)
+        if topic in self._topics.values():
+            self._feeds[topic].remove(sub_id)
+        else:
+            self._feeds.pop(topic).close(told=True)
+
+    def fetch(self, wait_s: float) -> list[Message]:
+        """Do one turn: the next messages of the first topic that has any; the others come first at the next turn."""
+        if not self._feeds:
+            time.sleep(min(wait_s, _NOTHING_S))
+            return []
+        until_s = time.monotonic() + wait_s
+        slice_s = 0.0
+        while True:
+            for _ in range(len(self._feeds)):
+                topic = next(iter(self._feeds))
+                feed = self._feeds[topic] = self._feeds.pop(topic)
+                if messages := feed.fetch(slice_s):
+                    self._end_queries(messages)
+                    return messages
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return []
+            slice_s = left_s if len(self._feeds) == 1 else min(_SLICE_S, left_s)
+
+    def close(self, *, told: bool) -> None:
+        """End all feeds; the first error is raised when all have ended."""
+        feeds, self._feeds, self._topics = self._feeds, {}, {}
+        failure: BaseException | None = None
+        for feed in feeds.values():
+            try:
+                feed.close(told=told)
+            except Exception as error:  # noqa: BLE001 - The others are to be ended too.
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _note(self, topic: str, request: Request, sub_id: str) -> None:
+        self._topics[sub_id] = topic
+        if not request.live:
+            self._queries.add(sub_id)
+
+    def _end_queries(self, messages: list[Message]) -> None:
+        """Remove the subscriptions that have ended with their snapshot."""
+        if not self._queries:
+            return
+        for message in messages:
+            if message.command == "group_end":
+                for sub_id in self._queries.intersection(message.sub_ids):
+                    self.remove(sub_id)

@@ -1,0 +1,1 @@
+"""The publishing half of the client: commands out, acks in."""

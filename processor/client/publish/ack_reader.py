@@ -1,0 +1,118 @@
+"""The thread that reads acks: it settles what is outstanding, and serves the delivery reports of whoever waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from processor.client.publish.outstanding import Outstanding
+from processor.errors import AcksMissing, SowstreamError, Stop
+from processor.kafka.message import Message
+from processor.kafka.readers.log_reader import LogReader, Position
+from processor.wire.ack import read_ack
+
+_READ_MAX: Final = 10_000
+_WAIT_S: Final = 0.1
+_CLOSE_TIMEOUT_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class AckReader:
+    """Reads ack topics on a thread of its own, from given offsets on, for as long as it is not closed.
+
+    While Kafka does not answer it tries on, as librdkafka does. What cannot get better ends it: then everything that
+    is outstanding fails with that error.
+    """
+
+    def __init__(
+        self, kafka: Mapping[str, str], outstanding: Outstanding, *, group: str, serve: Callable[[], None]
+    ) -> None:
+        """Make one; the thread starts with the first topic.
+
+        Args:
+            kafka: librdkafka properties.
+            outstanding: what is settled.
+            group: how the reader calls itself to the brokers; the group is never joined.
+            serve: called many times a second, to have delivery reports told.
+        """
+        self._kafka = kafka
+        self._outstanding = outstanding
+        self._group = group
+        self._serve = serve
+        self._asked: list[Position] = []
+        self._topics: dict[str, str] = {}
+        self._clients: frozenset[bytes] = frozenset()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether the caller is a callback of this reader."""
+        return threading.current_thread() is self._thread
+
+    def watch(self, topic: str, positions: list[Position], clients: frozenset[bytes]) -> None:
+        """Read the acks of one more topic.
+
+        Args:
+            topic: the SOW topic.
+            positions: where its acks begin that somebody waits for.
+            clients: the names that belong to this client; acks of others are passed over unread.
+        """
+        with self._lock:
+            self._topics[positions[0].topic] = topic
+            self._clients = clients
+            self._asked += positions
+            if self._thread is None:
+                # A forgotten client does not keep the program from ending.
+                self._thread = threading.Thread(target=self._run, name="sowstream-acks", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; what is outstanding fails."""
+        self._closing.set()
+        if self._thread is not None and not self.is_this_thread:
+            self._thread.join(_CLOSE_TIMEOUT_S)
+        self._outstanding.fail(AcksMissing("the client was closed before the ack came; the record itself is in Kafka"))
+
+    def _run(self) -> None:
+        try:
+            reader = LogReader(self._kafka, group=self._group)
+            try:
+                while not self._closing.is_set():
+                    self._turn(reader)
+            finally:
+                reader.close()
+        except SowstreamError as error:
+            self._outstanding.fail(error)
+        except Exception as error:
+            log.exception("the thread that reads acks ends")
+            self._outstanding.fail(Stop(f"acks cannot be read any more: {error!r}"))
+
+    def _turn(self, reader: LogReader) -> None:
+        with self._lock:
+            asked, self._asked = self._asked, []
+        if asked:
+            reader.add(asked)
+        # A read for many would wait until it has as many.
+        messages = reader.read(1, _WAIT_S).messages + reader.read(_READ_MAX, 0).messages
+        try:
+            self._serve()
+        except Exception:
+            log.exception("on_delivery raised")
+        for message in messages:
+            if message.key() in self._clients:
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        kafka_topic, partition = message.topic() or "", message.partition()
+        assert partition is not None
+        try:
+            ack = read_ack(self._topics[kafka_topic], message.value() or b"")
+        except ValueError as error:
+            log.warning("%s partition %d offset %s: %s", kafka_topic, partition, message.offset(), error)
+        else:
+            self._outstanding.hear(partition, ack)

@@ -1,0 +1,1 @@
+"""The subscribing half of the client: calls, streams and subscriptions."""

@@ -1,0 +1,78 @@
+"""Makes sure of a Kafka topic before it is used: a broker would silently create a missing one, and wrongly."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from processor.config import Config
+from processor.errors import ConfigurationError, Stop
+from processor.kafka.admin.admin import Admin, Cluster
+from processor.shared_topics.directory import TopicDirectory, contradictions, describe
+
+_DIRECTORY_TIMEOUT_S = 5.0
+
+log = logging.getLogger("sowstream.client")
+
+
+class TopicLookup:
+    """What is known of the cluster's topics; asked once for each topic. Any thread."""
+
+    def __init__(self, admin: Admin, on_first_look: Callable[[Cluster], None] | None = None) -> None:
+        """Ask nothing yet.
+
+        Args:
+            admin: administration of the cluster.
+            on_first_look: called with the first answer.
+        """
+        self._admin = admin
+        self._on_first_look = on_first_look
+        self._partitions: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def partitions(self, kafka_topic: str) -> int:
+        """The number of partitions of a topic.
+
+        Raises:
+            ConfigurationError: it does not exist.
+            BrokerUnavailable: no answer in time.
+        """
+        with self._lock:
+            if kafka_topic not in self._partitions:
+                cluster = self._admin.cluster()
+                self._partitions |= cluster.topics
+                on_first_look, self._on_first_look = self._on_first_look, None
+                if on_first_look is not None:
+                    on_first_look(cluster)
+            if kafka_topic not in self._partitions:
+                raise ConfigurationError(
+                    f"the Kafka topic {kafka_topic} does not exist; `sowstream topics apply` creates it"
+                )
+            return self._partitions[kafka_topic]
+
+    def forget(self, kafka_topic: str) -> None:
+        """Look again the next time: the topic may have been made anew."""
+        with self._lock:
+            self._partitions.pop(kafka_topic, None)
+
+
+def warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> None:
+    """Log where the topic directory contradicts the settings of a reader, which are used all the same.
+
+    A directory that cannot be read or compared is passed over: a reader with settings does not depend on it.
+    """
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    if not directory.exists(cluster):
+        return
+    try:
+        entries = directory.read(_DIRECTORY_TIMEOUT_S)
+        if entries is None:
+            return
+        configured = describe(config)
+    except Stop as error:
+        log.debug("the settings are not compared with the topic directory: %s", error)
+        return
+    # A reader may have an application_id of its own: it only begins the names of its consumer groups.
+    for problem in contradictions(configured, entries, configured, ignored=("application_id",)):
+        log.warning("topic %s; the settings are used", problem)

@@ -1,0 +1,214 @@
+"""One partition of a view on disk: a RocksDB with what was told, and in memory what is to be written.
+
+A row is that of `state/layout.py`, with two fields put to use:
+
+    source_offset   the record's offset in the SOW topic
+    value           the record's Kafka timestamp, 8 bytes little-endian, milliseconds; the size of its headers, 4 bytes;
+                    of each header but version and kind its name and its value, each behind its size, 4 bytes, which is
+                    2^32 - 1 for no value; then the record's own value
+    expires_at_ms   0: the view forgets a record when its tombstone comes, not by the clock
+
+A change of this raises `ROW_FORMAT`: a view with other rows is wiped.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import StateDamaged
+from processor.record import Name, Record, Stored
+from processor.store.contract import Progress
+from processor.store.layout import encode_record
+from processor.wire.metadata import version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from processor.record import Headers
+    from processor.store.rocksdb import RocksStore
+
+ROW_FORMAT: Final = 2
+"""The number of this layout."""
+_HEAD: Final = struct.Struct("<qI")
+_SIZE: Final = struct.Struct("<I")
+_NO_VALUE: Final = 2**32 - 1
+_ENTRY_BYTES: Final = 256  # About what a record takes in memory besides its value.
+_IN_THE_ROW: Final = frozenset((Name.VERSION, Name.KIND))
+
+
+class StoredPartition:
+    """The last record of every key of one partition.
+
+    ::
+
+        fresh      came, and is not told yet: not written, so that whoever begins again is told of it
+        told       told, and waits to be written with others
+        store      on disk, with the offset it stands for
+    """
+
+    def __init__(self, store: RocksStore) -> None:
+        """Put the layers before a store, which belongs to it from then on."""
+        self._store = store
+        self._fresh: dict[bytes, Record] = {}
+        self._told: dict[bytes, Record] = {}
+        progress = store.progress()
+        self.position = progress.position
+        """The next offset to take."""
+        self._as_of_ms = progress.applied_at_ms
+        self._told_position, self._told_as_of_ms = progress
+        self.waiting_bytes = 0
+        """About how much memory waits to be written; repeated changes of a key count each time."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come on disk."""
+        return self._store.progress()
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record | None]:
+        """The records of these keys.
+
+        Raises:
+            StateDamaged: what is on disk cannot be read.
+        """
+        found: dict[bytes, Record | None] = {}
+        missing = []
+        for key in keys:
+            record = self._fresh.get(key) or self._told.get(key)
+            if record is None:
+                missing.append(key)
+            else:
+                found[key] = None if record.value is None else record
+        if missing:
+            rows = self._store.get_many(missing)
+            found |= {
+                key: None if stored is None else _record(key, stored) for key, stored in zip(missing, rows, strict=True)
+            }
+        return found
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Take the next records, at least one."""
+        self._fresh.update({record[0]: record for record in records if record[0] is not None})
+        self.waiting_bytes += sum([len(record[1] or b"") for record in records]) + len(records) * _ENTRY_BYTES
+        last = records[-1]
+        self.position, self._as_of_ms = last.offset + 1, last.timestamp_ms
+
+    def reached(self, position: int, as_of_s: float) -> None:
+        """There was nothing before this offset that was not taken, as of a time, seconds since the epoch."""
+        self.position = max(self.position, position)
+        self._as_of_ms = int(as_of_s * 1000)
+
+    def settle(self) -> None:
+        """All that was taken has been told."""
+        if self._told:
+            self._told.update(self._fresh)
+        else:
+            self._told = self._fresh
+        self._fresh = {}
+        self._told_position, self._told_as_of_ms = self.position, self._as_of_ms
+
+    def write(self) -> None:
+        """Write what has been told to disk, as far as it is not there.
+
+        Raises:
+            StateDamaged: it cannot be written.
+            DiskUnusable: the disk takes no more.
+        """
+        progress = Progress(self._told_position, self._told_as_of_ms)
+        rows = {key: None if record.value is None else _row(record) for key, record in self._told.items()}
+        self._store.load(rows, progress, is_many=False)
+        self._told = {}
+        self.waiting_bytes = sum([len(record.value or b"") + _ENTRY_BYTES for record in self._fresh.values()])
+
+    def scan(self) -> Iterator[Record]:
+        """Every record as it is now, whatever is put or written later.
+
+        Raises:
+            StateDamaged: what is on disk cannot be read.
+        """
+        over = {**self._told, **self._fresh}
+        stored = self._store.scan()
+        first = next(stored, None)  # The store looks at the rows of the moment when the first of them is asked for.
+        return _overlaid(first, stored, over)
+
+    def wipe(self) -> None:
+        """Forget everything."""
+        self._store.wipe()
+        self._fresh, self._told, self.waiting_bytes = {}, {}, 0
+        self.position = self._told_position = self._as_of_ms = self._told_as_of_ms = 0
+
+    def close(self, *, keeps: bool) -> None:
+        """Let go of the directory; what has been told is written if it is kept."""
+        try:
+            if keeps:
+                self.write()
+        finally:
+            self._store.close()
+
+
+def _overlaid(
+    first: tuple[bytes, Stored] | None, stored: Iterable[tuple[bytes, Stored]], over: dict[bytes, Record]
+) -> Iterator[Record]:
+    """What is on disk, save for what stands over it, and then that."""
+    for key, row in chain(() if first is None else (first,), stored):
+        if key not in over:
+            yield _record(key, row)
+    for record in over.values():
+        if record.value is not None:
+            yield record
+
+
+def _row(record: Record) -> bytes:
+    """A record as it stands on disk."""
+    headers = b"".join([_sized(name, value) for name, value in record.headers or () if name not in _IN_THE_ROW])
+    value = _HEAD.pack(record.timestamp_ms, len(headers)) + headers + (record.value or b"")
+    return encode_record(Stored(version(record.headers) or 0, value, 0, record.offset))
+
+
+def _sized(name: str, value: bytes | None) -> bytes:
+    text = name.encode(errors="surrogatepass")
+    size = _NO_VALUE if value is None else len(value)
+    return _SIZE.pack(len(text)) + text + _SIZE.pack(size) + (value or b"")
+
+
+def _record(key: bytes, stored: Stored) -> Record:
+    """A record from disk, with the headers that a message is made of."""
+    value = stored.value
+    try:
+        timestamp_ms, size = _HEAD.unpack_from(value)
+        begin = _HEAD.size + size
+        headers: Headers = [(Name.VERSION, b"%d" % stored.version)] if stored.version else []
+        if size:
+            headers += _headers(value[_HEAD.size : begin])
+        if begin > len(value):
+            raise ValueError("it ends within its headers")
+    except (struct.error, ValueError) as error:
+        raise StateDamaged(f"a record of {len(value)} bytes is none of a view: {error}") from error
+    return Record(key, value[begin:], headers or None, stored.source_offset, timestamp_ms)
+
+
+def _headers(data: bytes) -> Headers:
+    """The headers of a row.
+
+    Raises:
+        struct.error: they end too early.
+        ValueError: a name is no text.
+    """
+    headers: Headers = []
+    at = 0
+    while at < len(data):
+        parts: list[bytes | None] = []
+        for _ in range(2):
+            (size,) = _SIZE.unpack_from(data, at)
+            at += _SIZE.size
+            end = at if size == _NO_VALUE else at + size
+            if end > len(data):
+                raise ValueError("a header ends behind the headers")
+            parts.append(None if size == _NO_VALUE else data[at:end])
+            at = end
+        name, value = parts
+        if name is None:
+            raise ValueError("a header has no name")
+        headers.append((name.decode(errors="surrogatepass"), value))
+    return headers

@@ -1,0 +1,186 @@
+"""A view on disk with bounded memory: for topics too large for memory, and for views that are kept between runs.
+
+`<directory>/<partition>/` has one RocksDB for each partition of the SOW topic, as workers' states do; see
+`stored_partition.py` for the bytes. It is a cache: whatever is wrong with it, the SOW topic has everything.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from processor.client.views.stored_partition import ROW_FORMAT, StoredPartition
+from processor.errors import StateDamaged, StateLocked, Stop
+from processor.kafka.partitioner import partition_for
+from processor.store.rocksdb import RocksStore
+from processor.store.rocksdb_memory import RocksMemory
+from processor.store.staleness import distrusted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from processor.record import Record
+
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""RocksDB's block cache and write buffers, of one view."""
+WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
+"""Records of a view that may wait in memory before they are written."""
+WRITE_BACK_INTERVAL_S: Final = 10.0
+"""Longest time that they wait where they are to be kept: what a client that is killed has to be told again."""
+_UNTOLD_TIMES_MAX: Final = 4
+
+
+class StoredView:
+    """Keeps the contract of `processor.subscriptions.record_view.View`, for one engine, on its thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        topic_id: str,
+        partitions: int,
+        *,
+        keeps: bool,
+        cache_bytes: int = CACHE_BYTES,
+        write_back_bytes: int = WRITE_BACK_BYTES,
+    ) -> None:
+        """Open it; what is damaged or of another topic is wiped.
+
+        Args:
+            directory: made if it is missing; one process may use it at a time.
+            topic: the SOW topic, as Kafka calls it.
+            topic_id: what tells it from one that had its name before.
+            partitions: how many it has.
+            keeps: whether it is to be there for the next run. Then it is written only as far as `settle` was called,
+                else as it comes.
+            cache_bytes: the bound of RocksDB's memory.
+            write_back_bytes: the bound of what waits to be written.
+
+        Raises:
+            Stop: somebody else uses the directory; the disk cannot be used.
+        """
+        self._directory = directory
+        self._keeps = keeps
+        self._write_back_max = write_back_bytes
+        self._memory = RocksMemory(cache_bytes)
+        self._written_s = time.monotonic()
+        self._partitions: dict[int, StoredPartition] = {}
+        try:
+            for partition in range(partitions):
+                identity = f"{topic}/{partition}/{topic_id}/{ROW_FORMAT}"
+                self._partitions[partition] = StoredPartition(self._store(directory / str(partition), identity))
+        except BaseException:
+            self.close(keeps=False)
+            raise
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next SOW offset of each partition."""
+        return {number: part.position for number, part in self._partitions.items()}
+
+    def distrust(self, ends: Mapping[int, int], oldest: Mapping[int, int], horizon_ms: float) -> dict[int, str]:
+        """Wipe the partitions that cannot be gone on with; why, for each of them.
+
+        Args:
+            ends: where each partition of the topic ends.
+            oldest: the oldest offset kept of each.
+            horizon_ms: how long deletes stay in the topic.
+        """
+        wiped = {}
+        for number, part in self._partitions.items():
+            found = distrusted(part.progress, ends[number], horizon_ms)
+            if found is not None:
+                wiped[number] = found[1]
+            elif 0 < part.position < oldest[number]:
+                wiped[number] = "records were deleted from the topic before they were read"
+        for number in wiped:
+            self._partitions[number].wipe()
+        return wiped
+
+    def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:
+        """The records of these keys, None where there is none.
+
+        Where the partition is not known, each key is looked for where Java's partitioner puts it, and one that is not
+        there in all others: whoever writes the input may partition otherwise.
+        """
+        if partition is not None:
+            return self._partitions[partition].get_many(keys)
+        homes: dict[int, list[bytes]] = {}
+        for key in keys:
+            homes.setdefault(partition_for(key, len(self._partitions)), []).append(key)
+        found: dict[bytes, Record | None] = {}
+        for home, its_keys in homes.items():
+            found |= self._partitions[home].get_many(its_keys)
+        for number, part in self._partitions.items():
+            elsewhere = [
+                key for home, its_keys in homes.items() if home != number for key in its_keys if found[key] is None
+            ]
+            if elsewhere:
+                found |= part.get_many(elsewhere)
+        return found
+
+    def put(self, partition: int, records: Sequence[Record]) -> None:
+        """Take the next records of a partition, in order."""
+        if not records:
+            return
+        self._partitions[partition].put(records)
+        waiting = self._waiting_bytes()
+        # A subscriber that is never done must not let memory grow without end.
+        if not self._keeps or waiting > self._write_back_max * _UNTOLD_TIMES_MAX:
+            self.settle()
+
+    def reached(self, partition: int, position: int, as_of_s: float) -> None:
+        """There was nothing of a partition before this offset that was not put, as of a time."""
+        self._partitions[partition].reached(position, as_of_s)
+
+    def settle(self) -> None:
+        """All that was put has been told: it may be written, and is not told again by the next run."""
+        for part in self._partitions.values():
+            part.settle()
+        now_s = time.monotonic()
+        if self._waiting_bytes() > self._write_back_max or (
+            self._keeps and now_s - self._written_s > WRITE_BACK_INTERVAL_S
+        ):
+            self._written_s = now_s
+            for part in self._partitions.values():
+                part.write()
+
+    def scan(self) -> Iterator[Record]:
+        """Every record as it is now, whatever is put while the iterator lives."""
+        return chain.from_iterable([part.scan() for part in self._partitions.values()])
+
+    def wipe(self) -> None:
+        """Forget everything."""
+        for part in self._partitions.values():
+            part.wipe()
+
+    def close(self, *, keeps: bool = True) -> None:
+        """Let go of the directory; what was settled is written first, if it is kept."""
+        parts, self._partitions = self._partitions, {}
+        failed: BaseException | None = None
+        for part in parts.values():
+            try:
+                part.close(keeps=keeps and self._keeps)
+            except Exception as error:  # noqa: BLE001 - The others are to be let go of too.
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _waiting_bytes(self) -> int:
+        return sum([part.waiting_bytes for part in self._partitions.values()])
+
+    def _store(self, directory: Path, identity: str) -> RocksStore:
+        """The store of a partition; a damaged one is replaced by an empty one."""
+        try:
+            try:
+                return RocksStore(directory, identity=identity, memory=self._memory)
+            except StateDamaged:
+                RocksStore.destroy(directory)
+                return RocksStore(directory, identity=identity, memory=self._memory)
+        except StateLocked:
+            raise Stop(
+                f"the view in {self._directory} is in use by another client; give each a view_dir of its own, or close "
+                "the other"
+            ) from None

@@ -1,0 +1,206 @@
+"""The state of the world as a mapping that keeps up with its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from processor.client.subscribe.subscription import Subscription
+from processor.merge import apply_delta, diff, same
+from processor.record import Value
+from processor.subscriptions import Message
+from processor.values.pointer import child
+
+
+class ViewChange(NamedTuple):
+    """What became of one record of a view."""
+
+    key: str
+    """Its SOW key."""
+    record: Value | None
+    """The whole record; None: it has left the view. It is the view's own, and moves with it: copy what is to stay."""
+    changed: tuple[str, ...] = ()
+    """JSON Pointers of the values that are new or other than before; of a record that is new, all of its values."""
+    removed: tuple[str, ...] = ()
+    """JSON Pointers of what is gone from it."""
+
+
+class View(Mapping[str, Value]):
+    """Maps SOW keys to whole records. One thread at a time.
+
+    It moves only when it is asked to: `refresh` takes what has come, `changes` waits for what comes. A record that was
+    got from it moves with it: copy what is to stay, and what is to be changed.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        """Made by the client; reads the state of the world.
+
+        Args:
+            subscription: a `sow_and_delta_subscribe` with `oof`, which belongs to the view from then on.
+        """
+        self._subscription = subscription
+        self._records: dict[str, Value] = {}
+        self._versions: dict[str, int | None] = {}
+        self._before: dict[str, Value] | None = None  # While a snapshot comes: what was there before it.
+        self._is_broken = False
+        self._healed = 0
+        try:
+            for message in subscription:
+                for _ in self._taken(message):
+                    pass
+                if message.command == "group_end":
+                    break
+        except BaseException:
+            subscription.close()
+            raise
+
+    def __getitem__(self, key: str) -> Value:
+        """The record of a key as it is in the view now."""
+        return self._records[key]
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[str]:
+        """The keys."""
+        return iter(self._records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._subscription.__exit__(kind, error, trace)
+
+    @property
+    def healed(self) -> int:
+        """How many times a delta did not apply to the version of its record, and the topic was read again."""
+        return self._healed
+
+    def changes(self, timeout_s: float | None = None) -> Iterator[ViewChange]:
+        """Each change as it comes; the view stands where the last one given left it.
+
+        Args:
+            timeout_s: it ends when nothing has come for so long; None: it goes on until the view is closed.
+
+        Raises:
+            SowstreamError: the topic cannot be read on.
+        """
+        while True:
+            message = self._subscription.next_within(timeout_s)
+            if message is None:
+                return
+            yield from self._taken(message)
+
+    def refresh(self, timeout_s: float = 0.0) -> list[ViewChange]:
+        """Take what has come; the changes.
+
+        Args:
+            timeout_s: how long to wait for the first one.
+
+        Raises:
+            SowstreamError: the topic cannot be read on.
+        """
+        changes: list[ViewChange] = []
+        while (message := self._subscription.next_within(0.0 if changes else timeout_s)) is not None:
+            changes += self._taken(message)
+        return changes
+
+    def close(self) -> None:
+        """End it. What is kept for the next run stands where the changes were taken to."""
+        self._subscription.close()
+
+    def _taken(self, message: Message) -> Iterator[ViewChange]:
+        """Apply a message, and say what it changed."""
+        if self._is_broken and message.command != "group_begin":
+            return
+        match message.command:
+            case "group_begin":
+                # Not the first one: the topic had to be read anew.
+                self._before, self._records, self._versions = self._records, {}, {}
+                self._is_broken = False
+            case "group_end":
+                yield from self._compared()
+            case "oof":
+                self._versions.pop(_key(message), None)
+                if self._records.pop(_key(message), None) is not None:
+                    yield ViewChange(_key(message), None)
+            case _:
+                yield from self._put(message)
+
+    def _put(self, message: Message) -> Iterator[ViewChange]:
+        """Apply a record or a delta."""
+        key, records = _key(message), self._records
+        if message.delta and message.delta_base is not None and message.delta_base != self._versions.get(key):
+            self._begin_again(key, message)
+            return
+        self._versions[key] = message.version
+        if self._before is not None:
+            records[key] = message.data
+            return
+        old = records.get(key)
+        if not message.delta:
+            records[key] = message.data
+            if (change := _difference(key, old, message.data)) is not None:
+                yield change
+            return
+        changed = _moved(old, message.data)
+        records[key] = apply_delta(old, message.data, message.removed)
+        if changed or message.removed:
+            yield ViewChange(key, records[key], changed, message.removed)
+
+    def _begin_again(self, key: str, message: Message) -> None:
+        """A delta is missing: read the topic again; until its snapshot comes, the view stays as it is."""
+        self._is_broken = True
+        self._healed += 1
+        self._subscription.begin_again(
+            f"a delta of key {key!r:.100} applies to version {message.delta_base}, the view has version "
+            f"{self._versions.get(key)}"
+        )
+
+    def _compared(self) -> Iterator[ViewChange]:
+        """What a snapshot changed, at its end."""
+        before, self._before = self._before or {}, None
+        for key in before.keys() - self._records.keys():
+            yield ViewChange(key, None)
+        for key, record in self._records.items():
+            if (change := _difference(key, before.get(key), record)) is not None:
+                yield change
+
+
+def _key(message: Message) -> str:
+    assert message.sow_key is not None, "a view is never opened with no_sowkey"
+    return message.sow_key
+
+
+def _difference(key: str, old: Value | None, new: Value) -> ViewChange | None:
+    """What a whole record changed; None if nothing."""
+    if type(old) is not dict or type(new) is not dict:
+        if old is not None and same(old, new):
+            return None
+        return ViewChange(key, new, tuple(_leaves(new, "")))
+    change = diff(old, new)
+    changed = tuple(_leaves(change.delta, ""))
+    if not changed and not change.removed:
+        return None
+    return ViewChange(key, new, changed, tuple(change.removed))
+
+
+def _moved(old: Value, delta: Value) -> tuple[str, ...]:
+    """Where a delta says something else than the record: its key fields are in it in any case."""
+    return tuple(_leaves(diff(old, delta).delta, ""))
+
+
+def _leaves(value: Value, path: str) -> Iterator[str]:
+    """The pointers of all values in it that are no objects, or empty ones; of what is no record, its own."""
+    if type(value) is not dict:
+        yield path
+        return
+    for name, part in value.items():
+        if isinstance(part, dict) and part:
+            yield from _leaves(part, child(path, name))
+        else:
+            yield child(path, name)

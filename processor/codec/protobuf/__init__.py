@@ -1,0 +1,1 @@
+"""Protocol Buffers: messages parsed by a descriptor set."""

@@ -1,0 +1,207 @@
+"""Protocol Buffers: messages parsed by a descriptor set, with deltas where absent fields can be seen; or bytes."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from processor.codec.contract import Codec, CodecOptions
+from processor.codec.depth import check_depth, check_writable_depth, depth_limit
+from processor.codec.frame import SCHEMA_ID_HEADER, without_protobuf_frame
+from processor.codec.needs import not_installed
+from processor.config import SchemaConfig
+from processor.config.suggestions import unknown_name
+from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Value
+
+try:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError, EncodeError
+
+    from processor.codec.protobuf.presence import PresentFields, implicit_fields
+    from processor.codec.protobuf.values import from_message, to_message
+except ImportError as error:
+    raise not_installed("protobuf", error) from error
+
+_MANY_BYTES: Final = 4096
+"""A message of so many bytes may hold so many others that it is worth a look whether any has unknown fields."""
+
+
+def protobuf_codec(options: CodecOptions | None = None) -> Codec:
+    """The message type `protobuf`, with deltas if the message of the option `schema` allows them.
+
+    `schema: {file: DESCRIPTOR_SET, message: full.Name}` makes a record an object of fields by name; without it, a
+    record is the bytes. A message whose scalar fields all have presence can do deltas; any other one, and bytes, are
+    published whole. A Confluent frame is skipped; the schema that it names is not asked for.
+
+    Raises:
+        ConfigurationError: the file is no descriptor set, or the message is not in it.
+    """
+    options = options or CodecOptions()
+    max_depth = depth_limit(options.max_depth, "protobuf")
+    if options.schema is None:
+        return BytesCodec()
+    has_content = any((options.schema.file, options.schema.text, options.schema.base64))
+    if not has_content or options.schema.message is None:
+        raise ConfigurationError("schema: protobuf takes {file: DESCRIPTOR_SET, message: full.Name}")
+    make = _message_class(options.schema, options.schema.message)
+    return (WholeCodec if implicit_fields(make.DESCRIPTOR) else DeltaCodec)(make, max_depth)
+
+
+class BytesCodec(Codec):
+    """Protobuf messages without a schema: any bytes."""
+
+    can_delta: ClassVar[bool] = False
+
+    def decode(self, data: bytes) -> Value:
+        """The message itself."""
+        return data
+
+    def encode(self, value: Value) -> bytes:
+        """The message itself.
+
+        Raises:
+            TypeError: it is not `bytes`.
+        """
+        if isinstance(value, bytes):
+            return value
+        raise TypeError(f"a protobuf message without a schema is bytes; this is {type(value).__name__}")
+
+
+class _Messages(Codec):
+    """Protobuf messages of one type."""
+
+    def __init__(self, make: Value, max_depth: int) -> None:
+        """Take the class of the messages, and how deep they may be nested."""
+        self._make = make
+        self._max_depth = max_depth
+
+    def _parsed(self, data: bytes) -> Value:
+        """A message of the library's, parsed without its frame."""
+        message = self._make()
+        body = without_protobuf_frame(data)
+        try:
+            message.ParseFromString(body)
+        except DecodeError as error:
+            name = message.DESCRIPTOR.full_name
+            raise RecordRejected("undecodable", f"not a {name}: {error} (of {len(body)} bytes)") from None
+        return message
+
+    def _filled(self, record: Value) -> Value:
+        """A message of the library's with the fields of a record."""
+        message = self._make()
+        try:
+            to_message(message, record, "", has_presence=self.can_delta)
+        except RecursionError as error:
+            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        return message
+
+
+class WholeCodec(_Messages):
+    """Messages of which an absent field cannot be told from a default: full messages only.
+
+    Merging has no part in them: what is stored and forwarded are the publisher's bytes.
+    """
+
+    can_delta: ClassVar[bool] = False
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a message.
+
+        Raises:
+            RecordRejected: `undecodable` or `too_deep`.
+        """
+        value = from_message(self._parsed(data))
+        check_depth(value, self._max_depth)
+        return value
+
+    def encode(self, value: Value) -> bytes:
+        """Write a message, without a frame.
+
+        Raises:
+            TypeError: a field that the message does not have, a value that the field does not take, two fields of one
+                oneof, or a nesting deeper than `max_depth` or than the library reads.
+        """
+        message = self._filled(value)
+        try:
+            data: bytes = message.SerializeToString()
+            self._make().ParseFromString(data)
+        except (EncodeError, DecodeError, RecursionError) as error:
+            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        check_writable_depth(value, self._max_depth)
+        return data
+
+
+class DeltaCodec(_Messages):
+    """Messages of which an absent field can be told from a default: a delta is a message with some of the fields.
+
+    Records are written without a frame, with the fields that this schema does not know.
+    """
+
+    completes: ClassVar[bool] = True
+    header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
+
+    def __init__(self, make: Value, max_depth: int) -> None:
+        """Take the class of the messages, and how deep they may be nested."""
+        super().__init__(make, max_depth)
+        self._fields = PresentFields()
+
+    def decode(self, data: bytes) -> Value:
+        """Parse a record or a delta: the fields that are present.
+
+        Raises:
+            RecordRejected: `undecodable` or `too_deep`.
+        """
+        message = self._parsed(data)
+        # To look into each of many messages for unknown fields takes longer than to read them.
+        has_unknown = len(data) < _MANY_BYTES or _has_unknown(message)
+        return self._fields.read(message, self._max_depth, has_unknown=has_unknown)
+
+    def encode(self, value: Value) -> bytes:
+        """Write a record or a delta, without a frame; a delta may lack required fields.
+
+        Raises:
+            TypeError: a field that the message does not have, or a value that the field does not take.
+        """
+        message = self._filled(value)
+        try:
+            data: bytes = message.SerializePartialToString(deterministic=True)
+        except EncodeError as error:
+            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
+        return data
+
+    def complete(self, record: Value) -> bool:
+        """Take away in place what the message cannot hold beside the rest: empty arrays, the loser of a oneof.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: a required field is missing.
+        """
+        return self._fields.complete(self._make.DESCRIPTOR, record)
+
+
+def _has_unknown(message: Value) -> bool:
+    """Whether a message, or any in it, has unknown fields."""
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    return bool(known.ByteSize() != message.ByteSize())
+
+
+def _message_class(schema: SchemaConfig, name: str) -> Value:
+    """The class of the messages of one type in a descriptor set."""
+    files = descriptor_pb2.FileDescriptorSet()
+    pool = descriptor_pool.DescriptorPool()
+    how = "make it with protoc --include_imports --descriptor_set_out"
+    try:
+        files.ParseFromString(schema.content() or b"")
+        for proto in files.file:
+            pool.Add(proto)
+    except OSError as error:
+        raise ConfigurationError(f"schema: {schema.place}: {error.strerror}; {how}") from None
+    except (DecodeError, TypeError) as error:
+        raise ConfigurationError(f"schema: {schema.place} is no complete descriptor set: {error}; {how}") from None
+    try:
+        descriptor = pool.FindMessageTypeByName(name)
+    except KeyError:
+        known = [f"{proto.package}.{kind.name}".lstrip(".") for proto in files.file for kind in proto.message_type]
+        raise ConfigurationError(f"schema: {schema.place}: {unknown_name('message', name, known)}") from None
+    return message_factory.GetMessageClass(descriptor)

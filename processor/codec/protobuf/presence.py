@@ -1,0 +1,153 @@
+"""Records of protobuf messages that can do deltas: a field is in the record if, and only if, it is in the message.
+
+A message merges field by field if each of its singular scalar fields has presence: all of proto2, those of proto3 that
+are `optional` or in a oneof. In any other message an absent field and a default look alike, so it merges as one value.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from processor.codec.protobuf.unknown import unknown_members
+from processor.codec.protobuf.values import field_of, is_map, key_text, member_name, plain_scalar
+from processor.errors import RecordRejected
+from processor.record import Value
+
+
+class WholeMessage(dict[str, Value]):
+    """The record of a message that replaces whole: merging only descends into plain `dict`."""
+
+    __slots__ = ()
+
+
+class _Shape(NamedTuple):
+    """What the records of one message type look like."""
+
+    empty: type[dict[str, Value]]
+    """The class of its records: `dict`, or `WholeMessage`."""
+    implicit: tuple[tuple[str, Value], ...]
+    """The scalar fields without presence, each with its default: in a record they are always there."""
+    required: tuple[str, ...]
+    """The fields that a full message of proto2 cannot leave out."""
+    choices: tuple[frozenset[str], ...]
+    """The names of the fields in each oneof."""
+
+
+def implicit_fields(message: Descriptor) -> list[FieldDescriptor]:
+    """The singular scalar fields of a message without presence, those of messages in it not included."""
+    return [field for field in message.fields if not field.is_repeated and not field.has_presence]
+
+
+class PresentFields:
+    """Reads and completes the records of one message type, and of the types inside it."""
+
+    __slots__ = ("_shapes",)
+
+    def __init__(self) -> None:
+        self._shapes: dict[Descriptor, _Shape] = {}
+
+    def read(self, message: Value, levels: int, *, has_unknown: bool = True) -> dict[str, Value]:
+        """The record of a message: present fields by name, then unknown ones by number.
+
+        An extension is named by its full name in brackets. An empty repeated field or map is absent. In a message that
+        replaces whole, a field without presence always has a value.
+
+        Args:
+            message: a parsed message.
+            levels: how many objects and arrays may be nested, the record included.
+            has_unknown: False if it is known to have no unknown fields, nor any message in it.
+
+        Raises:
+            RecordRejected: `too_deep`.
+        """
+        if levels < 1:
+            raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
+        shape = self._shape(message.DESCRIPTOR)
+        fields = message.ListFields()
+        if not fields and not has_unknown:
+            return shape.empty(shape.implicit)
+        record = shape.empty()
+        for field, value in fields:
+            record[member_name(field)] = self._value(field, value, levels - 1, has_unknown=has_unknown)
+        for name, default in shape.implicit:
+            if name not in record:
+                record[name] = default
+        if has_unknown:
+            record.update(unknown_members(message))
+        return record
+
+    def complete(self, message: Descriptor, record: Value, path: str = "") -> bool:
+        """Bring a merged record in place to what its message can hold; True if that took anything away.
+
+        An empty array or map becomes absent. Of several fields of one oneof the last one stays: the one that was set
+        last, as a merge appends what is new.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: a required field is missing.
+        """
+        has_lost = False
+        for name, value in list(record.items()):
+            field = field_of(message, name)
+            if field is None:
+                continue  # Unknown, or an error that writing the record explains.
+            if field.is_repeated and not value:
+                del record[name]
+                has_lost = True
+            elif (inner := _inner(field)) is not None:
+                for place, child in _children(field, value, f"{path}/{name}"):
+                    has_lost |= self.complete(inner, child, place)
+        shape = self._shape(message)
+        for choice in shape.choices:
+            for name in [name for name in record if name in choice][:-1]:
+                del record[name]
+                has_lost = True
+        for name in shape.required:
+            if name not in record:
+                raise RecordRejected("schema_mismatch", f"{path}/{name} is missing; {message.full_name} requires it")
+        return has_lost
+
+    def _value(self, field: FieldDescriptor, value: Value, levels: int, *, has_unknown: bool) -> Value:
+        """A field's value; `levels` are those left for it."""
+        if not field.is_repeated:
+            if field.message_type is None:
+                return plain_scalar(field, value)
+            return self.read(value, levels, has_unknown=has_unknown)
+        if levels < 1:
+            raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
+        if is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            return {key_text(key): self._value(inner, value[key], levels - 1, has_unknown=has_unknown) for key in value}
+        if field.message_type is None:
+            return [plain_scalar(field, item) for item in value]
+        return [self.read(item, levels - 1, has_unknown=has_unknown) for item in value]
+
+    def _shape(self, message: Descriptor) -> _Shape:
+        shape = self._shapes.get(message)
+        if shape is None:
+            implicit = tuple(implicit_fields(message))
+            shape = self._shapes[message] = _Shape(
+                WholeMessage if implicit else dict,
+                tuple((field.name, plain_scalar(field, field.default_value)) for field in implicit),
+                tuple(field.name for field in message.fields if field.is_required),
+                tuple(frozenset(field.name for field in oneof.fields) for oneof in message.oneofs),
+            )
+        return shape
+
+
+def _inner(field: FieldDescriptor) -> Descriptor | None:
+    """The type of the messages in a field, a map's values included; None if there are none."""
+    inner = field.message_type
+    return inner.fields_by_name["value"].message_type if is_map(field) else inner
+
+
+def _children(field: FieldDescriptor, value: Value, path: str) -> list[tuple[str, Value]]:
+    """The records in a field's value, each with its path; those of another kind are left to writing."""
+    if is_map(field):
+        children = list(value.items()) if isinstance(value, dict) else []
+    elif field.is_repeated:
+        children = list(enumerate(value)) if type(value) is list else []
+    else:
+        return [(path, value)] if isinstance(value, dict) else []
+    return [(f"{path}/{name}", child) for name, child in children if isinstance(child, dict)]

@@ -1,6 +1,0 @@
-"""Keys of a SOW topic in wrong partitions: found, and brought to the partition that their hash chooses."""
-
-from processor.healing.heal import Heal, Healed
-from processor.healing.look import NEWEST_MAX, Look, look, topics_to_look_at
-
-__all__ = ["NEWEST_MAX", "Heal", "Healed", "Look", "look", "topics_to_look_at"]

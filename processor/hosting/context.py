@@ -1,0 +1,200 @@
+"""What a processor sees of the runtime: its state and marks, its outputs, the clock; and what it asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from processor.errors import UndeclaredOutput
+from processor.hosting.commit_metadata import checked
+from processor.hosting.dead_letter import dead_letter
+from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
+from processor.hosting.output_limits import OutputLimits
+from processor.hosting.timings import Timing
+from processor.hosting.waiting_output import WaitingOutput
+from processor.kafka.partitioner import partition_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from processor.api import Codec, Marks, State
+    from processor.config import TopicConfig
+    from processor.hosting.pipeline import Pipeline
+    from processor.record import Headers, Outgoing, Record, RejectReason, Stored
+    from processor.topics.family import Role
+
+
+class TaskContext:
+    """One partition's `Context`. What is forwarded waits here until the task hands it to the transaction."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        partition: int,
+        codec: Codec,
+        state: State,
+        marks: Marks | None = None,
+        on_reject: Callable[[Record, RejectReason, str], None] | None = None,
+        applied: Mapping[int, Sequence[bytes]] | None = None,
+        noted: str = "",
+        partitions: int = 1,
+        waiting: WaitingOutput | None = None,
+        limits: OutputLimits | None = None,
+    ) -> None:
+        self.name = pipeline.name
+        self.source_topic = pipeline.source
+        self.partition = partition
+        self.partitions = partitions
+        self.topic: TopicConfig = pipeline.topic
+        self.codec = codec
+        self._is_trusted = is_ours(pipeline.processor_type)
+        self.state: State = state if pipeline.has_state else _NoState(pipeline.name)
+        self.applied: Mapping[int, Sequence[bytes]] = applied or {}
+        self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
+        if not self._is_trusted:
+            self.state = CheckedState(self.state, pipeline.name)
+            self.marks = CheckedMarks(self.marks, pipeline.name)
+        self.now_ms = 0
+        self.stream_time_ms = 0
+        self.noted = noted
+        self.held_offset: int | None = None
+        self.paused_offset: int | None = None
+        self.stopped_offset: int | None = None
+        self.note = noted  # It stands until another one is given.
+        self.gauges: dict[str, float] = {}
+        self.observed: defaultdict[str, Timing] = defaultdict(Timing)
+        self.events: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
+        self._on_reject = on_reject
+        self.waiting = waiting or WaitingOutput(sys.maxsize)
+        self.is_full = self.waiting.is_enough
+        self._limits = limits or OutputLimits(pipeline)
+        # Marks go out through `marks` alone, or nobody would know which ones are committed.
+        self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
+
+    def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
+        """Send one record to an output."""
+        self.forward_many(output, [(key, value, headers)])
+
+    def forward_many(self, output: Role, records: Sequence[Outgoing], size_bytes: int | None = None) -> None:
+        """Send records to an output."""
+        if not self._is_trusted:
+            records = checked_records(self.name, output, records)
+        try:
+            self._outputs[output].extend(records)
+        except KeyError:
+            why = "is written through `marks` alone" if output == "mark" else "its `outputs` do not declare"
+            raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which {why}") from None
+        if size_bytes is None:
+            size_bytes = sum([len(value) for _, value, _ in records if value is not None])
+        self.waiting.add(size_bytes)
+
+    def stop(self, offset: int) -> None:
+        """Take no record from this offset on in this call."""
+        self.stopped_offset = offset
+
+    def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
+        """Send an input record to the dead-letter topic with the reason: whole, or as much of it as fits."""
+        source = f"{self.source_topic}/{self.partition}/{record.offset}"
+        letter = dead_letter(record, reason, detail, source, self._limits.of("dlq"))
+        self._outputs["dlq"].append(letter)
+        self.waiting.add(len(letter[1] or b""))
+        self.rejected[reason] += 1
+        if self._on_reject is not None:
+            self._on_reject(record, reason, detail)
+
+    def partition_for(self, key: bytes) -> int:
+        """The partition that a key's hash chooses."""
+        return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
+
+    def hold(self, offset: int | None, note: str = "") -> None:
+        """Do not commit input positions above this offset, and commit a note beside the one that is."""
+        self.note = checked(note)
+        self.held_offset = offset
+
+    def pause(self, offset: int) -> None:
+        """Take no record from this offset on until `resume`."""
+        self.paused_offset = offset
+
+    def resume(self) -> None:
+        """Take records again."""
+        self.paused_offset = None
+
+    def count(self, event: str, amount: int = 1) -> None:
+        """Count an event."""
+        self.events[event] += amount
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        self.gauges[name] = value
+
+    def observe(self, name: str, seconds: float, times: int = 1) -> None:
+        """Observe how long something took."""
+        self.observed[name].add(seconds, times)
+
+    def take_outputs(self) -> dict[Role, list[Outgoing]]:
+        """What was forwarded since the last time, by role; roles without records are left out."""
+        taken = {role: records for role, records in self._outputs.items() if records}
+        for role in taken:
+            self._outputs[role] = []
+        self.waiting.sent()
+        return taken
+
+    def output_counts(self) -> dict[Role, int]:
+        """How many records wait for each output, for `outputs_after`."""
+        return {role: len(records) for role, records in self._outputs.items()}
+
+    def outputs_after(self, counts: Mapping[Role, int]) -> dict[Role, list[Outgoing]]:
+        """What was forwarded since then, and still waits."""
+        return {role: records[counts[role] :] for role, records in self._outputs.items()}
+
+
+class _NoState:
+    """The state of a processor that declares no output for it."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:  # noqa: ARG002
+        """There is none, and there cannot be one."""
+        raise self._error()
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:  # noqa: ARG002
+        """It would be lost."""
+        raise self._error()
+
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
+        """As `get_many`."""
+        raise self._error()
+
+    def _error(self) -> UndeclaredOutput:
+        return UndeclaredOutput(f"{self._processor} uses its state, and its `outputs` declare no output of role 'sow'")
+
+
+class _NoMarks:
+    """The marks of a processor that declares no output for them."""
+
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+
+    def get(self, name: bytes) -> bytes | None:
+        """There is none, and there cannot be one."""
+        raise self._error(name)
+
+    def put(self, name: bytes, value: bytes) -> None:  # noqa: ARG002
+        """It would be lost."""
+        raise self._error(name)
+
+    def _error(self, name: bytes) -> UndeclaredOutput:
+        return UndeclaredOutput(
+            f"{self._processor} uses the mark {name!r}, and its `outputs` declare no output of role 'mark'"
+        )

@@ -1,0 +1,132 @@
+"""Checks what a third party's processor gives the runtime: of a wrong type it would only fail in the Kafka client.
+
+There no record can be told to be at fault, and the partition's next owner would fail likewise. Here the call fails, and
+the runtime finds and rejects the record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from processor.record import Stored, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.api import Marks, Processor, State
+    from processor.record import Outgoing
+
+_OURS: Final = ("processor.builtin.", "spark_integration.")
+
+
+def is_ours(processor_type: type[Processor]) -> bool:
+    """Whether a processor is one of ours, whose types are checked before it runs; nobody's subclass is."""
+    return processor_type.__module__.startswith(_OURS)
+
+
+def checked_records(name: str, output: str, records: Sequence[Outgoing]) -> list[Outgoing]:
+    """What a processor forwards, if all of it can be sent.
+
+    Args:
+        name: the processor's.
+        output: which of its outputs.
+        records: key, value and headers of each.
+
+    Raises:
+        TypeError: a key is not bytes, a value neither bytes nor None, or headers are no list of text and bytes.
+    """
+    checked: list[Value] = list(records)
+    for record in checked:
+        if not isinstance(record, tuple) or len(record) != 3:
+            _refuse(name, output, "a record", "a tuple of key, value and headers", record)
+        key, value, headers = record
+        if not isinstance(key, bytes):
+            _refuse(name, output, "the key", "bytes", key)
+        if value is not None and not isinstance(value, bytes):
+            _refuse(name, output, f"the value of key {key!r:.100}", "bytes, or None for a tombstone", value)
+        if not isinstance(headers, list | tuple):
+            _refuse(name, output, f"headers of key {key!r:.100}", "a list of (name, bytes)", headers)
+        for header in headers:
+            if not _is_header(header):
+                _refuse(name, output, f"a header of key {key!r:.100}", "a tuple of a text and bytes or None", header)
+    return checked
+
+
+class CheckedState:
+    """The state of a third party's processor: what it puts has the types that can be stored."""
+
+    def __init__(self, state: State, processor: str) -> None:
+        self._state = state
+        self._processor = processor
+        self.get_many, self.get_some, self.due, self.scan = state.get_many, state.get_some, state.due, state.scan
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Stage new states.
+
+        Raises:
+            TypeError: a key is not bytes, or a state neither a `Stored` of the right types nor None.
+        """
+        given: Mapping[Value, Value] = changes
+        for key, stored in given.items():
+            if not isinstance(key, bytes):
+                raise TypeError(f"{self._processor} puts a state under the key {_shown(key)}; a key is bytes")
+            if stored is not None and not _is_stored(stored):
+                raise TypeError(
+                    f"{self._processor} puts {_shown(stored)} under the key {key!r:.100}; a state is None or "
+                    "Stored(version: int, value: bytes)"
+                )
+        self._state.put_many(changes)
+
+
+class CheckedMarks:
+    """The marks of a third party's processor: names and values are bytes."""
+
+    def __init__(self, marks: Marks, processor: str) -> None:
+        self._marks = marks
+        self._processor = processor
+        self.get = marks.get
+
+    def put(self, name: bytes, value: bytes) -> None:
+        """Set a mark.
+
+        Raises:
+            TypeError: the name or the value is not bytes.
+        """
+        given: tuple[Value, ...] = (name, value)
+        if not all(isinstance(part, bytes) for part in given):
+            raise TypeError(
+                f"{self._processor} puts the mark {_shown(name)} to {_shown(value)}; a mark's name and value are bytes"
+            )
+        self._marks.put(name, value)
+
+
+def _is_header(header: object) -> bool:
+    """Whether it is a header that Kafka's client can send."""
+    if not isinstance(header, tuple) or len(header) != 2:
+        return False
+    name, value = header
+    if not isinstance(name, str) or (value is not None and not isinstance(value, bytes)):
+        return False
+    try:
+        return name.isascii() or bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_stored(stored: object) -> bool:
+    """Whether it is a state that can be written."""
+    if not isinstance(stored, Stored):
+        return False
+    parts: tuple[Value, ...] = stored
+    version, value, expires_at_ms, source_offset, expiration = parts
+    numbers = (version, expires_at_ms, source_offset)
+    return all(isinstance(part, int) for part in numbers) and isinstance(value, bytes) and isinstance(expiration, bytes)
+
+
+def _refuse(name: str, output: str, what: str, should_be: str, value: object) -> NoReturn:
+    raise TypeError(f"{name} forwards to {output!r}: {what} is {_shown(value)}; it should be {should_be}")
+
+
+def _shown(value: object) -> str:
+    """A value with its type, for an error."""
+    return f"{type(value).__name__} {value!r:.100}"

@@ -1,0 +1,255 @@
+"""What runs: from settings to processors, their topics and their settings."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from processor.api import Processor
+from processor.config.kafka_names import KafkaNames
+from processor.config.suggestions import explain, unknown_name
+from processor.entry_points import load_installed
+from processor.errors import ConfigurationError
+from processor.hosting.declaration import check_declaration
+from processor.topics.family import Role, TopicSpec, family_specs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from processor.api import Codec
+    from processor.config import Config, TopicConfig
+
+GROUP = "sowstream.processors"
+
+
+class Pipeline(NamedTuple):
+    """One processor between its input topic and its family of output topics."""
+
+    name: str
+    """The family of its outputs, and the last part of its consumer group."""
+    processor_type: type[Processor]
+    """The plug-in; one instance for each partition."""
+    settings: BaseModel
+    """What the plug-in's settings model made of its section."""
+    topic: TopicConfig
+    """What holds for the records."""
+    source: str
+    """The Kafka topic it reads."""
+    roles: tuple[Role, ...]
+    """The topics of its own family: its input where that is its own, its outputs, and the dead-letter topic."""
+    repartitioned: frozenset[Role]
+    """Outputs whose partition the key's hash chooses."""
+    underlying: str | None = None
+    """The family it reads, if that is another one."""
+    names: KafkaNames = KafkaNames()
+    """The Kafka names of all families."""
+
+    @classmethod
+    def of(
+        cls,
+        processor_type: type[Processor],
+        settings: BaseModel,
+        *,
+        name: str,
+        topic: TopicConfig,
+        underlying: str | None = None,
+        names: KafkaNames | None = None,
+    ) -> Pipeline:
+        """The pipeline of a plug-in: what it declares says which topics.
+
+        Args:
+            processor_type: the plug-in.
+            settings: its settings.
+            name: the family of its outputs.
+            topic: what holds for the records.
+            underlying: the family it reads, if that is another one.
+            names: the Kafka names of all families; None: those without a prefix.
+        """
+        names = names or KafkaNames()
+        role, from_underlying = processor_type.input
+        own_input: tuple[Role, ...] = () if from_underlying else (role,)
+        outputs = tuple(output.role for output in processor_type.outputs)
+        # Beside a SOW topic there are marks in any case: the input position is one.
+        position: tuple[Role, ...] = ("mark",) if "sow" in outputs else ()
+        return cls(
+            name=name,
+            processor_type=processor_type,
+            settings=settings,
+            topic=topic,
+            source=names.topic(underlying or name, role),
+            roles=tuple(dict.fromkeys((*own_input, *outputs, *position, "dlq"))),
+            repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
+            underlying=underlying,
+            names=names,
+        )
+
+    @property
+    def made_of(self) -> str:
+        """The other family's topic that it makes its own of; empty where it reads its own."""
+        return self.source if self.processor_type.input.from_underlying else ""
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the plug-in keeps records: those of its output of role `sow`."""
+        return any(output.role == "sow" for output in self.processor_type.outputs)
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether the plug-in keeps marks of its own."""
+        return any(output.role == "mark" for output in self.processor_type.outputs)
+
+    @property
+    def keeps_position(self) -> bool:
+        """Whether the mark topic has the input position."""
+        return "mark" in self.roles
+
+    def without_position(self) -> Pipeline:
+        """The same where there is no mark topic, as in an installation that was made before it was needed."""
+        return self._replace(roles=tuple(role for role in self.roles if role != "mark"))
+
+    def output(self, role: Role) -> str:
+        """The Kafka topic behind an output."""
+        return self.names.topic(self.name, role)
+
+
+def installed() -> dict[str, type[Processor]]:
+    """Every processor that an installed package offers.
+
+    Raises:
+        ConfigurationError: an entry point does not lead to a Processor, cannot be imported, or declares what cannot be.
+    """
+    found: dict[str, type[Processor]] = {}
+    for entry_point in entry_points(group=GROUP):
+        processor_type = load_installed(entry_point, "processor")
+        check_declaration(processor_type, f"{entry_point.name!r} ({entry_point.value})")
+        found[entry_point.name] = processor_type
+    return found
+
+
+def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
+    """The pipelines of these names, or of all that are configured if there are none.
+
+    Raises:
+        ConfigurationError: a name or a plug-in is unknown, or its settings do not fit.
+    """
+    known = [*config.topics, *config.conflated, *config.processors]
+    chosen = list(names) or known
+    plugins = installed()
+    result = []
+    for name in chosen:
+        if name not in known:
+            raise ConfigurationError(unknown_name("topic", name, known))
+        result.append(_pipeline(config, name, plugins))
+    return result
+
+
+def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
+    """Every topic that these pipelines need, as it should be.
+
+    Raises:
+        ConfigurationError: the settings cannot be used: topics are not made for them.
+    """
+    chosen = pipelines(config, names)
+    check_settings(chosen)
+    return [spec for pipeline in chosen for spec in family_of(pipeline)]
+
+
+def family_of(pipeline: Pipeline) -> list[TopicSpec]:
+    """The topics of a pipeline's own family, as they should be."""
+    family = _specs(pipeline, pipeline.name, pipeline.roles)
+    return [
+        spec._replace(made_of=pipeline.made_of, is_optional=spec.role == "mark" and not pipeline.has_marks)
+        for spec in family
+    ]
+
+
+def _specs(pipeline: Pipeline, family: str, roles: Iterable[Role]) -> list[TopicSpec]:
+    """Topics of a family that a pipeline has to do with: the records of both are the same."""
+    topic = pipeline.topic
+    return family_specs(
+        family,
+        roles,
+        partitions=topic.partitions,
+        settings=topic.config,
+        allows=topic.allows,
+        max_record_bytes=topic.max_record_bytes,
+        names=pipeline.names,
+    )
+
+
+def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
+    """Every topic that these pipelines read or write, as it should be, each once."""
+    wanted: dict[str, TopicSpec] = {}
+    for pipeline in chosen:
+        for spec in (*family_of(pipeline), source_spec(pipeline)):
+            known = wanted.setdefault(spec.name, spec)
+            # Of a topic that one reads and another writes each knows a part.
+            wanted[spec.name] = known._replace(
+                made_of=known.made_of or spec.made_of,
+                made_into=tuple(dict.fromkeys((*known.made_into, *spec.made_into))),
+            )
+    return list(wanted.values())
+
+
+def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec] | None = None) -> None:
+    """Refuse settings that the first partition would stumble over, before anything starts.
+
+    Args:
+        chosen: what is to run.
+        codec_for: makes the message type of a topic; None: what hangs on it is not looked at, for making it may need a
+            schema registry.
+
+    Raises:
+        ConfigurationError: a plug-in is unknown, or refuses what it is told.
+    """
+    for pipeline in chosen:
+        codec = None if codec_for is None else codec_for(pipeline.name)
+        pipeline.processor_type.check(pipeline.name, pipeline.settings, codec)
+
+
+def source_spec(pipeline: Pipeline) -> TopicSpec:
+    """The topic a pipeline reads, as it should be; another family's, perhaps."""
+    (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
+    return spec._replace(made_into=(pipeline.name,)) if pipeline.made_of else spec
+
+
+def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:
+    """The section of one name, whichever it is in, as a pipeline."""
+    section: BaseModel
+    underlying: str | None
+    if name in config.topics:
+        section = topic = config.topics[name]
+        plugin, underlying = "delta_merge" if topic.sow else "pass_through", None
+    elif name in config.conflated:
+        plugin, underlying = "conflate", config.conflated[name].underlying
+        section, topic = config.conflated[name], config.topic(name)
+    else:
+        plugin, underlying, section, topic = _third_party(config, name, plugins)
+    processor_type = plugins.get(plugin)
+    if processor_type is None:
+        raise ConfigurationError(
+            f"{name}: {unknown_name('processor', plugin, list(plugins))}; is its package installed?"
+        )
+    return Pipeline.of(processor_type, section, name=name, topic=topic, underlying=underlying, names=config.kafka_names)
+
+
+def _third_party(
+    config: Config, name: str, plugins: dict[str, type[Processor]]
+) -> tuple[str, str | None, BaseModel, TopicConfig]:
+    """A `processors` section: its settings are the plug-in's own model."""
+    section = config.processors[name]
+    settings: BaseModel = section
+    if (processor_type := plugins.get(section.use)) is not None:
+        if processor_type.input.from_underlying is (section.underlying is None):
+            needs = "needs" if processor_type.input.from_underlying else "has no use for"
+            raise ConfigurationError(f"processors.{name}: {section.use} {needs} an `underlying`")
+        if section.underlying is not None and processor_type.input.role == "sow" and not config.topic(name).sow:
+            raise ConfigurationError(f"processors.{name}: {section.underlying!r} keeps no records to read (sow: false)")
+        try:
+            settings = processor_type.settings_type.model_validate(section.settings)
+        except ValidationError as error:
+            wrong = explain(error, processor_type.settings_type, f"processors.{name}.settings")
+            raise ConfigurationError(f"settings that cannot be used:\n{wrong}") from None
+    return section.use, section.underlying, settings, config.topic(name)

@@ -1,0 +1,1 @@
+"""Questions to a cluster: its topics, groups and offsets."""

@@ -1,0 +1,1 @@
+"""Producers: without a transaction, in one, and in stages."""

@@ -1,0 +1,334 @@
+"""Writes records and input offsets without a transaction, in an order that a crash may cut anywhere.
+
+What `TransactionalProducer` does at once this one does in stages; each begins when Kafka has acknowledged the one
+before it with all in-sync replicas::
+
+    1  deltas, dead letters, records sent again with their key    may come twice: the input that made them comes again
+    2  SOW records                                                each names its input record, which is then recognised
+    3  marks, acks                                                tell of nothing that is not in SOW
+    4  input offsets                                              as a member of the group: a stale one is refused
+       input positions in the mark topic                          at the same time: what is before them is in SOW
+
+Only then does the local state follow. The price is in the guarantee, see the section "At least once" of the README.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from processor.errors import ProducerLost, TransactionAborted
+from processor.kafka import errors as kafka_errors
+from processor.kafka import outage, properties
+from processor.kafka.pause_detector import Pulse
+from processor.kafka.refusals import Refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from confluent_kafka import Message
+
+    from processor.record import Outgoing
+
+_TRY_S = 0.5
+_REACH_TRY_S = 5.0
+_REACH_PAUSE_S = 0.2  # At least, between two tries.
+
+
+class _Batch(NamedTuple):
+    """Records of one topic that are to be sent together."""
+
+    topic: str
+    partition: int
+    records: Sequence[Outgoing]
+    delivered: Callable[[int], None] | None
+    """Told the offset of the last one."""
+
+
+class StagedProducer:
+    """The interface of `TransactionalProducer`, for a thread that does not know the difference.
+
+    There is no fencing: Kafka takes what a worker sends that has lost its partitions without having heard of it. So
+    nothing is sent after the process stood still for half the session timeout, and what waits to be sent is given up
+    before the session timeout is over.
+    """
+
+    is_transactional: Final = False
+    """What was sent stays sent, whatever becomes of the rest."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        later: Sequence[Collection[str]],
+        session_timeout_s: float,
+        is_stopping: Callable[[], bool] = lambda: False,
+        blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
+        **sizes: int,
+    ) -> None:
+        """Make one that is not started.
+
+        Args:
+            kafka: librdkafka properties.
+            later: the topics of the second stage, of the third, and so on; all others are of the first.
+            session_timeout_s: how long the group waits for a member that is not heard of.
+            is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
+            blocked: called with `init` and the seconds of each try of a start.
+            sizes: `queue_bytes` and `record_bytes_max` of `properties.producer`.
+        """
+        self._blocked = blocked
+        self._refusals = Refusals()
+        self._timeout_s = session_timeout_s * 0.75
+        self._pause_s = session_timeout_s * 0.5
+        self._properties = self._refusals.listening(properties.producer(kafka, **sizes)) | {
+            "message.timeout.ms": str(int(self._timeout_s * 1000)),
+            "topic.metadata.propagation.max.ms": str(int(self._timeout_s * 250)),
+            "acks": "all",
+        }
+        self._is_stopping = is_stopping
+        self._stage_of = {topic: number for number, topics in enumerate(later, 1) for topic in topics}
+        self._held: list[list[_Batch]] = [[] for _ in later]
+        self._producer: Producer | None = None
+        self._failed: KafkaError | None = None
+        self._failed_at: tuple[str, int | None] | None = None
+        self._pulse: Pulse | None = None
+        self._pauses = 0
+        self.commit_offsets: Callable[[Mapping[int, int]], None]
+        """Commits the next input offset of each partition as a member of the group; set by whoever has the consumer."""
+        self.is_open = False
+        """Whether anything was sent or is held that is not committed."""
+        self._commit_seconds = 0.0
+
+    def start(self) -> None:
+        """Begin anew, once what the producer before still had in hand has arrived or can no longer arrive.
+
+        Waits for as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
+
+        Raises:
+            BrokerUnavailable: we are to stop before Kafka has answered.
+            ConfigurationError: Kafka refuses our credentials.
+        """
+        self._drop()
+        if self._pulse is None:
+            self._pulse = Pulse(self._pause_s)
+        self._pauses = self._pulse.pauses
+        producer = Producer(self._properties)
+        self._refusals.error = None
+        topic = next(iter(self._stage_of))  # One is enough: the cluster may have thousands.
+        while True:
+            began_s = time.monotonic()
+            try:
+                producer.list_topics(topic, _REACH_TRY_S)
+            except KafkaException as error:
+                with contextlib.suppress(KafkaException):
+                    producer.poll(0)  # Why it was refused, if it was.
+                if self._refusals.error is not None:
+                    raise kafka_errors.stop(self._refusals.error, "starting the producer") from error
+                if self._is_stopping() or not kafka_errors.passes(kafka_errors.of(error)):
+                    raise kafka_errors.stop(error, "starting the producer") from error
+                outage.unreachable("starting the producer")
+            else:
+                break
+            finally:
+                spent_s = time.monotonic() - began_s
+                self._blocked("init", spent_s)
+            time.sleep(max(0.0, _REACH_PAUSE_S - spent_s))
+        outage.reached()
+        self._producer = producer
+
+    def limit_batches(self, bytes_max: int) -> None:
+        """From the next `start` on send no batch of several records that is larger."""
+        self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
+
+    def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
+        """Send records to one partition in their stage; None lets each key's hash choose. Returns their values' bytes.
+
+        Raises:
+            TransactionAborted: they cannot be sent.
+        """
+        return self._take(_Batch(topic, -1 if partition is None else partition, records, None))
+
+    def send_marked(
+        self, topic: str, partition: int, records: Sequence[Outgoing], delivered: Callable[[int], None]
+    ) -> int:
+        """`send`, and tell the offset of the last record during a later call."""
+        return self._take(_Batch(topic, partition, records, delivered))
+
+    def send_at_once(self, topic: str, partition: int, record: Outgoing) -> None:
+        """Send a record whatever its stage; `begin_commit` waits for it.
+
+        Raises:
+            TransactionAborted: it cannot be sent.
+        """
+        self._send_now(_Batch(topic, partition, [record], None))
+
+    def begin_commit(
+        self,
+        topic: str,  # noqa: ARG002
+        offsets: Mapping[int, int],
+        group_metadata: Any,  # noqa: ARG002
+        *,
+        notes: Mapping[int, str] | None = None,  # noqa: ARG002
+        limit_s: float | None = None,
+    ) -> None:
+        """Send what is held, stage by stage, then commit the next input offset to read of each partition.
+
+        All of it is done when this returns: `commit_offsets` asks how far the outputs have come, which nobody may
+        change meanwhile.
+
+        Args:
+            topic: the input.
+            offsets: by partition.
+            group_metadata: not needed: the consumer itself commits.
+            notes: not needed: what stands beside the offsets follows from what is sent first.
+            limit_s: the longest that all stages may take, if that is less than records may wait.
+
+        Raises:
+            TransactionAborted: it is to be done again from the committed offsets; what was sent stays sent.
+            ProducerLost: the same; `start` comes next.
+        """
+        began_s = time.monotonic()
+        deadline_s = began_s + min(self._timeout_s, limit_s or self._timeout_s) + _TRY_S
+        self._deliver("records", deadline_s)
+        for held in self._held:
+            if held:
+                batches = held.copy()
+                held.clear()
+                self._send_stage(batches, deadline_s)
+        self._check_awake()
+        self.commit_offsets(offsets)
+        self._deliver("input positions", deadline_s)
+        self.is_open = False
+        self._commit_seconds = time.monotonic() - began_s
+
+    def finish_commit(self) -> float:
+        """How many seconds the commit took."""
+        return self._commit_seconds
+
+    def abort(self) -> None:
+        """Forget what is held; what was sent stays sent, and none of it arrives after this."""
+        self.is_open = False
+        for held in self._held:
+            held.clear()
+        if self._producer is None or self._failed is not None or len(self._producer) > 0:
+            self.start()
+        elif self._pulse is not None:
+            self._pauses = self._pulse.pauses
+
+    def close(self) -> None:
+        """Let go of the producer; what waits to be sent is dropped."""
+        self._drop()
+        if self._pulse is not None:
+            self._pulse.close()
+            self._pulse = None
+
+    def _take(self, batch: _Batch) -> int:
+        """Send a batch, or hold it until its stage."""
+        self.is_open = True
+        stage = self._stage_of.get(batch.topic, 0)
+        if stage == 0:
+            self._check_awake()
+            self._send_now(batch)
+        else:
+            self._held[stage - 1].append(batch)
+        return sum([len(value) for _, value, _ in batch.records if value is not None])
+
+    def _send_stage(self, batches: Sequence[_Batch], deadline_s: float) -> None:
+        """Send the batches of a stage and wait until Kafka has them."""
+        self._check_awake()
+        for batch in batches:
+            self._send_now(batch)
+        self._deliver(batches[0].topic, deadline_s)
+
+    def _send_now(self, batch: _Batch) -> None:
+        producer = self._begun()
+        produce: Callable[..., None] = producer.produce
+        topic, partition, records, delivered = batch
+        told: Callable[[KafkaError | None, Message], None] = self._on_delivery
+        last = len(records) - 1
+        for number, (key, value, headers) in enumerate(records):
+            if number == last and delivered is not None:
+                told = self._telling(delivered)
+            while True:
+                try:
+                    produce(topic, value, key, partition, told, None, 0, headers)
+                except BufferError:
+                    self._hear(partial(producer.poll, 0.05))  # Full: reports make room, failures too.
+                    self._check_delivered(topic)
+                except KafkaException as error:
+                    place = topic, None if partition < 0 else partition
+                    raise kafka_errors.in_transaction(error, f"sending to {topic}", place) from error
+                else:
+                    break
+        self._hear(partial(producer.poll, 0))
+
+    def _deliver(self, what: str, deadline_s: float) -> None:
+        """Wait until everything sent has been acknowledged.
+
+        Raises:
+            TransactionAborted: something was not.
+        """
+        producer = self._producer
+        if producer is None:
+            return
+        while self._hear(partial(producer.flush, _TRY_S)) > 0 and self._failed is None:
+            if time.monotonic() > deadline_s:
+                raise ProducerLost(f"sending {what}: Kafka does not say what became of them")
+        self._check_delivered(what)
+
+    def _hear(self, call: Callable[[], int]) -> int:
+        """Make a call that hears what became of records; the end of the producer, which it raises once, fails them."""
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                self._failed = kafka_errors.of(error)
+
+    def _check_delivered(self, what: str) -> None:
+        if self._failed is not None:
+            raise kafka_errors.in_transaction(KafkaException(self._failed), f"sending {what}", self._failed_at)
+
+    def _check_awake(self) -> None:
+        """After a long sleep the partitions may be somebody else's: learn that first."""
+        if self._pulse is not None and self._pulse.pauses != self._pauses:
+            raise TransactionAborted(
+                f"the process stood still for more than {self._pause_s:g} s; its partitions may have gone"
+            )
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+            topic = message.topic()
+            self._failed_at = None if topic is None else (topic, message.partition())
+
+    def _telling(self, delivered: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._on_delivery(error, message)
+            offset = message.offset()
+            if error is None and offset is not None:
+                delivered(offset)
+
+        return on_delivery
+
+    def _begun(self) -> Producer:
+        if self._producer is None:
+            self.start()
+        assert self._producer is not None
+        return self._producer
+
+    def _drop(self) -> None:
+        """Forget the producer: what has not left is dropped, what has is waited for, so that nothing arrives late."""
+        producer, self._producer = self._producer, None
+        if producer is not None and len(producer) > 0:
+            producer.purge(in_queue=True, in_flight=False)
+            if (left := self._hear(partial(producer.flush, self._timeout_s + _TRY_S))) > 0:
+                properties.log.warning("%d records may arrive late: Kafka has not said what became of them", left)
+                producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._failed = None
+        self.is_open = False
+        for held in self._held:
+            held.clear()

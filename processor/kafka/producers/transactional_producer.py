@@ -1,0 +1,399 @@
+"""Writes records and input offsets in one Kafka transaction, and says what its failures ask for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+
+from processor.errors import BrokerUnavailable, ProducerLost, TransactionAborted
+from processor.kafka import errors as kafka_errors
+from processor.kafka import outage, properties
+from processor.kafka.background_call import CallThread
+from processor.kafka.connection_breaks import ConnectionBreaks
+from processor.kafka.refusals import Refusals
+from processor.kafka.renewal import leave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import Message
+
+    from processor.record import Headers, Outgoing
+
+_CALL_TIMEOUT_S = 5.0  # One try of a transaction call; retriable failures are tried again until the deadline.
+_LEAST_TIMEOUT_S = 0.1  # Nought is for ever, to librdkafka's binding.
+_SLOW_S = 5.0
+_TRY_S = 0.2  # Least time between two tries of a start.
+_LOOK_TIMEOUT_S = 1.0
+_TRIES_MAX = 3  # Of a start on one client, where other brokers answer: it may wait for a coordinator that is dead.
+_LINE_INTERVAL_S = 60.0
+_ABORT_LIMIT_S = 2.0  # At the end nobody waits for long; what is left open the broker rolls back.
+_LATE_S = 1.0  # After its deadline a commit's last try has ended, unless librdkafka forgot its limit.
+
+
+class TransactionalProducer:
+    """One producer, at most one open transaction.
+
+    librdkafka lacks KIP-890: of what it sent twice, after a connection broke or no answer came, a late copy could
+    end a later transaction or take its offsets back (KAFKA-17754). So a transaction during which a connection broke,
+    and a slow or repeated commit or abort, cost the producer, and its successor's epoch fences the copy.
+    """
+
+    is_transactional: Final = True
+    """Nothing of a transaction that is not committed is ever seen."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        transactional_id: str,
+        transaction_timeout_s: float,
+        is_stopping: Callable[[], bool] = lambda: False,
+        blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
+        **sizes: int,
+    ) -> None:
+        """Make one that is not started.
+
+        Args:
+            kafka: librdkafka properties.
+            transactional_id: nobody else may have it.
+            transaction_timeout_s: how long a transaction may take.
+            is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
+            blocked: told of the seconds that each transaction call took: `init`, `begin`, `send_offsets`, `commit`
+                or `abort`.
+            sizes: `queue_bytes` and `record_bytes_max` of `properties.transactional`.
+        """
+        self._is_stopping = is_stopping
+        self.transactional_id = transactional_id
+        self._timeout_s = transaction_timeout_s
+        self._blocked = blocked
+        self._breaks = ConnectionBreaks(properties.log)
+        self._refusals = Refusals()
+        self._properties = self._refusals.listening(
+            properties.transactional(
+                kafka,
+                transactional_id=transactional_id,
+                transaction_timeout_s=transaction_timeout_s,
+                logger=self._breaks,
+                **sizes,
+            )
+        )
+        self._producer: Producer | None = None
+        self.is_open = False
+        """Whether a transaction has begun and not ended."""
+        self.renewals = 0
+        """How often a transaction that ended well cost the producer all the same."""
+        self._is_doubtful = False  # A call was repeated, or took long enough for librdkafka to have done so.
+        self._commits = CallThread(f"commits of {transactional_id}")
+        self._commit_limit_s = 0.0
+        self._commit_seconds = 0.0
+
+    def start(self) -> None:
+        """Fence whoever had this transactional id before and roll back what it left open.
+
+        Waits for as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
+
+        Raises:
+            BrokerUnavailable: we are to stop before Kafka has answered.
+            ConfigurationError: Kafka refuses our credentials, or lacks an ACL for us.
+        """
+        self._drop()
+        # What went out before the new epoch is fenced. A break counts from here on, one during the start too: the same
+        # news is told once in half a minute, and the break that matters may be the next one.
+        self._breaks.count, self._is_doubtful = 0, False
+        self._refusals.error = None
+        producer, tries, line_s = Producer(self._properties), 0, 0.0
+        while True:
+            began_s = time.monotonic()
+            try:
+                producer.init_transactions(_CALL_TIMEOUT_S)
+            except KafkaException as error:
+                is_reached = self._is_worth_waiting(producer, error)
+                tries = tries + 1 if is_reached else 0
+                if is_reached and began_s - line_s > _LINE_INTERVAL_S:
+                    line_s = began_s
+                    why = kafka_errors.of(error).str()
+                    properties.log.warning("starting the producer %s: %s; waiting", self.transactional_id, why)
+            else:
+                break
+            finally:
+                now_s = self._spent("init", began_s)
+            if tries == _TRIES_MAX:
+                former, producer, tries = producer, Producer(self._properties), 0
+                leave(former)
+                del former
+            time.sleep(max(0.0, _TRY_S - (now_s - began_s)))
+        outage.reached()
+        self._producer = producer
+
+    def limit_batches(self, bytes_max: int) -> None:
+        """From the next `start` on send no batch of several records that is larger."""
+        self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
+
+    def _is_worth_waiting(self, producer: Producer, error: KafkaException) -> bool:
+        """After a start that failed, whether some broker answers at least; returns only where it may go well later.
+
+        Raises:
+            Stop: it will not, or we are to stop.
+        """
+        doing = f"starting the producer {self.transactional_id}"
+        said = kafka_errors.stop(error, doing)
+        kafka_error = kafka_errors.of(error)
+        goes_by = kafka_error.retriable() or isinstance(said, BrokerUnavailable)
+        if kafka_error.fatal() or not goes_by or self._is_stopping():
+            raise said from error
+        try:
+            producer.poll(0)  # Why it was refused, if it was.
+            if self._refusals.error is not None:
+                raise kafka_errors.stop(self._refusals.error, doing) from error
+            producer.list_topics(timeout=_LOOK_TIMEOUT_S)
+        except KafkaException as silence:
+            if not kafka_errors.is_unreachable(silence):
+                raise kafka_errors.stop(silence, doing) from silence
+            outage.unreachable(doing)
+            return False
+        outage.reached()
+        return True
+
+    def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
+        """Send records to one partition; None lets each key's hash choose. Returns the bytes of their values.
+
+        Raises:
+            TransactionAborted: the broker refused one.
+        """
+        producer = self._begun()
+        # Called by position: to give the headers by name takes as long as all else.
+        produce: Callable[..., None] = producer.produce
+        chosen = -1 if partition is None else partition
+        size = 0
+        for key, value, headers in records:
+            if value is not None:
+                size += len(value)
+            try:
+                produce(topic, value, key, chosen, None, None, 0, headers)
+            except BufferError:
+                self._send_again(topic, value, key, chosen, headers)
+            except KafkaException as error:
+                raise kafka_errors.of_record(producer, error, topic, chosen) from error
+        self._serve(producer, 0, topic)
+        return size
+
+    def send_marked(
+        self, topic: str, partition: int, records: Sequence[Outgoing], delivered: Callable[[int], None]
+    ) -> int:
+        """`send`, and tell the offset of the last record during a later call.
+
+        Only one record in a batch asks to be told: a callback for each costs 40 % more.
+        """
+        *most, (key, value, headers) = records
+        size = self.send(topic, partition, most)
+
+        def on_delivery(error: object, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                delivered(offset)
+
+        produce: Callable[..., None] = self._begun().produce
+        try:
+            produce(topic, value, key, partition, on_delivery, None, 0, headers)
+        except BufferError:
+            self._send_again(topic, value, key, partition, headers, on_delivery)
+        except KafkaException as error:
+            raise kafka_errors.of_record(self._begun(), error, topic, partition) from error
+        return size + (0 if value is None else len(value))
+
+    def commit(self, topic: str, offsets: Mapping[int, int], group_metadata: Any) -> None:
+        """`begin_commit` without notes, then `finish_commit`."""
+        self.begin_commit(topic, offsets, group_metadata)
+        self.finish_commit()
+
+    def begin_commit(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        group_metadata: Any,
+        *,
+        notes: Mapping[int, str] | None = None,
+        limit_s: float | None = None,
+    ) -> None:
+        """Have the transaction committed, with the next input offset to read of each partition.
+
+        Until `finish_commit` nothing else may be asked of the producer: what is sent belongs to the transaction that
+        is open, and this one still is.
+
+        Args:
+            topic: the input.
+            offsets: by partition.
+            group_metadata: the proof that we are a member of the group.
+            notes: the texts that stand beside them, by partition; what is not there has none.
+            limit_s: the longest it may take, if that is less than a transaction may.
+
+        Raises:
+            ProducerLost: the transaction could not even begin.
+        """
+        producer = self._begun()
+        positions = [
+            TopicPartition(topic, partition, offset, metadata=(notes or {}).get(partition, ""))
+            for partition, offset in offsets.items()
+        ]
+        began_s = time.monotonic()
+        limit_s = self._commit_limit_s = min(self._timeout_s, limit_s or self._timeout_s)
+        deadline_s = began_s + limit_s
+
+        def send_offsets(timeout_s: float) -> None:
+            producer.send_offsets_to_transaction(positions, group_metadata, timeout_s)
+
+        def commit() -> None:
+            self._call("send_offsets", send_offsets, deadline_s)
+            # librdkafka's own limit does not hold for that call while the group's coordinator is away (its #5456). By
+            # now the transaction may be given up, and its partitions somebody else's.
+            if time.monotonic() > deadline_s:
+                raise ProducerLost(f"send_offsets ({self.transactional_id}): no answer within {limit_s:g} s")
+            self._call("commit", producer.commit_transaction, deadline_s)
+            self._commit_seconds = time.monotonic() - began_s
+
+        self._commits.begin(commit)
+
+    def finish_commit(self) -> float:
+        """Wait until the transaction is committed; how many seconds that took.
+
+        Raises:
+            TransactionAborted: nothing of it will be seen; `abort` comes next.
+            ProducerLost: the same, or nobody knows; `start` comes next, and what is committed must be asked for.
+        """
+        producer = self._producer
+        assert producer is not None
+        try:
+            self._commits.wait(self._commit_limit_s + _LATE_S)
+        except TimeoutError as error:
+            raise ProducerLost(f"commit ({self.transactional_id}): {error}") from error
+        self._ended(producer)
+        return self._commit_seconds
+
+    def abort(self) -> None:
+        """Roll the open transaction back, with a new producer if this one cannot, or may have said so twice."""
+        producer = self._producer
+        if producer is None:
+            self.start()
+            return
+        if self._commits.is_busy:
+            # Ctrl-C came while it was waited for: it comes first, and may leave nothing to roll back.
+            with contextlib.suppress(TransactionAborted):
+                self.finish_commit()
+        if not self.is_open:
+            return
+        try:
+            self._call("abort", producer.abort_transaction, time.monotonic() + self._timeout_s)
+        except TransactionAborted:
+            self.start()
+        else:
+            self._ended(producer)
+
+    def close(self) -> None:
+        """Let go of the producer; an open transaction is rolled back, by the broker if that takes long."""
+        if self._producer is not None and self.is_open and not self._commits.is_busy:
+            # To take a producer apart in the middle of a transaction has ended the process, inside librdkafka.
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_LIMIT_S)
+        self._commits.close()
+        self._drop()
+
+    def _begun(self) -> Producer:
+        """The producer with an open transaction; opened with the first record, so that idleness costs nothing."""
+        if self._producer is None:
+            self.start()
+        assert self._producer is not None
+        if not self.is_open:
+            began_s = time.monotonic()
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                raise ProducerLost(f"begin ({self.transactional_id}): {kafka_errors.of(error).str()}") from error
+            finally:
+                self._spent("begin", began_s)
+            self.is_open = True
+        return self._producer
+
+    def _send_again(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: Headers | None,
+        on_delivery: Callable[[object, Message], None] | None = None,
+    ) -> None:
+        """The queue to the broker is full: wait for room, then send; the order within the partition stays.
+
+        No error is kept in a variable here: it would hold the frame, which holds it, and with them the record, until
+        the garbage collector runs, which it does twice a minute.
+        """
+        producer = self._producer
+        assert producer is not None
+        produce: Callable[..., None] = producer.produce
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            if time.monotonic() > deadline:
+                raise ProducerLost(f"sending to {topic}: the queue has been full for {self._timeout_s:g} s")
+            self._serve(producer, 0.05, topic)
+            try:
+                produce(topic, value, key, partition, on_delivery, None, 0, headers)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                raise kafka_errors.of_record(self._begun(), error, topic, partition) from error
+            return
+
+    def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
+        """Hear what became of records; a producer's end, as when it was fenced, is raised here as well as by a call."""
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as error:
+            raise kafka_errors.in_transaction(error, f"sending to {topic}") from error
+
+    def _call(self, name: str, call: Callable[[float], None], deadline_s: float) -> None:
+        """Make a transaction call, again while it may be repeated and the transaction can still be alive."""
+        began_s = tried_s = time.monotonic()
+        while True:
+            try:
+                call(max(_LEAST_TIMEOUT_S, min(_CALL_TIMEOUT_S, deadline_s - tried_s)))
+            except KafkaException as error:
+                if kafka_errors.of(error).retriable() and time.monotonic() < deadline_s:
+                    self._is_doubtful = True
+                    continue
+                raise kafka_errors.in_transaction(error, f"{name} ({self.transactional_id})") from error
+            else:
+                return
+            finally:
+                tried_s = self._spent(name, tried_s)
+                if tried_s - began_s > _SLOW_S:
+                    self._is_doubtful = True
+
+    def _ended(self, producer: Producer) -> None:
+        """A transaction is over; if something of it may have gone out twice, its producer is too."""
+        self.is_open = False
+        try:
+            producer.poll(0)  # Delivery reports, and the news of broken connections.
+        except KafkaException:
+            self._is_doubtful = True  # Lost since, but what it said of the transaction holds.
+        if self._is_doubtful or self._breaks.count:
+            self.renewals += 1
+            self.start()
+
+    def _spent(self, call: str, began_s: float) -> float:
+        """Tell what a call took; the time now."""
+        now_s = time.monotonic()
+        self._blocked(call, now_s - began_s)
+        return now_s
+
+    def _drop(self) -> None:
+        """Forget the producer without waiting for what it still has in hand."""
+        producer, self._producer, self.is_open = self._producer, None, False
+        if producer is not None:
+            producer.purge(in_queue=True, in_flight=True, blocking=False)
+            # A fatal error that nobody has heard of would be raised while the producer is taken apart, at any line.
+            with contextlib.suppress(KafkaException):
+                producer.poll(0)

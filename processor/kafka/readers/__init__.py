@@ -1,0 +1,1 @@
+"""Consumers: of a group, of a log to its end, of a range of offsets."""

@@ -1,0 +1,263 @@
+"""Reads an input topic as a member of a consumer group; every start offset is given by the caller."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from processor.errors import PartitionHeld, TransactionAborted
+from processor.kafka import errors as kafka_errors
+from processor.kafka import outage, properties
+from processor.kafka.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OLDEST_TIMEOUT_S = 2.0
+_RELEASE_TRY_S = 1.0
+_RELEASE_PATIENCE_S = 120.0  # Brokers wait 45 s for a member of the new protocol, as shipped, and 60 s at most.
+
+
+class AssignmentListener(Protocol):
+    """Whoever owns the partitions. Called from within `poll`, on its thread."""
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """These partitions are ours now; nothing is read until `begin`."""
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """These partitions go to somebody else once this returns: commit or abort."""
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """These partitions are somebody else's already: abort."""
+
+
+class GroupConsumer:
+    """A member of a group that reads one topic. One thread only."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        group: str,
+        topic: str,
+        session_timeout_s: float,
+        listener: AssignmentListener,
+        instance: str | None = None,
+        prefetch_bytes: int | None = None,
+        made_anew: str = "",
+    ) -> None:
+        """Join a group.
+
+        Args:
+            kafka: librdkafka properties; `group.protocol` among them is for us.
+            group: the consumer group.
+            topic: the input.
+            session_timeout_s: how long the group waits for a member that is not heard of.
+            listener: whoever owns the partitions.
+            instance: the name of a static member: it leaves no group, and comes back to its partitions.
+            prefetch_bytes: input that may wait in memory; None: as every reader.
+            made_anew: what to do where the topic was made anew, if offsets are not all that hangs on it.
+        """
+        self.topic = topic
+        self.ended: set[int] = set()
+        """Partitions of which Kafka has told, for now, of no record after the last one returned."""
+        self._unreadable: dict[int, PartitionHeld] = {}
+        self._listener = listener
+        self._made_anew = made_anew
+        self._properties = properties.group_member(
+            kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
+        )
+        self._unreleased_s: float | None = None  # Since when the group has held our name for somebody else.
+        self._join()
+
+    def poll(self, records_max: int, timeout_s: float) -> list[Message]:
+        """The next messages, of all partitions begun. The listener is called from here.
+
+        Of partitions that cannot be read on `take_unreadable` tells; the others' messages are returned.
+
+        Raises:
+            Stop: the input cannot be read on; the message says why.
+        """
+        try:
+            messages = self._consumer.consume(records_max, timeout_s)
+        except KafkaException as error:
+            raise kafka_errors.stop(error, f"reading {self.topic}") from error
+        for message in messages:
+            if message.error() is not None:
+                return self._without_events(messages)
+        if messages:
+            outage.reached()
+        if self.ended:
+            self.ended.difference_update([message.partition() for message in messages])
+        return messages
+
+    def take_unreadable(self) -> dict[int, PartitionHeld]:
+        """The partitions that cannot be read on, with why; each is told once, and paused until `begin`."""
+        unreadable, self._unreadable = self._unreadable, {}
+        return unreadable
+
+    def begin(self, partition: int, offset: int) -> None:
+        """Start reading a partition at an offset.
+
+        Raises:
+            TransactionAborted: the partition is not ready for it, or not ours any more; it is to be tried again.
+        """
+        self.ended.discard(partition)
+        self._unreadable.pop(partition, None)
+        position = TopicPartition(self.topic, partition, offset)
+        try:
+            self._consumer.seek(position)
+            self._consumer.resume([position])
+        except KafkaException as error:
+            where = f"{self.topic} partition {partition} at offset {offset}"
+            raise TransactionAborted(f"beginning {where}: {kafka_errors.of(error).str()}") from error
+
+    def pause(self, partition: int) -> None:
+        """Stop reading a partition until `begin`."""
+        self.ended.discard(partition)
+        self._consumer.pause([TopicPartition(self.topic, partition)])
+
+    def lag(self, partition: int, offset: int) -> int:
+        """How many offsets an input position is behind the end, as far as is known without asking."""
+        if partition in self.ended:
+            # The end may lie behind a transaction's marker, which no position steps over before the next record comes.
+            return 0
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
+        return max(0, end - offset)
+
+    def member_id(self) -> str:
+        """Our name in the group; empty while we are no member. It asks librdkafka's thread: not for every turn."""
+        return self._consumer.memberid() or ""
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to prove that we are still a member."""
+        return self._consumer.consumer_group_metadata()
+
+    def commit(self, offsets: Mapping[int, int], notes: Mapping[int, str]) -> None:
+        """Commit the next input offset of each partition, and a note beside it, without a transaction.
+
+        Raises:
+            TransactionAborted: it was not done, or nobody knows; as where we are no member any more.
+        """
+        places = [
+            TopicPartition(self.topic, partition, offset, metadata=notes[partition])
+            for partition, offset in offsets.items()
+        ]
+        if not places:
+            return
+        try:
+            done = self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            raise kafka_errors.of_commit(error, f"committing offsets of {self.topic}") from error
+        for place in done or ():
+            if place.error is not None:
+                raise kafka_errors.of_commit(KafkaException(place.error), f"committing offsets of {self.topic}")
+
+    def close(self) -> None:
+        """Leave the group. The listener's `on_revoked` is called from here."""
+        self._consumer.close()
+
+    def _without_events(self, messages: list[Message]) -> list[Message]:
+        """The records among them; ends are noted, and an event that ends the reading is raised."""
+        records = []
+        for message in messages:
+            error, partition = message.error(), cast("int", message.partition())
+            if error is None:
+                records.append(message)
+                self.ended.discard(partition)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.ended.add(partition)
+                outage.reached()
+            elif kafka_errors.is_out_of_range(error) or kafka_errors.is_unreadable(error):
+                self._hold(partition, self._trouble(message, error))
+            elif kafka_errors.is_unreleased(error):
+                self._join_again(error)
+                return []
+            elif not kafka_errors.passes(error):
+                raise kafka_errors.stop(error, f"reading {self.topic}")
+            else:
+                if error.code() == KafkaError._ALL_BROKERS_DOWN:
+                    outage.unreachable(f"reading {self.topic}")
+                properties.log.warning("reading %s: %s; going on", self.topic, error.str())
+        return records
+
+    def _trouble(self, message: Message, error: KafkaError) -> PartitionHeld:
+        """Why a partition cannot be read on."""
+        trouble = kafka_errors.of_partition(error, self.topic, message.partition(), message.offset())
+        if isinstance(trouble, PartitionHeld):
+            return trouble
+        was_remade = f", or it was deleted and made anew: then {self._made_anew}" if self._made_anew else ""
+        return PartitionHeld(
+            "input_gone",
+            f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
+            f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is skipped "
+            "silently: stop the workers, then sowstream offsets adopt TOPIC --from earliest goes on",
+        )
+
+    def _hold(self, partition: int, trouble: PartitionHeld) -> None:
+        """Read no more of a partition: librdkafka would fetch the same again and again."""
+        self._unreadable.setdefault(partition, trouble)
+        with contextlib.suppress(KafkaException):  # Not ours any more.
+            self._consumer.pause([TopicPartition(self.topic, partition)])
+
+    def _join(self) -> None:
+        self._consumer = Consumer(self._properties)
+        self._consumer.subscribe(
+            [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _join_again(self, error: KafkaError) -> None:
+        """Wait for our own name: it is kept for the process we are the successor of, until its session is over.
+
+        The new protocol turns the new member away, where the classic one fences the old.
+        """
+        now_s = time.monotonic()
+        if self._unreleased_s is None:
+            self._unreleased_s = now_s
+            properties.log.warning("joining the group of %s: %s; waiting for it", self.topic, error.str())
+        if now_s - self._unreleased_s > _RELEASE_PATIENCE_S:
+            raise kafka_errors.stop(error, f"joining the group of {self.topic} for {_RELEASE_PATIENCE_S:g} s")
+        self._consumer.close()
+        time.sleep(_RELEASE_TRY_S)
+        self._join()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._unreleased_s = None
+        consumer.incremental_assign(self._oldest(consumer, partitions))
+        consumer.pause(partitions)
+        self._listener.on_assigned([partition.partition for partition in partitions])
+
+    def _oldest(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """A place that exists in each partition; it stays paused there until `begin` gives the real offset.
+
+        A fetch may leave before the pause arrives, and one of an offset that retention has deleted would be an error.
+        Left to librdkafka, the look-up of the beginning may come back late and undo the seek of `begin`.
+        """
+        beginnings = [TopicPartition(self.topic, partition.partition, OFFSET_BEGINNING) for partition in partitions]
+        try:
+            found = consumer.offsets_for_times(beginnings, _OLDEST_TIMEOUT_S) if beginnings else []
+        except KafkaException as error:
+            properties.log.warning("asking for the beginning of %s: %s", self.topic, kafka_errors.of(error).str())
+            found = beginnings
+        return [TopicPartition(self.topic, place.partition, max(0, place.offset)) for place in found]
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._listener.on_revoked([partition.partition for partition in partitions])
+        self._give_up(consumer, partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._listener.on_lost([partition.partition for partition in partitions])
+        self._give_up(consumer, partitions)
+
+    def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.ended.difference_update([partition.partition for partition in partitions])
+        for partition in partitions:
+            self._unreadable.pop(partition.partition, None)
+        try:
+            consumer.incremental_unassign(partitions)
+        except KafkaException as error:
+            # The member was fenced and has no assignment left to shrink.
+            properties.log.warning("giving up partitions of %s: %s", self.topic, kafka_errors.of(error).str())

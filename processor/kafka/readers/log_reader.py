@@ -1,0 +1,221 @@
+"""Reads partitions from given offsets up to their end, outside any group: restores, snapshots, checks."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from processor.errors import PartitionHeld, Stop
+from processor.kafka import errors as kafka_errors
+from processor.kafka import properties
+from processor.kafka.message import Message
+from processor.kafka.renewal import Renewal, leave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LOOK_TIMEOUT_S: Final = 1.0
+
+OFFSET_BEGINNING = -2  # librdkafka's RD_KAFKA_OFFSET_BEGINNING: the oldest record kept.
+
+
+class Position(NamedTuple):
+    """A place in a partition."""
+
+    topic: str
+    """The Kafka topic."""
+    partition: int
+    """The partition number."""
+    offset: int
+    """The next offset to read."""
+
+
+class Read(NamedTuple):
+    """What one look brought."""
+
+    messages: list[Message]
+    """Committed records, in order per partition."""
+    ends: list[Position]
+    """Partitions that have nothing more for now, with the offset the next record will have at least."""
+
+
+class LogReader:
+    """Reads partitions it assigns itself. One thread only.
+
+    The end of a partition is what the end-of-partition event says: positions step over neither transaction markers
+    nor what compaction emptied, and comparing them with the end hangs for ever.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, group: str, bears_trouble: bool = False) -> None:
+        """Make a reader.
+
+        Args:
+            kafka: librdkafka properties.
+            group: the consumer group that `committed` and `group_metadata` tell of; it is never joined.
+            bears_trouble: whether `take_troubled` tells of partitions that cannot be read on, and `read` does not
+                raise: the others are read on.
+        """
+        self.group = group
+        """The consumer group."""
+        self._properties = properties.log_reader(kafka, group=group)
+        self._bears_trouble = bears_trouble
+        self._consumer = Consumer(self._properties)
+        self._troubled: dict[tuple[str, int], PartitionHeld | Stop] = {}
+        self._begun: dict[tuple[str, int], int] = {}  # What is assigned, and where it began.
+        self._renewal = Renewal(self._look, self.renew)
+
+    def add(self, positions: Iterable[Position]) -> None:
+        """Read these partitions too."""
+        added = list(positions)
+        self._begun |= {(position.topic, position.partition): position.offset for position in added}
+        self._consumer.incremental_assign([TopicPartition(*position) for position in added])
+
+    def remove(self, topic: str, partition: int) -> None:
+        """Read a partition no more."""
+        self._begun.pop((topic, partition), None)
+        self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+
+    def renew(self) -> None:
+        """Connect anew, and go on in each partition after the last record that was read: the broker may be dead."""
+        properties.log.warning("no answer from Kafka; reading with a new connection")
+        places = self._consumer.position([TopicPartition(*where) for where in self._begun]) if self._begun else []
+        begun = {(place.topic, place.partition): place.offset for place in places if place.offset >= 0}
+        self._begun |= begun
+        former, self._consumer = self._consumer, Consumer(self._properties)
+        leave(former, former.close)
+        self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in self._begun.items()])
+
+    def read(self, records_max: int, timeout_s: float) -> Read:
+        """The next records.
+
+        Raises:
+            Stop: a partition cannot be read on, and the reader does not bear it.
+        """
+        came = self._consumer.consume(records_max, timeout_s)
+        if not any(map(Message.error, came)):  # The usual case, without a step of Python's for each.
+            return Read(came, [])
+        messages: list[Message] = []
+        ends: list[Position] = []
+        for message in came:
+            error = message.error()
+            if error is None:
+                messages.append(message)
+                continue
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if error.code() == KafkaError._PARTITION_EOF:
+                assert topic is not None
+                assert partition is not None
+                assert offset is not None
+                ends.append(Position(topic, partition, offset))
+            elif not kafka_errors.passes(error):
+                trouble = kafka_errors.of_partition(error, topic, partition, offset)
+                if not self._bears_trouble or topic is None or partition is None:
+                    raise (trouble if isinstance(trouble, Stop) else Stop(str(trouble))) from KafkaException(error)
+                self._troubled[topic, partition] = trouble
+        return Read(messages, ends)
+
+    def take_troubled(self) -> dict[tuple[str, int], PartitionHeld | Stop]:
+        """The topics and partitions that cannot be read on, with why, since the last time."""
+        if not self._troubled:
+            return self._troubled
+        troubled, self._troubled = self._troubled, {}
+        return troubled
+
+    def committed(self, topic: str, partition: int, timeout_s: float) -> int | None:
+        """The group's committed offset, or None if it has none; see `committed_with_note`."""
+        return self.committed_with_note(topic, partition, timeout_s)[0]
+
+    def committed_with_note(self, topic: str, partition: int, timeout_s: float) -> tuple[int | None, str | None]:
+        """The group's committed offset and what was committed beside it, or None where it has none.
+
+        Waits while a transaction holds the offset in the balance.
+
+        Raises:
+            TimeoutError: it was not decided in time; ask again.
+            Stop: Kafka refuses.
+        """
+        question = f"committed offset of {topic} partition {partition}"
+        try:
+            (found,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
+        except KafkaException as error:
+            if kafka_errors.passes(kafka_errors.of(error)):
+                self._renewal.unanswered(question)
+                raise TimeoutError from None
+            raise kafka_errors.stop(
+                error, f"asking for the committed offset of {topic} partition {partition}"
+            ) from error
+        if found.error is not None:
+            if found.error.retriable():
+                raise TimeoutError
+            raise kafka_errors.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
+        self._renewal.answered(question)
+        return (found.offset if found.offset >= 0 else None), found.metadata or None
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to commit offsets of the group, which nobody may be a member of."""
+        return self._consumer.consumer_group_metadata()
+
+    def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
+        """The oldest offset kept, and the end that committed readers see.
+
+        The topic exists, as whoever asks has its partitions: a broker that does not know it has just started.
+
+        Raises:
+            TimeoutError: no answer in time; ask again.
+            Stop: Kafka refuses.
+        """
+        question = f"ends of {topic} partition {partition}"
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        except KafkaException as error:
+            if kafka_errors.passes(kafka_errors.of(error)) or kafka_errors.is_unknown(error):
+                self._renewal.unanswered(question)
+                raise TimeoutError from None
+            raise kafka_errors.stop(error, f"asking for the ends of {topic} partition {partition}") from error
+        # Where a leader is changing, librdkafka may give an invalid offset (-1001) for an answer.
+        if found is None:
+            raise TimeoutError
+        if min(found) < 0:
+            self._renewal.unanswered(question)
+            raise TimeoutError
+        self._renewal.answered(question)
+        return found
+
+    def at_time(self, topic: str, partitions: Iterable[int], time_ms: int, timeout_s: float) -> dict[int, int | None]:
+        """The offset of the first record of each partition with this time or a later one; None: there is none.
+
+        Args:
+            topic: the Kafka topic.
+            partitions: those wanted.
+            time_ms: milliseconds since the epoch.
+            timeout_s: longest wait.
+
+        Raises:
+            TimeoutError: no answer in time; ask again.
+            Stop: Kafka refuses.
+        """
+        asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+        except KafkaException as error:
+            if kafka_errors.passes(kafka_errors.of(error)):
+                raise TimeoutError from None
+            raise kafka_errors.stop(error, f"asking {topic} for the offsets of a time") from error
+        return {position.partition: position.offset if position.offset >= 0 else None for position in found}
+
+    def behind(self, topic: str, partition: int, offset: int) -> int:
+        """How many offsets a position is behind the end, as far as is known without asking."""
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+        return max(0, end - offset)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._begun.clear()
+        self._consumer.close()
+
+    def _look(self) -> None:
+        """Ask any broker who leads and coordinates what. Not on another thread: a consumer may be closed meanwhile."""
+        with contextlib.suppress(KafkaException):  # Silent too.
+            self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""Transactions as brokers see them: listed, explained, ended."""

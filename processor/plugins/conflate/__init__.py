@@ -1,5 +1,0 @@
-"""Copies a topic so that each key changes at most once per interval (spec conflation.md)."""
-
-from processor.plugins.conflate.conflate import Conflate
-
-__all__ = ["Conflate"]

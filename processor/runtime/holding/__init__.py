@@ -1,0 +1,1 @@
+"""Held partitions: what cannot go on, why, and the record at fault."""

@@ -1,0 +1,1 @@
+"""The worker process: its threads, its signals, its memory, its metrics and its end."""

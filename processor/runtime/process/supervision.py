@@ -1,0 +1,169 @@
+"""Keeps each pipeline of a process running by itself: one that fails is started again, and the others go on."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from processor.errors import BrokerUnavailable, SowstreamError
+from processor.runtime.process.metrics import PIPELINE_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from queue import SimpleQueue
+
+    from processor.errors import Stop
+    from processor.hosting.pipeline import Pipeline
+    from processor.shared_topics.control import Resume
+
+log = structlog.stdlib.get_logger("sowstream.worker")
+
+FIRST_PAUSE_S: Final = 1.0
+"""Time until a pipeline that failed is started again; then twice as long each time."""
+PAUSE_MAX_S: Final = 300.0
+"""Longest time between two starts."""
+_KAFKA_PAUSE_MAX_S: Final = 5.0  # Once Kafka is back nobody is to wait for it any longer.
+_PROVEN_S: Final = 60.0  # A pipeline that ran for as long is not the one that failed before.
+_KAFKA_LOG_S: Final = 60.0
+_LOOK_S: Final = 0.2  # Between two looks for an order.
+
+
+class PipelineState(enum.Enum):
+    """Where a pipeline is in its life.
+
+    ::
+
+        STARTING ──topics are right──▶ RUNNING ──told to stop──▶ STOPPED
+           ▲  └───────error──────┐        │ error
+           └──1 s … 5 min── FAILED ◀──────┘
+    """
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Supervised:
+    """One pipeline and the thread it runs on. `run` is that thread; all else is for the process' main thread."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        run_once: Callable[[Pipeline, threading.Event, Callable[[], None]], None],
+        *,
+        orders: SimpleQueue[Resume] | None = None,
+        tell_failed: Callable[[str, str | None], None] = lambda _pipeline, _message: None,
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            pipeline: what runs.
+            run_once: looks at its topics, calls its third argument, and runs it until the event is set; raises if it
+                cannot go on.
+            orders: brings operators' orders, of which any starts a pipeline that does not run; None: there are none.
+            tell_failed: hears of the pipeline's error, and of None when it runs again.
+            first_pause_s: time until it is started again, the first time.
+        """
+        self.pipeline = pipeline
+        self.error: Exception | None = None
+        """Why it is not running; None while it is."""
+        self.state = PipelineState.STARTING
+        self._run_once = run_once
+        self._orders = orders
+        self._tell_failed = tell_failed
+        self._first_pause_s = first_pause_s
+        self._stop = threading.Event()  # The process ends.
+        self._end_run = threading.Event()  # This run ends.
+        self._cause: Stop | None = None
+        self._failures = 0
+        self._began_s = 0.0
+        self._kafka_logged_s: float | None = None
+        self.thread = threading.Thread(target=self.run, name=pipeline.name, daemon=True)
+        """Its thread; not started."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it cannot run for a reason that waiting for Kafka does not mend."""
+        return self.state is PipelineState.FAILED and not isinstance(self.error, BrokerUnavailable)
+
+    def stop(self) -> None:
+        """Commit, let go and end."""
+        self._stop.set()
+        self._end_run.set()
+
+    def fail(self, cause: Stop) -> None:
+        """End this run in good order, for what was merged came before; then the pipeline has failed with this error."""
+        if self.state is PipelineState.RUNNING:
+            self._cause = cause
+            self._end_run.set()
+
+    def run(self) -> None:
+        """Run, and after an error again, until told to stop."""
+        while not self._stop.is_set():
+            self._show(PipelineState.STARTING)
+            try:
+                self._run_once(self.pipeline, self._end_run, self._is_running)
+                if self._cause is not None:
+                    raise self._cause
+            except Exception as error:  # noqa: BLE001 - also a plug-in's: the others go on
+                self._failed(error)
+                self._pause(self._pause_s(error))
+            if not self._stop.is_set():
+                self._end_run.clear()
+            self._cause = None
+        if self.state is not PipelineState.FAILED:
+            self._show(PipelineState.STOPPED)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until it is time, an operator orders it, or the process ends."""
+        until_s = time.monotonic() + seconds
+        while (rest_s := until_s - time.monotonic()) > 0 and not self._stop.wait(min(rest_s, _LOOK_S)):
+            if self._orders is not None and not self._orders.empty():
+                self._orders.get()
+                return
+
+    def _is_running(self) -> None:
+        self._began_s = time.monotonic()
+        self._kafka_logged_s = None
+        if self.error is not None:
+            log.info("pipeline runs again", pipeline=self.pipeline.name)
+            self._tell_failed(self.pipeline.name, None)
+        self.error = None
+        self._show(PipelineState.RUNNING)
+
+    def _failed(self, error: Exception) -> None:
+        if self.state is PipelineState.RUNNING and time.monotonic() - self._began_s > _PROVEN_S:
+            self._failures = 0
+        self.error = error
+        self._show(PipelineState.FAILED)
+        if isinstance(error, BrokerUnavailable):
+            now_s = time.monotonic()
+            if self._kafka_logged_s is not None and now_s - self._kafka_logged_s < _KAFKA_LOG_S:
+                return
+            self._kafka_logged_s = now_s
+            log.warning("waiting for Kafka", pipeline=self.pipeline.name, why=str(error))
+            return
+        log.error(
+            "pipeline failed",
+            pipeline=self.pipeline.name,
+            error=str(error),
+            exc_info=not isinstance(error, SowstreamError),
+        )
+        self._tell_failed(self.pipeline.name, str(error))
+
+    def _pause_s(self, error: Exception) -> float:
+        """How long to wait before the next start."""
+        pause_s = min(self._first_pause_s * 2.0 ** min(self._failures, 16), PAUSE_MAX_S)
+        self._failures += 1
+        return min(pause_s, _KAFKA_PAUSE_MAX_S) if isinstance(error, BrokerUnavailable) else pause_s
+
+    def _show(self, state: PipelineState) -> None:
+        self.state = state
+        for each in PipelineState:
+            PIPELINE_STATE.labels(self.pipeline.name, each.value).set(each is state)

@@ -1,0 +1,221 @@
+"""A worker process: a thread for each pipeline, signals, and an end within a deadline."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import start_http_server
+
+from processor.builtin.delta_merge.fast_path import has_compiled
+from processor.codec import codec_of
+from processor.errors import ConfigurationError, Stop
+from processor.hosting.pipeline import Pipeline, check_settings, needed, pipelines
+from processor.hosting.topic_check import check_topics
+from processor.kafka.admin.admin import Admin
+from processor.runtime.assembly import Assembly
+from processor.runtime.process import allocator
+from processor.runtime.process.logging_setup import set_up_logging
+from processor.runtime.process.signals import stop_on_signal
+from processor.runtime.process.slot import Slot
+from processor.runtime.process.supervision import PipelineState, Supervised
+from processor.runtime.process.watchdog import Watchdog
+from processor.runtime.watching.rivals import GroupWatch
+from processor.runtime.watching.topic_watch import TopicWatch
+from processor.shared_topics.control import ControlThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from processor.config import Config
+
+log = structlog.stdlib.get_logger("sowstream.worker")
+
+_WATCH_S = 0.2
+_UNSTARTED_S = 1.0  # How long a pipeline that is not running is waited for at the end.
+
+
+def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Event, processes: int = 1) -> int:
+    """Run pipelines until told to stop; the exit code.
+
+    A pipeline that cannot go on is started again after a while, and the others go on. While Kafka does not answer, all
+    of them wait.
+
+    Args:
+        config: the settings.
+        names: which of the configured names; none: all.
+        stop: set by a signal (`interruption.stop_on_signal`).
+        processes: how many processes share the work.
+
+    Raises:
+        ConfigurationError: settings or topics that cannot work; nothing was started.
+        Stop: no pipeline can go on.
+    """
+    chosen = pipelines(config, names)
+    if not chosen:
+        raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
+    check_settings(chosen)
+    if processes > 1:
+        log.info("settings", **config.shown())
+        return _run_processes(config, names, processes, stop)
+    return _run_here(config, chosen, stop)
+
+
+def _run_here(config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> int:
+    """Run pipelines in this process."""
+    allocator.return_large_blocks()
+    worker = _Worker(config, chosen, stop)
+    by = "compiled code" if has_compiled else "Python"
+    log.info("plain deltas of JSON are merged", by=by, memory_from=allocator.in_use())
+    log.info("settings", **config.shown())  # Whoever has read this may send a signal.
+    return worker.run()
+
+
+class _Worker:
+    """The threads of one process."""
+
+    def __init__(self, config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> None:
+        self._config = config
+        self._stop = stop
+        self._slot = Slot(config.state_dir)
+        self._watchdog = Watchdog(config.runtime.stuck_after_s)
+        self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
+        self._assembly = Assembly(
+            config, self._slot, is_stopping=stop.is_set, control=self._control, beat=self._watchdog.beat
+        )
+        self._pipelines = [
+            Supervised(
+                pipeline,
+                self._run_once,
+                orders=self._control.orders(pipeline.name),
+                tell_failed=self._control.tell_failed,
+            )
+            for pipeline in chosen
+        ]
+        self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
+        self._group_watch = GroupWatch(
+            Admin(config.kafka),
+            [(f"{config.group_prefix}.{pipeline.name}", pipeline.source) for pipeline in chosen],
+            stop=self._stop,
+            session_timeout_s=config.runtime.session_timeout_s,
+        )
+
+    def run(self) -> int:
+        """Run the threads until a signal comes, the parent dies or none of them can go on."""
+        parent = os.getppid()
+        self._serve_metrics()
+        # What is alive now stays: the collector need not look at it again, nor run while records flow. Cycles are
+        # made by exceptions only, and collected here twice a minute.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._control.start()
+        for pipeline in self._pipelines:
+            pipeline.thread.start()
+        self._watch.start()
+        self._group_watch.start()
+        collected_s = time.monotonic()
+        while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
+            self._watchdog.check()
+            if multiprocessing.parent_process() is not None and os.getppid() != parent:
+                log.warning("the parent process is gone; stopping")
+                break
+            if time.monotonic() - collected_s > 30.0:
+                collected_s = time.monotonic()
+                gc.collect()
+        failed = [pipeline.error for pipeline in self._pipelines if pipeline.has_failed]
+        self._end()
+        if len(failed) == len(self._pipelines):
+            raise failed[0] or Stop("no pipeline can go on")
+        log.info("stopped")
+        return 0
+
+    def _serve_metrics(self) -> None:
+        """Processes of one machine have metrics ports one after the other; port 0 is any free one."""
+        first = self._config.runtime.metrics_port
+        if first is None:
+            return
+        port = first + self._slot.number if first else 0
+        try:
+            start_http_server(port)
+        except (OSError, OverflowError) as error:
+            raise Stop(
+                f"runtime.metrics_port {first}: process {self._slot.number} of this state_dir cannot serve metrics on "
+                f"port {port} ({getattr(error, 'strerror', error)}); choose another one"
+            ) from error
+
+    def _topics_changed(self, error: Stop, topics: Collection[str]) -> None:
+        """What is merged is committed, for it came before; then the pipelines of these topics have failed."""
+        for pipeline in self._pipelines:
+            if not topics or any(spec.name in topics for spec in needed([pipeline.pipeline])):
+                pipeline.fail(error)
+
+    def _end(self) -> None:
+        """Wait for the threads to commit and let go; by force after the deadline, which Kafka then rolls back."""
+        self._stop.set()
+        for pipeline in self._pipelines:
+            pipeline.stop()
+        deadline = time.monotonic() + self._config.runtime.shutdown_timeout_s
+        for pipeline in self._pipelines:
+            # One that waits for Kafka's answer has nothing to commit.
+            patience_s = deadline - time.monotonic() if pipeline.state is PipelineState.RUNNING else _UNSTARTED_S
+            pipeline.thread.join(max(0.0, patience_s))
+            if pipeline.thread.is_alive() and pipeline.state is PipelineState.RUNNING:
+                log.error("not stopped in time; ending by force", thread=pipeline.thread.name)
+                os._exit(1)
+        self._control.stop()
+        self._slot.release()
+
+    def _run_once(self, pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
+        """Run a pipeline until its event is set; its thread's whole life but for the pauses after errors."""
+        check_settings([pipeline], partial(codec_of, self._config))
+        check_topics(self._config, [pipeline])
+        self._watchdog.watch()
+        try:
+            thread = self._assembly.thread(pipeline, stop.is_set)
+            is_running()
+            thread.run(stop)
+        finally:
+            self._watchdog.release()
+
+
+def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:
+    """A child process of `--processes`: a fresh interpreter, which nobody has told how to log."""
+    stop = stop_on_signal()
+    set_up_logging(verbose=verbose, tells_process=True)
+    try:
+        raise SystemExit(_run_here(config, pipelines(config, names), stop))
+    except Stop as error:
+        log.error("cannot go on", error=str(error))
+        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
+
+
+def _run_processes(config: Config, names: Sequence[str], processes: int, stop: threading.Event) -> int:
+    """Share the work between processes; if one ends, all stop, and what runs them starts them again."""
+    spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients half alive.
+    order = (config, list(names), log.isEnabledFor(logging.DEBUG))
+    children = [spawn.Process(target=_run_child, args=order) for _ in range(processes)]
+    for child in children:
+        child.start()
+    while not stop.wait(_WATCH_S) and all(child.is_alive() for child in children):
+        pass
+    for child in children:
+        if child.is_alive():
+            child.terminate()
+        elif not stop.is_set():
+            log.error("a process ended by itself; stopping the others", pid=child.pid, exit_code=child.exitcode)
+    deadline = time.monotonic() + config.runtime.shutdown_timeout_s + 5.0
+    for child in children:
+        child.join(max(0.1, deadline - time.monotonic()))
+        if child.is_alive():
+            child.kill()
+            child.join()
+    codes = {child.exitcode for child in children}
+    return 2 if 2 in codes else int(codes != {0})

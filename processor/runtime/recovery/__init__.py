@@ -1,0 +1,1 @@
+"""Restores: local state brought back from Kafka, and the directories it lies in."""

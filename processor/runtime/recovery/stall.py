@@ -1,0 +1,147 @@
+"""Notices restores that come no further: says what they wait for, and when to give one up, with the reason."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from processor.errors import PartitionHeld
+from processor.kafka import outage
+from processor.runtime.recovery.target import place_question
+
+if TYPE_CHECKING:
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.partition_questions import PartitionQuestion
+    from processor.kafka.readers.log_reader import LogReader
+    from processor.runtime.recovery.log_replay import RestoredLog
+
+log = structlog.stdlib.get_logger("sowstream.restore")
+
+_SLOW_S: Final = 5.0
+_LINE_INTERVAL_S: Final = 30.0
+_RENEW_S: Final = 10.0  # Without a record, before the reader connects anew; and then between two times.
+
+
+@dataclass(slots=True)
+class _Wait:
+    """One partition's."""
+
+    moved_s: float
+    line_s: float = 0.0  # When it was last told of.
+
+
+class Stalls:
+    """How long each partition has come no further. One thread only.
+
+    While no broker answers at all, nothing is counted: then all of them wait, and none is at fault.
+    """
+
+    def __init__(self, admin: Admin, reader: LogReader, topic: str, timeout_s: float) -> None:
+        """Watch nothing yet.
+
+        Args:
+            admin: answers where the last stable offset of a partition is.
+            reader: reads the records; made anew when it brings none.
+            topic: named in messages about a partition.
+            timeout_s: how long a partition may come no further.
+        """
+        self._admin = admin
+        self._reader = reader
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._waits: dict[int, _Wait] = {}
+        self._ask_stable: dict[str, PartitionQuestion[int]] = {}
+        self._stable: dict[tuple[str, int], int] = {}
+        self._renewed_s = 0.0
+
+    def moved(self, partition: int) -> None:
+        """A partition has come further, or is not the one to blame for waiting."""
+        self._waits[partition] = _Wait(time.monotonic())
+        self._forget_stable(partition)
+
+    def forget(self, partition: int) -> None:
+        """A partition is not restored any more."""
+        self._waits.pop(partition, None)
+        self._forget_stable(partition)
+
+    def is_slow(self, partition: int) -> bool:
+        """Whether a partition has come no further for some seconds."""
+        wait = self._waits.get(partition)
+        return wait is not None and time.monotonic() - wait.moved_s > _SLOW_S
+
+    def check(
+        self, partition: int, awaited: str, part: RestoredLog | None, *, is_in_balance: bool
+    ) -> PartitionHeld | None:
+        """Tell of a partition that waits; why it is to be held, if it has waited for too long.
+
+        Args:
+            partition: which one.
+            awaited: what it waits for, for people.
+            part: what is being read of it; None: nothing yet.
+            is_in_balance: whether a transaction holds its committed offset in the balance.
+        """
+        now_s = time.monotonic()
+        wait = self._waits[partition]
+        if outage.is_away():
+            wait.moved_s = now_s
+            return None
+        waited_s = now_s - wait.moved_s
+        if waited_s > min(_SLOW_S, self._timeout_s / 2):
+            self._look(part, waited_s, now_s)
+        if waited_s > _SLOW_S and now_s - wait.line_s > _LINE_INTERVAL_S:
+            wait.line_s = now_s
+            log.warning(
+                "a restore waits", topic=self._topic, partition=partition, waits_for=awaited, seconds=round(waited_s, 1)
+            )
+        if waited_s <= self._timeout_s:
+            return None
+        if self._admin.looked_s < wait.moved_s + self._timeout_s:
+            self._admin.refresh()  # Whether it is this question alone that gets no answer.
+            return None
+        return self._held(partition, awaited, part, is_in_balance=is_in_balance)
+
+    def turn(self) -> None:
+        """Take the answers that have come."""
+        for topic, question in self._ask_stable.items():
+            self._stable |= {(topic, number): at for number, at in question.turn().items()}
+
+    def _look(self, part: RestoredLog | None, waited_s: float, now_s: float) -> None:
+        """Ask whether a transaction is open in what is read; connect anew if nothing says why no record comes."""
+        if part is None:
+            return
+        stable = self._stable.get((part.topic, part.partition))
+        if stable is None:
+            if part.topic not in self._ask_stable:
+                self._ask_stable[part.topic] = place_question(self._admin, part.topic, "stable_end")
+            self._ask_stable[part.topic].want(part.partition)
+        is_open = stable is not None and stable < part.target
+        if not is_open and waited_s > _RENEW_S and now_s - self._renewed_s > _RENEW_S:
+            self._renewed_s = now_s
+            self._reader.renew()
+
+    def _held(self, partition: int, awaited: str, part: RestoredLog | None, *, is_in_balance: bool) -> PartitionHeld:
+        """Why a partition is given up."""
+        stable = None if part is None else self._stable.get((part.topic, part.partition))
+        if is_in_balance or (part is not None and stable is not None and stable < part.target):
+            where = "" if stable is None else f" from offset {stable} on"
+            return PartitionHeld(
+                "open_transaction",
+                f"restoring {self._topic} partition {partition}: nothing for {self._timeout_s:g} s, waiting for "
+                f"{awaited}. A transaction is open there{where}. That of a dead worker is ended by the broker after "
+                "its transaction.timeout.ms; one that Kafka has lost sight of (KAFKA-20734) stays open until it is "
+                "settled: `sowstream transactions list` names it",
+            )
+        return PartitionHeld(
+            "kafka_silent",
+            f"restoring {self._topic} partition {partition}: nothing for {self._timeout_s:g} s, waiting for {awaited}. "
+            "Other questions are answered: is the partition's leader, or the group's coordinator, away? "
+            "`sowstream doctor` looks closer",
+        )
+
+    def _forget_stable(self, partition: int) -> None:
+        for topic, question in self._ask_stable.items():
+            question.forget(partition)
+            self._stable.pop((topic, partition), None)

@@ -1,0 +1,1 @@
+"""Standbys: copies of partitions that other workers own."""

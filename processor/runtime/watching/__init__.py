@@ -1,0 +1,1 @@
+"""What a worker watches: its topics, its rivals, its own tasks."""

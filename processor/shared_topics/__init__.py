@@ -1,0 +1,1 @@
+"""The two topics that all families of an installation share: the topic directory and the control topic."""

@@ -1,0 +1,24 @@
+"""The control topic as `topics check` looks at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.errors import Stop
+from processor.shared_topics.control.topic import ControlTopic
+from processor.topics import Problem, control_problems
+
+if TYPE_CHECKING:
+    from processor.config import Config
+    from processor.kafka.admin.admin import Admin, Cluster
+
+
+def control_report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
+    """Everything about the control topic that an operator should know; workers run in spite of any of it."""
+    control = ControlTopic(config.kafka, admin, prefix=config.topic_prefix)
+    try:
+        there = admin.found([control.topic]) if control.exists(cluster) else {}
+    except Stop as error:
+        what = f"cannot be looked at: {error}"
+        return [Problem("warn", control.topic, what, "sowstream topics apply --acls prints who needs which rights")]
+    return control_problems(control.spec, there.get(control.topic), brokers=len(cluster.brokers))

@@ -1,0 +1,187 @@
+"""How pipelines stand, as Kafka alone tells: who has their partitions, how far they are, and what is held."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import GroupLook
+from processor.shared_topics.control.hold import REMEDIES
+from processor.shared_topics.control.topic import ControlTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from processor.kafka.admin.groups import GroupState, Member
+    from processor.shared_topics.control.topic import Entries
+    from processor.wire.control import Failure, Notice
+
+CONFIRMED_MS: Final = 900_000
+"""Age up to which a notice counts as a worker's word of now: it is written again with each try, at most five minutes
+apart."""
+
+
+_STANDS_S: Final = 1.0  # Transactions of every day end within this.
+_Place: TypeAlias = tuple[str, int]  # A topic and a partition number.
+
+
+class Watched(NamedTuple):
+    """A pipeline to be looked at."""
+
+    name: str
+    """The pipeline's name."""
+    source: str
+    """Its input topic."""
+    sow: str | None
+    """Its SOW topic, if it has one."""
+
+
+class PartitionStatus(NamedTuple):
+    """How a partition stands."""
+
+    partition: int
+    """The partition number."""
+    owner: Member | None
+    """The worker that has it."""
+    offset: int | None
+    """The input offset that is committed; None: none is."""
+    end: int | None
+    """The end of the input; None: Kafka does not say."""
+    open_behind: Mapping[str, int]
+    """Topics on which an open transaction holds readers back, with the offsets that they cannot read yet."""
+    held: Notice | None
+    """Why it is held; None: no worker says that it is."""
+
+    @property
+    def lag(self) -> int | None:
+        """Input offsets still to be processed; None where that is not known."""
+        return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held."""
+        return self.held is not None
+
+    def to_do(self, pipeline: str) -> str:
+        """The operator's next step; empty where nothing is held."""
+        if self.held is None:
+            return ""
+        return REMEDIES.get(self.held.reason, "").format(topic=pipeline, partition=self.partition)
+
+
+class PipelineStatus(NamedTuple):
+    """How a pipeline stands."""
+
+    name: str
+    """The pipeline's name."""
+    group: str
+    """Its consumer group."""
+    state: str
+    """The group's, as Kafka calls it; `dead` where there is none."""
+    partitions: Sequence[PartitionStatus]
+    """Its partitions."""
+    failed: Mapping[str, Failure]
+    """The processes in which it has failed."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing of it is held or failed."""
+        return not self.failed and not any(partition.is_held for partition in self.partitions)
+
+
+class Status(NamedTuple):
+    """How all pipelines that were asked for stand."""
+
+    pipelines: Sequence[PipelineStatus]
+    """Each of them."""
+    has_control: bool
+    """Whether there is a control topic; without it nobody knows what is held."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is held or failed."""
+        return all(pipeline.is_well for pipeline in self.pipelines)
+
+
+def look(
+    kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = "", now_ms: int = 0
+) -> Status:
+    """Ask Kafka how pipelines stand.
+
+    Args:
+        kafka: librdkafka properties.
+        application_id: whose pipelines.
+        watched: the pipelines.
+        prefix: what the names of all topics of the installation begin with.
+        now_ms: the wall clock, milliseconds since the epoch; 0: the system's.
+
+    Raises:
+        BrokerUnavailable: no answer in time.
+        Stop: Kafka refuses.
+    """
+    admin, groups = Admin(kafka), GroupLook(kafka)
+    entries = ControlTopic(kafka, admin, prefix=prefix).read(application_id)
+    topics = admin.cluster().topics
+    places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
+    outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]
+    everywhere = {place for chosen in places.values() for place in chosen} | set(outputs)
+    ends = groups.ends(everywhere, is_committed=False)
+    stable = _standing(groups, ends)
+    names = {one.name: f"{prefix}{application_id}.{one.name}" for one in watched}
+    states = groups.groups(list(names.values()))
+    offsets = groups.offsets({names[name]: chosen for name, chosen in places.items() if chosen})
+    now_ms = now_ms or int(time.time() * 1000)
+    result = []
+    for one in watched:
+        group = names[one.name]
+        partitions = [
+            _partition(one, place, states[group], offsets[group], ends, stable, entries) for place in places[one.name]
+        ]
+        failed = {} if entries is None else dict(entries.failed.get(one.name, {}))
+        fresh = {name: failure for name, failure in failed.items() if now_ms - failure.at_ms <= CONFIRMED_MS}
+        result.append(PipelineStatus(one.name, group, states[group].state, partitions, fresh))
+    return Status(result, entries is not None)
+
+
+def _standing(groups: GroupLook, ends: Mapping[_Place, int | None]) -> dict[_Place, int]:
+    """The last stable offsets that are behind the end and do not move."""
+    before = _behind(groups, ends, ends)
+    if not before:
+        return {}
+    time.sleep(_STANDS_S)
+    after = _behind(groups, ends, before)
+    return {place: offset for place, offset in after.items() if before[place] == offset}
+
+
+def _behind(groups: GroupLook, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
+    stable = groups.ends(places, is_committed=True)
+    return {
+        place: offset
+        for place, offset in stable.items()
+        if offset is not None and (end := ends[place]) is not None and offset < end
+    }
+
+
+def _partition(
+    one: Watched,
+    place: _Place,
+    group: GroupState,
+    offsets: Mapping[_Place, int | None],
+    ends: Mapping[_Place, int | None],
+    stable: Mapping[_Place, int],
+    entries: Entries | None,
+) -> PartitionStatus:
+    number = place[1]
+    offset = offsets.get(place)
+    notice = None if entries is None else entries.held.get(one.name, {}).get(number)
+    if notice is not None and offset is not None and 0 <= notice.offset < offset:
+        notice = None  # Its worker died before it could take it back: the partition has gone on since.
+    open_behind = {}
+    for topic in (one.source, one.sow):
+        if topic is None:
+            continue
+        end, stable_end = ends.get((topic, number)), stable.get((topic, number))
+        if end is not None and stable_end is not None:
+            open_behind[topic] = end - stable_end
+    return PartitionStatus(number, group.owners.get(place), offset, ends.get(place), open_behind, notice)

@@ -1,0 +1,268 @@
+"""The worker's side of the control topic: brings operators' orders, and writes what is held; nobody waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+import time
+from collections import defaultdict
+from functools import cache, cached_property, partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, TypedDict
+
+import structlog
+
+from processor.errors import BrokerUnavailable, SowstreamError, Stop
+from processor.kafka import errors as kafka_errors
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.publisher import Publisher
+from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.shared_topics.control.hold import Resume
+from processor.topics.family import control_topic
+from processor.wire.control import Failure, Key, Notice, Order, decode, decode_key, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.kafka.message import Message
+    from processor.shared_topics.control.hold import Hold
+
+log = structlog.stdlib.get_logger("sowstream.control")
+
+ORDER_AGE_MAX_MS: Final = 600_000
+"""Age up to which an order that stands in the topic already is still obeyed by a worker that starts."""
+
+_TURN_S: Final = 0.2  # Longest time until a notice is written, besides Kafka's own.
+_READ_MAX: Final = 1_000
+_ASK_TIMEOUT_S: Final = 5.0
+_RETRY_S: Final = 5.0  # Where Kafka does not answer.
+_ABSENT_S: Final = 30.0  # Where there is no topic, or it may not be read.
+_REFUSED_S: Final = 10.0  # After a notice that Kafka has not taken.
+_FLUSH_S: Final = 1.0
+_STOP_S: Final = 3.0
+_SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "1024"}
+
+
+class ControlThread:
+    """One thread of a worker process, with a reader and a producer of its own.
+
+    Kafka may be away for any time, the topic may be missing or forbidden: the worker runs as it does with it. Of each
+    partition and pipeline the newest news is kept and written when it can be.
+    """
+
+    def __init__(
+        self, kafka: Mapping[str, str], application_id: str, prefix: str = "", *, process: str | None = None
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            kafka: librdkafka properties.
+            application_id: whose pipelines run here.
+            prefix: what the names of all topics of the installation begin with.
+            process: a name for this process that a restart gets again, as of its slot; None: host and process id.
+        """
+        self.topic = control_topic(prefix)
+        """The Kafka topic."""
+        self._kafka = kafka
+        self._application_id = application_id
+        self._process = process or f"{socket.gethostname()}-{os.getpid()}"
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._pending: dict[Key, bytes | None] = {}  # What is to be written; None: what is there is to be taken back.
+        self._queues: defaultdict[str, queue.SimpleQueue[Resume]] = defaultdict(queue.SimpleQueue)
+        self._failed: set[str] = set()  # Pipelines that we told have failed.
+        # The thread's own:
+        self._there: set[Key] = set()  # Notices that are in the topic, or on their way there.
+        self._sent: set[Key] = set()  # Those of them that we wrote ourselves, and perhaps have not read yet.
+        self._obeyed: dict[Key, Order] = {}
+        self._is_current = False  # Whether everything that was there at the beginning has been read.
+        self._complained: set[str] = set()
+        self._write_s = 0.0  # When writing may be tried again.
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begin; nothing is waited for."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is to be written, as far as Kafka takes it within seconds, and end."""
+        with self._lock:
+            failed = list(self._failed)
+        for pipeline in failed:
+            self.tell_failed(pipeline, None)
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    def orders(self, pipeline: str) -> queue.SimpleQueue[Resume]:
+        """The queue of orders for a pipeline, always the same one; those for partitions of other workers are in it."""
+        with self._lock:
+            return self._queues[pipeline]
+
+    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+        """A partition of ours is held, or goes on (None). Never waits; the newest news counts.
+
+        That one goes on is written only where the topic says that it is held, perhaps by a worker that has died.
+        """
+        key = Key("held", self._application_id, pipeline, str(partition))
+        self._put(key, None if hold is None else self._notice(hold).encode())
+
+    def tell_failed(self, pipeline: str, message: str | None) -> None:
+        """A pipeline has failed in this process, or runs (None). Never waits; the newest news counts."""
+        with self._lock:
+            (self._failed.discard if message is None else self._failed.add)(pipeline)
+        value = None if message is None else Failure(at_ms=_now_ms(), message=shortened(message), **_who()).encode()
+        self._put(Key("failed", self._application_id, pipeline, self._process), value)
+
+    def _put(self, key: Key, value: bytes | None) -> None:
+        with self._lock:
+            self._pending[key] = value
+
+    def _notice(self, hold: Hold) -> Notice:
+        now_ms = _now_ms()
+        return Notice(
+            at_ms=now_ms,
+            message=shortened(hold.message),
+            reason=hold.reason,
+            offset=hold.offset,
+            since_ms=hold.since_ms,
+            tries=hold.tries,
+            next_try_ms=now_ms + max(0, round((hold.due_s - time.monotonic()) * 1000)),
+            **_who(),
+        )
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause_s = _RETRY_S
+            try:
+                if self._exists():
+                    self._serve()
+                else:
+                    self._complain("does not exist: `sowstream topics apply` creates it")
+                    pause_s = _ABSENT_S
+            except Stop as error:
+                self._complain(f"cannot be used now: {error}", about=type(error).__name__)
+                is_silence = self._is_current or isinstance(error, BrokerUnavailable)
+                pause_s = _RETRY_S if is_silence else _ABSENT_S
+            except Exception:
+                log.exception("the control topic cannot be used now", topic=self.topic)
+            self._stopping.wait(pause_s)
+
+    def _exists(self) -> bool:
+        try:
+            self._admin.topic_id(self.topic, _ASK_TIMEOUT_S)
+        except Stop as error:
+            if kafka_errors.is_unknown(error):
+                return False
+            raise
+        return True
+
+    def _serve(self) -> None:
+        """Read and write until the end, or until the topic cannot be read on."""
+        self._is_current = False
+        self._there = set(self._sent)
+        # The group is never joined; it has the topic's name, so that one rule grants both.
+        reader = LogReader({**self._kafka, **_SMALL_QUEUE}, group=self.topic)
+        try:
+            reader.add([Position(self.topic, 0, OFFSET_BEGINNING)])
+            while not self._stopping.is_set():
+                read = reader.read(_READ_MAX, _TURN_S)
+                for message in read.messages:
+                    self._take(message)
+                if read.ends and not self._is_current:
+                    self._is_current = True
+                    self._complained.clear()
+                self._write()
+            self._write()
+            if self._sent or "_publisher" in self.__dict__:
+                with contextlib.suppress(SowstreamError):
+                    self._publisher.flush(_FLUSH_S)
+        finally:
+            reader.close()
+
+    def _take(self, message: Message) -> None:
+        """One record of the topic."""
+        key = decode_key(message.key())
+        if key is None or key.application_id != self._application_id:
+            return
+        value = message.value()
+        if key.kind != "resume":
+            (self._there.discard if value is None else self._there.add)(key)
+            return
+        order = None if value is None else decode(Order, value)
+        if order is None or self._obeyed.get(key) == order:
+            return  # The topic is read again from its beginning where it could not be read on.
+        self._obeyed[key] = order
+        if not self._is_current and _now_ms() - order.at_ms > ORDER_AGE_MAX_MS:
+            return
+        log.info("order to go on", pipeline=key.pipeline, partition=key.place, skip_until=order.skip_until, by=order.by)
+        self.orders(key.pipeline).put(Resume(order.partition, order.skip_until, order.at_ms))
+
+    def _write(self) -> None:
+        """Write what is to be written, once it is known what stands there."""
+        if "_publisher" in self.__dict__:
+            self._publisher.serve()
+        if not self._is_current or time.monotonic() < self._write_s:
+            return
+        with self._lock:
+            pending, self._pending = self._pending, {}
+        for key, value in pending.items():
+            if value is None and key not in self._there and key not in self._sent:
+                continue  # Nobody says that it is held.
+            delivered = partial(self._delivered, key, value)
+            if not self._publisher.try_send(self.topic, key.encode(), value, on_delivery=delivered, partition=0):
+                self._again(key, value)
+                continue
+            (self._sent.discard if value is None else self._sent.add)(key)
+            if value is None:
+                self._there.discard(key)
+
+    def _delivered(self, key: Key, value: bytes | None, error: Stop | None) -> None:
+        if error is not None:
+            self._complain(f"takes no notices: {error}", about="writing")
+            self._sent.add(key)  # Nobody knows whether the record before it is there.
+            self._again(key, value)
+
+    def _again(self, key: Key, value: bytes | None) -> None:
+        """Something was not written: it is tried again later, unless there is newer news."""
+        self._write_s = time.monotonic() + _REFUSED_S
+        with self._lock:
+            self._pending.setdefault(key, value)
+
+    def _complain(self, what: str, *, about: str = "absent") -> None:
+        """Once for each kind of trouble, until the topic can be read again."""
+        if about not in self._complained:
+            self._complained.add(about)
+            log.warning(
+                "the control topic cannot be used; work goes on, but `sowstream status` and `resume` do without it",
+                topic=self.topic,
+                why=what,
+            )
+
+    @cached_property
+    def _admin(self) -> Admin:
+        return Admin(self._kafka)
+
+    @cached_property
+    def _publisher(self) -> Publisher:
+        return Publisher(self._kafka)
+
+
+class _Who(TypedDict):
+    """The process that a record comes from."""
+
+    host: str
+    pid: int
+    version: str
+
+
+@cache  # The version is looked up in files; no worker forks.
+def _who() -> _Who:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "version": version("sowstream")}
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

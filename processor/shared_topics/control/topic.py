@@ -1,0 +1,127 @@
+"""The control topic as an operator's command uses it: read to its end, written, and followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.kafka.producers.publisher import Publisher
+from processor.kafka.readers.log_reader import LogReader, Position
+from processor.kafka.readers.range_reader import read_up_to
+from processor.topics.family import control_spec
+from processor.wire.control import ALL_PARTITIONS, Failure, Key, Notice, Order, decode, decode_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.kafka.message import Message
+
+READ_TIMEOUT_S: Final = 10.0
+"""Longest wait for an answer, and for the next record."""
+
+
+class Entries(NamedTuple):
+    """The workers' notices of one application."""
+
+    held: Mapping[str, Mapping[int, Notice]]
+    """The partitions that are held, by pipeline."""
+    failed: Mapping[str, Mapping[str, Failure]]
+    """The processes in which a pipeline has failed, by pipeline."""
+    end: int
+    """The offset of the control topic up to which this was read."""
+
+
+class ControlTopic:
+    """The control topic of one installation. One thread only."""
+
+    def __init__(self, kafka: Mapping[str, str], admin: Admin, *, prefix: str = "") -> None:
+        """Connect to nothing yet.
+
+        Args:
+            kafka: librdkafka properties.
+            admin: administration of the same cluster.
+            prefix: what the names of all topics of the installation begin with.
+        """
+        self.spec = control_spec(prefix)
+        """The Kafka topic as it should be."""
+        self._kafka = kafka
+        self._admin = admin
+
+    @property
+    def topic(self) -> str:
+        """The Kafka topic."""
+        return self.spec.name
+
+    def exists(self, cluster: Cluster) -> bool:
+        """Whether a cluster has one that we may see."""
+        return self.topic in cluster.topics
+
+    def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> Entries | None:
+        """The notices of an application as they are now; None if there is no control topic.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka does not let us read it, or it cannot be read to its end in time.
+        """
+        if not self.exists(self._admin.cluster(timeout_s)):
+            return None
+        ends = self._admin.end_offsets(self.topic, [0], timeout_s)
+        messages = read_up_to(self._reader(), self.topic, ends, stall_timeout_s=timeout_s)
+        latest = {message.key(): message.value() for message in messages}
+        return _entries(application_id, latest.items(), ends[0])
+
+    def give(self, application_id: str, pipeline: str, order: Order) -> None:
+        """Write an order.
+
+        Raises:
+            BrokerUnavailable: Kafka has not taken it in time.
+            Stop: Kafka refuses.
+        """
+        place = ALL_PARTITIONS if order.partition is None else str(order.partition)
+        key = Key("resume", application_id, pipeline, place)
+        publisher = Publisher(self._kafka)
+        publisher.send(self.topic, key.encode(), order.encode(), partition=0)
+        publisher.flush(READ_TIMEOUT_S)
+
+    def follow(self, offset: int) -> Following:
+        """Read on from an offset."""
+        return Following(self._reader(), self.topic, offset)
+
+    def _reader(self) -> LogReader:
+        # The group is never joined; it has the topic's name, so that one rule grants both.
+        return LogReader(self._kafka, group=self.topic)
+
+
+class Following:
+    """Brings what comes to the control topic."""
+
+    def __init__(self, reader: LogReader, topic: str, offset: int) -> None:
+        """Begin at an offset; the reader is owned."""
+        self._reader = reader
+        self._reader.add([Position(topic, 0, offset)])
+
+    def next(self, timeout_s: float) -> list[Message]:
+        """The records that came, perhaps none, within a time.
+
+        Raises:
+            Stop: it cannot be read on.
+        """
+        return self._reader.read(1, timeout_s).messages
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._reader.close()
+
+
+def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | None]], end: int) -> Entries:
+    held: dict[str, dict[int, Notice]] = {}
+    failed: dict[str, dict[str, Failure]] = {}
+    for data, value in latest:
+        key = decode_key(data)
+        if key is None or value is None or key.application_id != application_id:
+            continue
+        if key.kind == "held" and key.place.isdecimal() and (notice := decode(Notice, value)) is not None:
+            held.setdefault(key.pipeline, {})[int(key.place)] = notice
+        elif key.kind == "failed" and (failure := decode(Failure, value)) is not None:
+            failed.setdefault(key.pipeline, {})[key.place] = failure
+    return Entries(held, failed, end)

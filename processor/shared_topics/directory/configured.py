@@ -1,0 +1,118 @@
+"""Settings made of the topic directory: for readers and publishers that have only an address."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from processor.config.kafka_names import KafkaNames
+from processor.errors import ConfigurationError
+from processor.kafka.admin.admin import Admin
+from processor.shared_topics.directory.directory import TopicDirectory
+from processor.wire.topic_description import KINDS, Unreadable, conflated_section, topic_section
+
+if TYPE_CHECKING:
+    from processor.config import Config, ConflatedConfig, TopicConfig
+    from processor.shared_topics.directory.directory import Entries
+
+log = logging.getLogger("sowstream.directory")
+
+
+def with_described_topics(config: Config) -> Config:
+    """The settings, with the topics of the directory where the settings name none.
+
+    Settings that name a topic are used as they are. So are settings that do not say where Kafka is: nothing is asked
+    of an address that nobody gave.
+
+    Raises:
+        ConfigurationError: there is no directory, or Kafka does not let us read it.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    if config.names_topics or config.is_from_directory or "kafka" not in config.model_fields_set:
+        return config
+    admin = Admin(config.kafka)
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    entries = directory.read()
+    if entries is None:
+        raise ConfigurationError(
+            f"the settings name no topics, and Kafka at {config.kafka['bootstrap.servers']} has no topic directory "
+            f"({directory.topic}); name a settings file (-c FILE), or run `sowstream topics apply` with one"
+            + _other_directories(admin)
+        )
+    return described_topics(config, entries)
+
+
+def described_topics(config: Config, entries: Entries) -> Config:
+    """The settings with the topics of a directory in place of their own.
+
+    The application id and the address of the schema registry are taken from the directory too, where the settings do
+    not give them and all topics agree.
+
+    Args:
+        config: the settings: the address of Kafka, credentials.
+        entries: the directory.
+    """
+    topics: dict[str, TopicConfig] = {}
+    conflated: dict[str, ConflatedConfig] = {}
+    unusable = dict(entries.unreadable)
+    for name, description in entries.descriptions.items():
+        try:
+            _check(entries, name)
+            if description.derived_from is None:
+                topics[name] = topic_section(description)
+            else:
+                conflated[name] = conflated_section(description)
+        except Unreadable as error:
+            unusable[name] = str(error)
+    sections: dict[str, object] = {"topics": topics, "conflated": conflated}
+    applications = {description.application_id for description in entries.descriptions.values()}
+    if "application_id" not in config.model_fields_set and len(applications) == 1:
+        sections["application_id"] = applications.pop()
+    registries = {description.registry for description in entries.descriptions.values()} - {None}
+    if "url" not in config.schema_registry:
+        if len(registries) == 1:
+            sections["schema_registry"] = {**config.schema_registry, "url": registries.pop()}
+        elif registries:
+            log.warning(
+                "the topics of the directory name %d schema registries, so none is used; set schema_registry: {url: …}",
+                len(registries),
+            )
+    return config.with_directory(unusable, **sections)
+
+
+def _other_directories(admin: Admin) -> str:
+    """The prefixes under which there are directories, as the end of a message."""
+    prefixes = sorted(
+        name.removesuffix(KafkaNames().directory)
+        for name in admin.cluster().topics
+        if name.endswith(KafkaNames().directory)
+    )
+    if not prefixes:
+        return ""
+    return f". There is one with topic_prefix {' and one with '.join(map(repr, prefixes[:3]))}: set that"
+
+
+def _check(entries: Entries, name: str) -> None:
+    """Make sure that the description of a topic can be used.
+
+    Raises:
+        Unreadable: this version does not know its kind, or the topic under it is missing.
+    """
+    description = entries.descriptions[name]
+    if description.kind not in KINDS:
+        raise Unreadable(
+            f"the topic directory describes it as a {description.kind!r}, which this version of Sowstream does not "
+            "know; upgrade Sowstream"
+        )
+    chain = [name]
+    while (underlying := entries.descriptions[chain[-1]].derived_from) is not None:
+        if underlying not in entries.descriptions:
+            raise Unreadable(
+                f"it is derived from {underlying!r}, which the topic directory does not describe; "
+                "`sowstream topics apply` with the settings of both writes the descriptions again"
+            )
+        if underlying in chain:
+            raise Unreadable(
+                f"the topic directory says that it is derived from itself: {' → '.join([*chain, underlying])}"
+            )
+        chain.append(underlying)

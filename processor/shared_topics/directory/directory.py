@@ -1,0 +1,108 @@
+"""The topic directory on Kafka: read to its end, and written."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.kafka.producers.publisher import Publisher
+from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.readers.range_reader import read_up_to
+from processor.topics.family import directory_spec
+from processor.wire.topic_description import Description, NewerFormat, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.kafka.message import Message
+
+READ_TIMEOUT_S: Final = 10.0
+"""Longest wait for an answer, and for the next record."""
+
+log = logging.getLogger("sowstream.directory")
+
+
+class Entries(NamedTuple):
+    """The content of the directory."""
+
+    descriptions: Mapping[str, Description]
+    """The description of each topic, by name."""
+    unreadable: Mapping[str, str]
+    """Topics whose description this version cannot use, with the reason."""
+    newer: frozenset[str] = frozenset()
+    """Those of them that a newer version of Sowstream has written."""
+
+
+class TopicDirectory:
+    """The topic directory of one cluster. One thread only."""
+
+    def __init__(self, kafka: Mapping[str, str], admin: Admin, *, prefix: str = "") -> None:
+        """Connect to nothing yet.
+
+        Args:
+            kafka: librdkafka properties.
+            admin: administration of the same cluster.
+            prefix: what the names of all topics of the installation begin with.
+        """
+        self.spec = directory_spec(prefix)
+        """The Kafka topic as it should be."""
+        self._kafka = kafka
+        self._admin = admin
+
+    @property
+    def topic(self) -> str:
+        """The Kafka topic."""
+        return self.spec.name
+
+    def exists(self, cluster: Cluster) -> bool:
+        """Whether a cluster has a directory that we may see."""
+        return self.topic in cluster.topics
+
+    def read(self, timeout_s: float = READ_TIMEOUT_S) -> Entries | None:
+        """All descriptions as they are now; None if there is no directory.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka does not let us read it, or it cannot be read to its end in time.
+        """
+        partitions = self._admin.cluster(timeout_s).topics.get(self.topic)
+        if partitions is None:
+            return None
+        latest: dict[str, bytes | None] = {}
+        for message in self._messages(range(partitions), timeout_s):
+            latest[(message.key() or b"").decode(errors="replace")] = message.value()
+        return _entries(latest)
+
+    def write(self, descriptions: Mapping[str, Description | None]) -> None:
+        """Write descriptions; None removes a topic's.
+
+        Raises:
+            BrokerUnavailable: Kafka has not taken them in time.
+            Stop: Kafka refuses.
+        """
+        publisher = Publisher(self._kafka)
+        for name, description in descriptions.items():
+            publisher.send(self.topic, name.encode(), None if description is None else description.to_json())
+        publisher.flush(READ_TIMEOUT_S)
+
+    def _messages(self, partitions: range, timeout_s: float) -> list[Message]:
+        """Every committed record, up to the ends that the partitions have at the call."""
+        ends = self._admin.end_offsets(self.topic, partitions, timeout_s)
+        # The group is never joined; it has the topic's name, so that one rule grants both.
+        reader = LogReader(self._kafka, group=self.topic)
+        return read_up_to(reader, self.topic, ends, stall_timeout_s=timeout_s)
+
+
+def _entries(latest: Mapping[str, bytes | None]) -> Entries:
+    descriptions, unreadable, newer = {}, {}, set()
+    for name, value in latest.items():
+        if value is None:
+            continue
+        try:
+            descriptions[name] = Description.from_json(value)
+        except Unreadable as error:
+            unreadable[name] = str(error)
+            if isinstance(error, NewerFormat):
+                newer.add(name)
+    return Entries(descriptions, unreadable, frozenset(newer))

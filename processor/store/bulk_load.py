@@ -1,0 +1,53 @@
+"""Very many records at once: what a database is opened with while they come, and how they are written.
+
+A database takes most of its time to keep its write buffer in order, which nobody reads meanwhile. So it is opened anew
+with a buffer that is only added to, and sorted when it is full, by a thread of RocksDB's; and its tables are compacted
+later, more of them at a time. What is read is read after it was opened again as usual.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from rocksdict import MemtableFactory, Options, WriteBatch
+
+from processor.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from processor.store.contract import Progress
+
+_COMPACTED_FROM: Final = 16  # Tables that lie on one another.
+TABLES_MAX: Final = 3 * _COMPACTED_FROM
+"""Tables that may lie on one another before writes wait."""
+
+
+def prepare(options: Options) -> None:
+    """Change the options of a database for very many records."""
+    options.set_memtable_factory(MemtableFactory.vector())
+    options.set_allow_concurrent_memtable_write(False)  # RocksDB demands it.
+    options.set_level_zero_file_num_compaction_trigger(_COMPACTED_FROM)
+
+
+def batches(rows: Mapping[bytes, bytes | None], progress: Progress, bytes_max: int) -> Iterator[WriteBatch]:
+    """Rows in batches of about so many bytes, the progress with the last."""
+    size = sum(map(len, filter(None, rows.values())))
+    count = max(1, -(-size // bytes_max))
+    keys, values = list(map(layout.RECORD_PREFIX.__add__, rows)), list(rows.values())
+    share = -(-len(keys) // count)
+    for begin in range(0, len(keys), share) if keys else (0,):
+        end = begin + share
+        batch = WriteBatch(raw_mode=True)
+        if None in values:
+            for key, row in zip(keys[begin:end], values[begin:end], strict=True):
+                if row is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, row)
+        else:
+            deque(map(batch.put, keys[begin:end], values[begin:end]), maxlen=0)
+        if end >= len(keys):
+            batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
+        yield batch

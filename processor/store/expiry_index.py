@@ -1,0 +1,131 @@
+"""Which states expire next: what is not in the store yet, and the store's own index, merged in order of time."""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from processor.record import Stored
+    from processor.store.contract import Expiring, Store
+
+    Layer = Mapping[bytes, Stored | None]
+
+_ROWS_MIN: Final = 64
+_ROWS_MAX: Final = 4096  # Rows of the store's index read at a time.
+
+
+class Expiry:
+    """Finds the states that are due without looking at those that are not.
+
+    ::
+
+        heap     what was put since the last write to the store, and what was found due and may still be
+        rows     the store's index, read on from where the last look ended
+
+    Of a key whose state waits before the store the index is out of date: the layers say what it is. All entries are
+    forgotten when the store or a layer loses something, which makes new ones of what is there.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._first_ms: float = 0  # Nothing is due before: most looks end with this comparison.
+        self._heap: list[Expiring] = []
+        # The one entry of a key that counts. A later expiry waits for it to come up, so that a key which is put
+        # again and again has one entry and not thousands.
+        self._scheduled: dict[bytes, int] = {}
+        self._rows: list[Expiring] = []  # Read ahead; the next one is the last.
+        self._read_to: Expiring | None = None
+        self._is_read = False
+
+    def put(self, changes: Layer) -> None:
+        """States were put into a layer."""
+        expiring = [(stored[2], key) for key, stored in changes.items() if stored is not None and stored[2] > 0]
+        for entry in expiring:
+            expires_at_ms, key = entry
+            if expires_at_ms < self._scheduled.get(key, math.inf):
+                self._scheduled[key] = expires_at_ms
+                heappush(self._heap, entry)
+                self._first_ms = min(self._first_ms, expires_at_ms)
+
+    def restart(self, layers: Iterable[Layer], *, same: bool) -> None:
+        """The store has changed, or a layer has lost something.
+
+        Args:
+            layers: what stands before the store now.
+            same: no key's state is another one by it, only its place.
+        """
+        self._heap, self._scheduled = [], {}
+        self._rows, self._read_to, self._is_read = [], None, False
+        if not same:
+            self._first_ms = 0
+        for layer in layers:
+            self.put(layer)
+
+    def due(self, newest: Layer, until_ms: int, keys_max: int) -> list[Expiring]:
+        """What expires until then, in order of time, at most so many.
+
+        Args:
+            newest: the state of every key that is in a layer.
+            until_ms: milliseconds since the epoch.
+            keys_max: how many at most.
+        """
+        found: list[Expiring] = []
+        if until_ms < self._first_ms:
+            return found
+        while len(found) < keys_max:
+            entry = self._next(until_ms, keys_max)
+            if entry is None:
+                break
+            # What stands in the index and in a layer alike comes twice, one right after the other.
+            if self._holds(entry, newest) and (not found or found[-1] != entry):
+                found.append(entry)
+        if found:
+            self._first_ms = found[0][0]
+            self._heap += found  # Due until they are put again.
+            heapify(self._heap)
+        return found
+
+    def _next(self, until_ms: int, keys_max: int) -> Expiring | None:
+        """Take the next entry off the heap or the index, unless it expires later."""
+        if not self._rows and not self._is_read:
+            self._read(min(max(keys_max, _ROWS_MIN), _ROWS_MAX))
+        heap, rows = self._heap, self._rows
+        if not heap and not rows:
+            self._first_ms = math.inf
+            return None
+        from_heap = not rows or (bool(heap) and heap[0] <= rows[-1])
+        entry = heap[0] if from_heap else rows[-1]
+        if entry[0] > until_ms:
+            self._first_ms = entry[0]
+            return None
+        return heappop(heap) if from_heap else rows.pop()
+
+    def _read(self, rows_max: int) -> None:
+        rows = self._store.expiring(self._read_to, rows_max)
+        self._is_read = len(rows) < rows_max
+        if rows:
+            self._read_to = rows[-1]
+        rows.reverse()
+        self._rows = rows
+
+    def _holds(self, entry: Expiring, newest: Layer) -> bool:
+        """Whether an entry still says when its key expires; one put off since then is entered anew."""
+        expires_at_ms, key = entry
+        if key not in newest:
+            return True  # Of the index, and nothing was put since.
+        if self._scheduled.get(key) != expires_at_ms:
+            return False
+        stored = newest[key]
+        now_ms = 0 if stored is None else stored.expires_at_ms
+        if now_ms == expires_at_ms:
+            return True
+        if now_ms > 0:
+            self._scheduled[key] = now_ms
+            heappush(self._heap, (now_ms, key))
+        else:
+            del self._scheduled[key]
+        return False

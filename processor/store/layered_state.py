@@ -1,0 +1,353 @@
+"""What a processor sees of its state: uncommitted changes over unwritten ones over a bounded cache over the store."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from itertools import islice
+from typing import TYPE_CHECKING, Final, cast
+
+from processor.errors import StateBehind, StateDamaged
+from processor.store.contract import Progress
+from processor.store.expiry_index import Expiry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from processor.record import Stored
+    from processor.store.contract import Store, WipeReason
+
+_ENTRY_BYTES = (
+    256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
+)
+_PIECE_KEYS = 64  # Read at once, where it is looked at how large they are.
+_REFRESH_MS = 600_000  # How old the mark of a quiet partition's store may be; the least horizon is hours.
+_UNKNOWN: Final = cast("Stored", object())
+
+
+class TransactionalState:
+    """One partition's state: dicts of encoded records stand before the store.
+
+    ::
+
+        staged      changed since `prepare`: of the transaction after the one that is being committed
+        prepared    changed by the transaction that is being committed: kept by `commit`; `rollback` drops both
+        unwritten   committed and not yet in the store, last state per key
+        writing     the same, on its way there: piece by piece, as nothing is merged meanwhile; its position comes last
+        known       the newest state of every key in memory: of these four, and what the store is known to hold
+
+    Every read of the hot path is one look-up in `known`; the others say what is to be done with it. Records stay
+    bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
+    """
+
+    def __init__(self, store: Store, *, cache_bytes: int, on_wipe: Callable[[WipeReason], None] | None = None) -> None:
+        """Put the layers before a store.
+
+        Args:
+            store: the committed records.
+            cache_bytes: how much of what the store holds is kept in memory.
+            on_wipe: is told whenever the store is wiped, and why.
+        """
+        self.store = store
+        self._on_wipe = on_wipe
+        self._cache_bytes_max = cache_bytes
+        self._known: dict[bytes, Stored | None] = {}
+        self._staged: dict[bytes, Stored | None] = {}
+        self._prepared: dict[bytes, Stored | None] = {}
+        self._unwritten: dict[bytes, Stored | None] = {}
+        self._writing: dict[bytes, Stored | None] = {}
+        self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None  # What is left of it; None: nothing is.
+        self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
+        self._expiry: Expiry | None = None  # Only for processors that ask.
+        self._written = store.progress()
+        self._writes = self._written  # What the store will have come to.
+        self._position = self._written.position
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """About how much memory waits to be written, or is being written; a key may count for each of its changes."""
+        return self._unwritten_bytes + self._writing_bytes
+
+    def recount(self) -> None:
+        """Let each key that waits count once.
+
+        The fewer writes to the store, the more of a key's changes they hold; to look every key up with every commit,
+        only to count it once, is work that nobody sees.
+        """
+        self._unwritten_bytes = _size(self._unwritten.values())
+        self._writing_bytes = _size(self._writing.values())
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether `write_some` is to be called again."""
+        return self._pieces is not None
+
+    @property
+    def position(self) -> int:
+        """The next SOW offset after what is committed here, written or not."""
+        return self._position
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
+        """The states of these keys, None where there is none."""
+        look_up = self._known.get
+        found = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        if missing:
+            read = dict(zip(missing, self.store.get_many(missing), strict=True))
+            found.update(read)
+            self._remember(read)
+        return found
+
+    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:
+        """`get_many` for the first of these keys, as far as what the store has of them fits; and how many those are."""
+        look_up = self._known.get
+        found = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        left_bytes, begin = bytes_max, 0
+        while begin < len(missing) and left_bytes > 0:
+            piece = missing[begin : begin + _PIECE_KEYS]
+            read = dict(zip(piece, self.store.get_many(piece), strict=True))
+            found.update(read)
+            left_bytes -= self._remember(read)
+            begin += _PIECE_KEYS
+        if begin >= len(missing):
+            return found, len(keys)
+        unread = set(missing[begin:])
+        return found, next(number for number, key in enumerate(keys) if key in unread)
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Stage changes; None deletes."""
+        self._staged.update(changes)
+        self._staged_bytes += _size(changes.values())  # Now, while they are in the processor's cache.
+        self._known.update(changes)
+        if self._expiry is not None:
+            self._expiry.put(changes)
+
+    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states that expire until then, in order of time, at most so many; due until they are put again.
+
+        Raises:
+            StateDamaged: the store's index and its records do not agree.
+        """
+        if self._expiry is None:
+            self._expiry = Expiry(self.store)
+            self._restart_expiry(same=False)
+        newest = ChainMap(self._staged, self._prepared, self._unwritten, self._writing)
+        found = self._expiry.due(newest, until_ms, keys_max)
+        if not found:
+            return []
+        states = self.get_many([key for _, key in found])
+        due = []
+        for expires_at_ms, key in found:
+            stored = states[key]
+            if stored is None or stored.expires_at_ms != expires_at_ms:
+                says = "is not there" if stored is None else f"says {stored.expires_at_ms}"
+                raise StateDamaged(f"the index says that {key!r} expires at {expires_at_ms}; its record {says}")
+            due.append((key, stored))
+        return due
+
+    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
+        """The states of the next keys in key order, changes that are not committed or not written included.
+
+        Args:
+            after: the key before them; None begins with the first.
+            keys_max: how many at most; fewer come only at the end.
+        """
+        found: list[tuple[bytes, Stored]] = []
+        while True:
+            rows = list(islice(self.store.scan(after), keys_max))
+            # Changed keys behind the last row belong to a later piece, unless the store has no more rows.
+            until = rows[-1][0] if len(rows) == keys_max else None
+            states: dict[bytes, Stored | None] = dict(rows)
+            for layer in (self._writing, self._unwritten, self._prepared, self._staged):  # The newest comes last.
+                states.update(
+                    {
+                        key: stored
+                        for key, stored in layer.items()
+                        if (until is None or key <= until) and (after is None or key > after)
+                    }
+                )
+            found += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
+            if until is None or len(found) >= keys_max:
+                return found[:keys_max]
+            after = until  # Some of them are deleted, and the store does not know it yet.
+
+    def prepare(self) -> None:
+        """What is staged is to be committed next; what is put from here on is not part of it."""
+        assert not self._prepared
+        self._prepared, self._staged = self._staged, {}
+        self._prepared_bytes, self._staged_bytes = self._staged_bytes, 0
+
+    def rollback(self) -> None:
+        """Drop what is not committed: what is staged, and what is prepared."""
+        changed = self._prepared | self._staged
+        for key in changed:
+            if key in self._unwritten:
+                self._known[key] = self._unwritten[key]
+            elif key in self._writing:
+                self._known[key] = self._writing[key]
+            else:
+                del self._known[key]
+        if changed:
+            self._prepared, self._staged = {}, {}
+            self._prepared_bytes = self._staged_bytes = 0
+            self._restart_expiry(same=False)
+
+    def commit(self, position: int | None) -> None:
+        """What was prepared is committed.
+
+        Args:
+            position: the SOW offset after the transaction's last record; None if it wrote none.
+        """
+        self._unwritten.update(self._prepared)
+        self._unwritten_bytes += self._prepared_bytes
+        self._prepared, self._prepared_bytes = {}, 0
+        if position is not None:
+            self._position = position
+
+    def restore(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
+        """Take over records read back from the SOW topic; nothing may be staged or prepared.
+
+        Args:
+            changes: the last record of each key; None deletes.
+            position: the offset after them.
+            as_of_ms: the time of the last of them, or now, if there is nothing after them.
+        """
+        assert not self._staged
+        assert not self._prepared
+        for key in changes:
+            self._known.pop(key, None)
+        if self._unwritten or self.is_writing:
+            self._unwritten.update(changes)
+            self._position = position
+            self.write(as_of_ms)
+        else:
+            self._apply(changes, position, as_of_ms)
+        self._restart_expiry(same=not changes)
+
+    @property
+    def can_load(self) -> bool:
+        """Whether `load` may be used."""
+        return not self._unwritten and not self.is_writing and self.store.can_load
+
+    def load(self, rows: Mapping[bytes, bytes | None], position: int, as_of_ms: int, *, is_many: bool) -> None:
+        """Do as `restore` does with records that none of them expires, encoded as a store has them; for very many."""
+        assert not self._staged
+        assert not self._prepared
+        assert not self._unwritten
+        assert not self.is_writing
+        if self._known:
+            self._known = {}
+            self._clean_bytes = 0
+        progress = Progress(position, max(as_of_ms, self._written.applied_at_ms))
+        self.store.load(rows, progress, is_many=is_many)
+        self._written, self._position = progress, position
+        self._restart_expiry(same=False)
+
+    def write(self, now_ms: int) -> None:
+        """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
+        self._write_rest()
+        self.start_writing(now_ms)
+        self._write_rest()
+
+    def start_writing(self, now_ms: int) -> None:
+        """Let `write_some` bring the store up to the position of now; `now_ms` as for `write`."""
+        is_fresh = now_ms - self._written.applied_at_ms < _REFRESH_MS
+        is_done = not self._unwritten and self._written.position == self._position and is_fresh
+        if is_done or self._pieces is not None:
+            return
+        self._writing, self._unwritten = self._unwritten, {}
+        self._writing_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
+        self._pieces = iter(self._writing.items())
+        self._writes = Progress(self._position, max(now_ms, self._written.applied_at_ms))
+
+    def write_some(self, keys_max: int) -> None:
+        """Write the states of so many keys, after `start_writing`."""
+        assert self._pieces is not None
+        piece = dict(islice(self._pieces, keys_max))
+        is_last = len(piece) < keys_max
+        try:
+            self.store.apply(piece, self._writes if is_last else None)
+        except BaseException:
+            # All of it waits again. Its position does not move: `close` would write one whose records were refused.
+            self._unwritten = self._writing | self._unwritten
+            self._unwritten_bytes += self._writing_bytes
+            self._writing, self._writing_bytes, self._pieces = {}, 0, None
+            raise
+        if is_last:
+            self._written = self._writes
+            written, self._writing, self._writing_bytes, self._pieces = self._writing, {}, 0, None
+            self._forget_clean()
+            known = self._known
+            self._remember({key: stored for key, stored in written.items() if key not in known} if known else written)
+            self._restart_expiry(same=True)
+
+    def usage(self) -> dict[str, int]:
+        """How many bytes it takes, by kind: of the store, and what waits to be written or is kept of it in memory."""
+        return {**self.store.usage(), "unwritten": self.unwritten_bytes, "known": self._clean_bytes}
+
+    def wipe(self, reason: WipeReason = "damaged") -> None:
+        """Forget everything, the store included."""
+        self.store.wipe()
+        if self._on_wipe is not None:
+            self._on_wipe(reason)
+        self._begin_at(Progress(0, 0))
+
+    def heal(self, error: StateDamaged) -> None:
+        """Wipe what is damaged; go back to what the store has where it is only behind."""
+        if isinstance(error, StateBehind):
+            self._begin_at(self.store.progress())
+        else:
+            self.wipe()
+
+    def _begin_at(self, progress: Progress) -> None:
+        """Forget all that is not in the store."""
+        self._known, self._staged, self._prepared, self._unwritten, self._writing = {}, {}, {}, {}, {}
+        self._pieces = None
+        self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
+        self._position = progress.position
+        self._written = self._writes = progress
+        self._restart_expiry(same=False)
+
+    def close(self, now_ms: int) -> None:
+        """Drop what is not committed, write the rest, as `write` does, and let go of the store."""
+        self.rollback()
+        try:
+            self.write(now_ms)
+        finally:
+            self.store.close()
+
+    def _write_rest(self) -> None:
+        """Write what is left of the states on their way."""
+        if self.is_writing:
+            self.write_some(len(self._writing) + 1)
+
+    def _apply(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
+        progress = Progress(position, max(as_of_ms, self._written.applied_at_ms))
+        self.store.apply(changes, progress)
+        # Not before: `close` would write a position whose records the store has refused.
+        self._written, self._position = progress, position
+
+    def _restart_expiry(self, *, same: bool) -> None:
+        if self._expiry is not None:
+            self._expiry.restart([self._writing, self._unwritten, self._prepared, self._staged], same=same)
+
+    def _remember(self, read: Mapping[bytes, Stored | None]) -> int:
+        """Keep what the store holds, within the bound; about how much memory it takes."""
+        size = _size(read.values())
+        if size > self._cache_bytes_max:
+            return size
+        if self._clean_bytes + size > self._cache_bytes_max:
+            self._forget_clean()
+        self._known.update(read)
+        self._clean_bytes += size
+        return size
+
+    def _forget_clean(self) -> None:
+        """Keep only what the store does not have."""
+        self._known = self._writing | self._unwritten | self._prepared | self._staged
+        self._clean_bytes = 0
+
+
+def _size(states: Collection[Stored | None]) -> int:
+    """About how many bytes of memory these take, with their keys."""
+    return len(states) * _ENTRY_BYTES + sum([len(stored[1]) for stored in states if stored is not None])

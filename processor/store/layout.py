@@ -1,0 +1,115 @@
+"""Every byte on disk.
+
+A partition's directory holds `lock` (held by the process that uses it; its time is that of the last use) and
+`rocksdb/`, or `rocksdb.former/` while a database that is not needed any more is removed. In RocksDB, one column family:
+
+    key                value
+    m format           the number below, ASCII decimal
+    m identity         the SOW topic and partition it is a cache of, UTF-8 `topic/partition/topic id`
+    m progress         position, applied_at_ms                          two little-endian int64
+    m closed           nothing: it was closed in good order and not written since; gone with the next batch
+    e <time> <key>     nothing: the record of the key expires then              big-endian uint64, milliseconds; the key
+    r <record key>     version, expires_at_ms, source_offset            three little-endian int64
+                       length of expiration, expiration, value        little-endian uint16, then the bytes of both
+
+DO NOT RENUMBER, and raise FORMAT with any change: state in another format is wiped and restored from the SOW topic.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from processor.errors import StateDamaged
+from processor.record import Stored
+from processor.store.contract import Expiring, Progress
+
+FORMAT: Final = b"4"
+FORMAT_KEY: Final = b"mformat"
+IDENTITY_KEY: Final = b"midentity"
+PROGRESS_KEY: Final = b"mprogress"
+CLOSED_KEY: Final = b"mclosed"
+EXPIRY_PREFIX: Final = b"e"
+AFTER_EXPIRIES: Final = b"f"
+RECORD_PREFIX: Final = b"r"
+AFTER_RECORDS: Final = b"s"
+
+LOCK_FILE: Final = "lock"
+ROCKSDB_DIRECTORY: Final = "rocksdb"
+FORMER_DIRECTORY: Final = "rocksdb.former"
+
+# Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
+_RECORD_HEAD = struct.Struct("<qqqH")
+_EXPIRY_HEAD = struct.Struct(">cQ")
+_PROGRESS = struct.Struct("<qq")
+
+
+def encode_record(stored: Stored) -> bytes:
+    """A record as it stands on disk."""
+    version, value, expires_at_ms, source_offset, expiration = stored
+    return _RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(expiration)) + expiration + value
+
+
+def decode_record(data: bytes) -> Stored:
+    """A record from disk.
+
+    Raises:
+        StateDamaged: it is too short to be one.
+    """
+    try:
+        version, expires_at_ms, source_offset, size = _RECORD_HEAD.unpack_from(data)
+    except struct.error as error:
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
+    begin = _RECORD_HEAD.size + size
+    if begin > len(data):
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its time to live")
+    expiration = data[_RECORD_HEAD.size : begin] if size else b""
+    return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, expiration))
+
+
+def expires_at_ms(data: bytes) -> int:
+    """When a record from disk expires; 0 is never.
+
+    Raises:
+        StateDamaged: it is too short to be one.
+    """
+    try:
+        return int(_RECORD_HEAD.unpack_from(data)[1])
+    except struct.error as error:
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
+
+
+def expiry_row(expiring: Expiring) -> bytes:
+    """The key under which the index has a record that expires: rows stand in order of time."""
+    time_ms, key = expiring
+    return _EXPIRY_HEAD.pack(EXPIRY_PREFIX, time_ms) + key
+
+
+def expiring_of(row: bytes) -> Expiring:
+    """What a row of the index says.
+
+    Raises:
+        StateDamaged: it is too short to be one.
+    """
+    try:
+        return _EXPIRY_HEAD.unpack_from(row)[1], row[_EXPIRY_HEAD.size :]
+    except struct.error as error:
+        raise StateDamaged(f"an index row of {len(row)} bytes is shorter than its time") from error
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """Progress as it stands on disk."""
+    return _PROGRESS.pack(*progress)
+
+
+def decode_progress(data: bytes) -> Progress:
+    """Progress from disk.
+
+    Raises:
+        StateDamaged: it has the wrong length.
+    """
+    try:
+        return Progress(*_PROGRESS.unpack(data))
+    except struct.error as error:
+        raise StateDamaged(f"the progress mark has {len(data)} bytes instead of {_PROGRESS.size}") from error

@@ -1,0 +1,101 @@
+"""The directory of one partition's database: locked by the process that uses it, and removed when nobody needs it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
+
+from processor.errors import StateLocked
+from processor.store import layout
+from processor.store.errors import telling
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def lock(directory: Path) -> IO[bytes]:
+    """Make the directory if it is missing, and lock it: the lock file, ours until it is closed.
+
+    Raises:
+        StateLocked: another process uses it.
+        DiskUnusable: the disk is full, read-only, failing or forbidden.
+    """
+    with telling("opening", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / layout.LOCK_FILE).open("a+b")
+    try:
+        with telling("locking", directory):
+            _flock(file, directory)
+    except BaseException:
+        file.close()
+        raise
+    touch(file)
+    return file
+
+
+def _flock(file: IO[bytes], directory: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StateLocked(
+            f"{directory} is in use by another process; give each worker its own state_dir, or stop the other"
+        ) from None
+
+
+def touch(file: IO[bytes]) -> None:
+    """Note on disk that the directory is in use, or was until now."""
+    with suppress(OSError, ValueError):  # As on a disk that takes nothing.
+        os.utime(file.fileno())
+
+
+def last_used_s(directory: Path) -> float | None:
+    """When the database was last opened or closed, seconds since the epoch; None: there is none."""
+    if not (directory / layout.ROCKSDB_DIRECTORY).is_dir():
+        return None
+    try:
+        return (directory / layout.LOCK_FILE).stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def destroy(directory: Path) -> None:
+    """Remove the database from disk, and whatever else stands in its place; nobody may have it open.
+
+    Raises:
+        DiskUnusable: it cannot be removed.
+    """
+    with telling("wiping", directory):
+        for place in (directory, directory / layout.ROCKSDB_DIRECTORY):
+            if place.is_symlink() or place.is_file():
+                place.unlink()
+        with suppress(FileNotFoundError):
+            shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
+
+
+def discard(directory: Path) -> bool:
+    """Remove a database that nobody uses; False: there is none, or a process has it open.
+
+    It is moved aside under its lock, so that whoever opens the directory meanwhile finds all of it or nothing. The lock
+    file stays: another process may be about to lock it.
+
+    Raises:
+        DiskUnusable: it cannot be removed.
+    """
+    aside = directory / layout.FORMER_DIRECTORY
+    with telling("removing", directory):
+        try:
+            file = (directory / layout.LOCK_FILE).open("r+b")
+        except FileNotFoundError:
+            return False  # Somebody deleted it, perhaps under a process that uses the database.
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(aside, ignore_errors=True)  # Of a process that ended on the way.
+                (directory / layout.ROCKSDB_DIRECTORY).rename(aside)
+            except (BlockingIOError, FileNotFoundError):
+                return False
+        shutil.rmtree(aside, ignore_errors=True)
+    return True

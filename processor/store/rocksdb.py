@@ -1,0 +1,360 @@
+"""The store on disk: one RocksDB a partition, memory shared by all of them. The only home of rocksdict."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Final, cast
+
+from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from processor.errors import DiskFull, StateBehind
+from processor.store import back_pressure, bulk_load, layout, partition_directory
+from processor.store.contract import Progress
+from processor.store.errors import telling
+from processor.store.rocksdb_memory import RocksMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from processor.record import Stored
+    from processor.store.contract import Expiring, Found
+
+
+_USAGE: Final = {
+    "write_buffers": "rocksdb.cur-size-all-mem-tables",
+    "table_readers": "rocksdb.estimate-table-readers-mem",
+    "disk": "rocksdb.total-sst-files-size",
+}
+_ROW_BYTES: Final = 100  # About what a row takes in a write buffer besides its record's value.
+
+
+class RocksStore:
+    """Keeps the contract of `Store`, in a directory that one process may use at a time."""
+
+    def __init__(
+        self, directory: Path, *, identity: str, memory: RocksMemory, make_room: Callable[[], bool] | None = None
+    ) -> None:
+        """Open the store of one partition; what does not belong to it is wiped.
+
+        Args:
+            directory: made if it is missing.
+            identity: the SOW topic and partition it is a cache of, with the topic's id.
+            memory: the memory it shares.
+            make_room: called where the disk is full; says whether there may be room now. None: there is nothing to do.
+
+        Raises:
+            StateLocked: another process uses the directory.
+            StateDamaged: the database cannot be opened; `RocksStore.destroy` makes room for a new one.
+            DiskUnusable: the disk is full, read-only, failing or forbidden.
+        """
+        self._directory = directory
+        self._identity = identity
+        self._memory = memory
+        self._make_room = make_room or (lambda: False)
+        self._lock = partition_directory.lock(directory)
+        self._is_closed_on_disk = False  # Whether the database says so: the next batch takes it back.
+        # A store that is dropped without close must not keep the directory from its successor in this process.
+        self._release = weakref.finalize(self, self._lock.close)
+        self._unlogged = WriteOptions()
+        self._is_loading = False  # Whether it is opened for `load`, and must not be read.
+        # A time before which no record expires; None: none does, and the index costs nothing. Kept, because what
+        # expired leaves rows behind that RocksDB would have to step over at every look, until it compacts.
+        self._expiring_from_ms: int | None = 0
+        self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
+        try:
+            self._db = self._open()
+            self.found: Found = self._settle()
+            """What the directory held."""
+        except BaseException:
+            self._release()
+            raise
+
+    @staticmethod
+    def destroy(directory: Path) -> None:
+        """Remove a partition's database from disk, and whatever else stands in its place; nobody may have it open.
+
+        Raises:
+            DiskUnusable: it cannot be removed.
+        """
+        partition_directory.destroy(directory)
+
+    def progress(self) -> Progress:
+        """How far it has come."""
+        self._end_load()
+        with self._telling("reading"):
+            data = self._db.get(layout.PROGRESS_KEY)
+        return Progress(0, 0) if data is None else layout.decode_progress(data)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
+        """The records of these keys, in their order: one multi-get, which lets other threads run."""
+        self._end_load()
+        with self._telling("reading"):
+            found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
+        return [None if data is None else layout.decode_record(data) for data in found]
+
+    def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
+        """Write records and the progress they stand for: in one batch, or the progress with the last of several.
+
+        Without the write-ahead log: after a crash RocksDB holds some earlier batch's end, progress included, and
+        the SOW topic the rest.
+        """
+        self._end_load()
+        parts = _parts(changes, self._memory.part_bytes)
+        last = parts.pop()
+        for part in parts:
+            self._write(self._batch(part))
+        batch = self._batch(last)
+        if progress is not None:
+            batch[layout.PROGRESS_KEY] = layout.encode_progress(progress)
+        self._write(batch)
+
+    @property
+    def can_load(self) -> bool:
+        """Whether no record in it expires: an index would have to be read."""
+        return self._expiring_from_ms is None
+
+    def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
+        """Write encoded records, of which none expires, and the progress they stand for, as `apply` does."""
+        if is_many and not self._is_loading:
+            self._reopen(is_loading=True)
+        for batch in bulk_load.batches(rows, progress, self._memory.part_bytes):
+            self._write(batch)
+
+    def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
+        """Every key and record, in key order; `after`: only the keys behind this one."""
+        self._end_load()
+        options = ReadOptions()
+        options.set_iterate_upper_bound(layout.AFTER_RECORDS)
+        with self._telling("reading"):
+            rows = self._db.iter(options)
+            # No key lies between one and the same with a zero byte at its end.
+            rows.seek(layout.RECORD_PREFIX if after is None else layout.RECORD_PREFIX + after + b"\0")
+            while rows.valid():
+                yield rows.key()[len(layout.RECORD_PREFIX) :], layout.decode_record(rows.value())
+                rows.next()
+            # Damage ends an iteration like the last record does; only this tells one from the other.
+            rows.status()
+
+    def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
+        """The records that expire, in order of time and key."""
+        if self._expiring_from_ms is None:
+            return []
+        begin = layout.expiry_row((self._expiring_from_ms, b"") if after is None else after)
+        options = ReadOptions()
+        options.set_iterate_upper_bound(layout.AFTER_EXPIRIES)
+        found: list[Expiring] = []
+        with self._telling("reading"):
+            rows = self._db.iter(options)
+            rows.seek(begin)
+            if after is not None and rows.valid() and rows.key() == begin:
+                rows.next()
+            while len(found) < rows_max and rows.valid():
+                found.append(layout.expiring_of(rows.key()))
+                rows.next()
+            rows.status()
+        if after is None and rows_max > 0:
+            self._expiring_from_ms = found[0][0] if found else None
+        return found
+
+    def usage(self) -> dict[str, int]:
+        """How many bytes it takes: write buffers, what is kept of open tables beside the cache, and tables on disk."""
+        with self._telling("reading"):
+            return {kind: self._db.property_int_value(name) or 0 for kind, name in _USAGE.items()}
+
+    def wipe(self) -> None:
+        """Forget everything: a new, empty database."""
+        self._abandon()
+        self._is_loading = False
+        self.destroy(self._directory)
+        self._db = self._open()
+        self._expiring_from_ms = None
+        self._claim()
+
+    def close(self) -> None:
+        """Flush what was applied, which was not logged, and release the directory."""
+        try:
+            with self._telling("closing"):
+                try:
+                    if not self._is_closed_on_disk:
+                        # With the last of the records: buffers are flushed in their order, or not at all.
+                        self._db.put(layout.CLOSED_KEY, b"", write_opt=self._unlogged)
+                finally:
+                    self._db.close()  # Flushes, and closes even if it cannot.
+        finally:
+            partition_directory.touch(self._lock)
+            self._release()
+
+    def _batch(self, changes: Mapping[bytes, Stored | None]) -> WriteBatch:
+        """A batch with these changes and those of the index."""
+        batch = WriteBatch(raw_mode=True)
+        self._index(batch, changes)
+        prefix, encode = layout.RECORD_PREFIX, layout.encode_record
+        for key, stored in changes.items():
+            if stored is None:
+                batch.delete(prefix + key)
+            else:
+                batch[prefix + key] = encode(stored)
+        return batch
+
+    def _write(self, batch: WriteBatch) -> None:
+        """Write a batch, when there is room for one more; the first one says that the store is open."""
+        if self._is_closed_on_disk:
+            batch.delete(layout.CLOSED_KEY)
+        with self._going_on(), self._telling("writing"):
+            tables_max = bulk_load.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
+            back_pressure.wait(self._db, tables_max, self._unlogged, self._memory.beat)
+            self._db.write(batch, self._unlogged)
+            self._is_closed_on_disk = False
+            if self._is_loading:
+                self._memory.relieve_loading(self._db)
+            else:
+                self._memory.relieve(self._db)
+
+    def _index(self, batch: WriteBatch, changes: Mapping[bytes, Stored | None]) -> None:
+        """Bring the index of expiring records up to date with the records of a batch."""
+        old: dict[bytes, int] = {}
+        if self._expiring_from_ms is not None:
+            with self._telling("reading"):
+                rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in changes]))
+            old = {
+                key: expires_at_ms
+                for key, data in zip(changes, rows, strict=True)
+                if data is not None and (expires_at_ms := layout.expires_at_ms(data)) > 0
+            }
+        new = {key: stored[2] for key, stored in changes.items() if stored is not None and stored[2] > 0}
+        for key, expires_at_ms in old.items():
+            if new.get(key) != expires_at_ms:
+                batch.delete(layout.expiry_row((expires_at_ms, key)))
+        for key, expires_at_ms in new.items():
+            if old.get(key) != expires_at_ms:
+                batch[layout.expiry_row((expires_at_ms, key))] = b""
+        if new:
+            first_ms = min(new.values())
+            known_ms = self._expiring_from_ms
+            self._expiring_from_ms = first_ms if known_ms is None else min(known_ms, first_ms)
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Open the database again where the disk was full and has room now: RocksDB takes no more after a failed flush.
+
+        What was not flushed is gone with it, as after a crash.
+
+        Raises:
+            StateBehind: it was opened again, as the disk has it.
+            DiskFull: there is no room.
+        """
+        try:
+            yield
+        except DiskFull as error:
+            if not self._make_room():
+                raise
+            self._abandon()
+            self._is_loading, self._expiring_from_ms = False, 0
+            while True:
+                try:
+                    self._db = self._open()
+                    self._settle()
+                    break
+                except DiskFull:
+                    if not self._make_room():
+                        raise
+            raise StateBehind(f"{self._directory}: there was no room; the SOW topic has what is missing") from error
+
+    def _end_load(self) -> None:
+        """Open it as usual again: everything but loading needs that."""
+        if self._is_loading:
+            self._reopen(is_loading=False)
+
+    def _reopen(self, *, is_loading: bool) -> None:
+        """Open it another way; what waits in its write buffers is flushed."""
+        with self._going_on(), self._telling("flushing"):
+            self._db.close()
+        self._is_loading = is_loading
+        self._db = self._open()
+
+    def _open(self) -> Rdict:
+        options = self._memory.options()
+        if self._is_loading:
+            bulk_load.prepare(options)
+        with self._telling("opening"):
+            # Without column_families a reopened database silently loses its table options: no bloom filter and an
+            # 8 MB cache of its own.
+            path = str(self._directory / layout.ROCKSDB_DIRECTORY)
+            return Rdict(path, options=options, column_families={"default": options})
+
+    def _settle(self) -> Found:
+        """Look what it is, wipe what is not ours, and claim what is new."""
+        try:
+            found = self._look()
+            self._is_closed_on_disk = found == "clean"
+            is_ours = found in {"clean", "unclean"} and not self._has_begun_only()
+            self.expiring(None, 1)
+            if found == "new":
+                self._claim()
+        except BaseException:
+            # RocksDB lets nobody open the directory again, wiped or not, before this handle is closed.
+            self._abandon()
+            raise
+        if found != "new" and not is_ours:
+            self.wipe()
+        return found
+
+    def _look(self) -> Found:
+        """What the database is to us."""
+        with self._telling("reading"):
+            keys = layout.FORMAT_KEY, layout.IDENTITY_KEY, layout.CLOSED_KEY
+            marked, identity, closed = cast("list[bytes | None]", self._db.get(list(keys)))
+            if marked is None and identity is None:
+                rows = self._db.iter()
+                rows.seek_to_first()
+                is_empty = not rows.valid()
+                rows.status()
+                return "new" if is_empty else "identity"
+        if marked != layout.FORMAT:
+            return "format"
+        if identity != self._identity.encode():
+            return "identity"
+        return "unclean" if closed is None else "clean"
+
+    def _has_begun_only(self) -> bool:
+        """Whether a part of the first batch is all there is: position 0 is to mean that nothing is there.
+
+        Else nobody could tell how old those records are, and that of a deleted one might stay for ever.
+        """
+        if self.progress().position > 0:
+            return False
+        return next(self.scan(), None) is not None
+
+    def _claim(self) -> None:
+        """Write down whose a new database is."""
+        batch = WriteBatch(raw_mode=True)
+        batch[layout.FORMAT_KEY] = layout.FORMAT
+        batch[layout.IDENTITY_KEY] = self._identity.encode()
+        self._write(batch)
+
+    def _abandon(self) -> None:
+        """Close without a wish to keep anything: damage may prevent the flush, not the closing."""
+        with suppress(Exception):
+            self._db.close()
+
+    def _telling(self, doing: str) -> AbstractContextManager[None]:
+        return telling(doing, self._directory)
+
+
+def _parts(changes: Mapping[bytes, Stored | None], bytes_max: int) -> list[Mapping[bytes, Stored | None]]:
+    """Changes in parts of about so many bytes; at least one part."""
+    sizes = [_ROW_BYTES if stored is None else _ROW_BYTES + len(stored.value) for stored in changes.values()]
+    if sum(sizes) <= bytes_max:
+        return [changes]
+    parts: list[Mapping[bytes, Stored | None]] = []
+    part: dict[bytes, Stored | None] = {}
+    room = bytes_max
+    for (key, stored), size in zip(changes.items(), sizes, strict=True):
+        if size > room and part:
+            parts.append(part)
+            part, room = {}, bytes_max
+        part[key] = stored
+        room -= size
+    return [*parts, part]

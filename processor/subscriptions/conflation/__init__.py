@@ -1,0 +1,1 @@
+"""Updates that wait for the end of a subscription's conflation interval."""

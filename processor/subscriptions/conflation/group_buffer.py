@@ -1,0 +1,152 @@
+"""The conflation buffer of a subscription with `conflation_key`: records with the same values wait as one group.
+
+::
+
+    record, group    B,X   A,X   A,Y              delete A
+    newest of X       B     A     B
+    newest of Y                   A               none is left
+                      ╰─ interval of X ─╮ B is delivered
+                                  ╰─ interval of Y ─╮ nothing is delivered
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from processor.filter import compile_expression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from processor.record import Record, Value
+    from processor.subscriptions.focus import Found, Step
+    from processor.subscriptions.message import Message
+    from processor.subscriptions.message_builder import Teller, Topic
+
+
+class _Group:
+    """The records in focus that have the same values."""
+
+    __slots__ = ("delivered", "members", "name")
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+        """The values, or the key of the one record that has none."""
+        self.members: dict[bytes, int] = {}
+        """The turn of each record's last update by its key, the newest last."""
+        self.delivered = 0
+        """The turn of the record that the subscriber has of the group; 0 if it has none."""
+
+    @property
+    def newest(self) -> tuple[bytes, int]:
+        """The key and turn of the record that was updated last."""
+        key = next(reversed(self.members))
+        return key, self.members[key]
+
+
+class GroupHold:
+    """Folds the updates of groups. Of each group the newest record is delivered, if it is not the last one that was.
+
+    It keeps the key and the group of every record in focus, waiting or not: if the newest record of a group is deleted,
+    leaves the focus or moves to another group, the newest of those left takes its place.
+    """
+
+    def __init__(
+        self, topic: Topic, teller: Teller, paths: tuple[str, ...], find: Callable[[bytes], Record | None]
+    ) -> None:
+        """Begin without records.
+
+        Args:
+            topic: what the records are.
+            teller: the messages of the subscription.
+            paths: where the values are that make a group; a record that has none of them is a group by itself.
+            find: the record of a key as it is now.
+        """
+        self._topic = topic
+        self._teller = teller
+        self._values = [compile_expression(path).value for path in paths]
+        self._find = find
+        self._turns = 0
+        self._groups: dict[Hashable, _Group] = {}
+        self._group_of: dict[bytes, _Group] = {}
+        self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # When the first update of a group came.
+
+    def __len__(self) -> int:
+        """How many groups wait."""
+        return len(self._waiting)
+
+    @property
+    def began_ms(self) -> int | None:
+        """When the first update came of the group that has waited longest; None if none waits."""
+        return next(iter(self._waiting.values()), None)
+
+    def load(self, found: Iterable[Found]) -> Iterable[Found]:
+        """Take the records in focus at the beginning, of which nothing waits; the same records, in the same order."""
+        records, names = [], {}
+        for record, value in found:
+            assert record.key is not None
+            records.append(record)
+            names[record.key] = self._name(record.key, value)
+        for record in sorted(records, key=_age):
+            self._put(record.key, names[record.key])  # type: ignore[arg-type, index]
+        for group in self._groups.values():
+            group.delivered = group.newest[1]
+        return self._topic.parsed(records)
+
+    def add(self, step: Step, now_ms: int) -> None:
+        """Fold an update."""
+        change = step.change
+        name = self._name(change.key, change.new_value) if step.now else None
+        before = self._group_of.get(change.key)
+        if before is not None and before.name != name and self._leave(change.key, before):
+            self._wait(before.name, now_ms)
+        if name is not None:
+            self._put(change.key, name)
+            self._wait(name, now_ms)
+
+    def release(self) -> Message | None:
+        """The message of the group that has waited longest, which waits no more; None if there is nothing new in it."""
+        name, _ = self._waiting.popitem(last=False)
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        key, turn = group.newest
+        if turn == group.delivered:
+            return None
+        group.delivered = turn
+        record = self._find(key)
+        assert record is not None, "a record in focus is in the view"
+        return self._teller.whole("publish", record, self._topic.value(record))
+
+    def _name(self, key: bytes, record: Value) -> Hashable:
+        values = [value(record) for value in self._values]
+        return repr(values) if any(value is not None for value in values) else key
+
+    def _wait(self, name: Hashable, now_ms: int) -> None:
+        """Begin the interval of a group that is idle."""
+        self._waiting.setdefault(name, now_ms)
+
+    def _put(self, key: bytes, name: Hashable) -> None:
+        """Make a record the newest of its group."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = _Group(name)
+        group.members.pop(key, None)
+        self._turns += 1
+        group.members[key] = self._turns
+        self._group_of[key] = group
+
+    def _leave(self, key: bytes, group: _Group) -> bool:
+        """Take a record out of its group; whether another one is the newest now."""
+        del self._group_of[key]
+        was_newest = group.newest[0] == key
+        del group.members[key]
+        if not group.members:
+            del self._groups[group.name]
+        return was_newest and bool(group.members)
+
+
+def _age(record: Record) -> tuple[int, int, bytes]:
+    """The order of records that were there before, the oldest first; offsets count within a partition only."""
+    return record.timestamp_ms, record.offset, record.key or b""

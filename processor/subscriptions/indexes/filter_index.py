@@ -1,0 +1,202 @@
+"""Which of many filters a record may match, without asking each of them.
+
+Of each filter the index looks for an equality that every match must satisfy, such as `/symbol = 'X'` in
+`/symbol = 'X' AND /qty > 10`, and keeps it by path and value. A record is looked up once for each path that there is,
+however many filters ask for it. Filters without such an equality are candidates for every record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from processor.filter import Filter
+from processor.filter.path import compile_path
+from processor.filter.record_metadata import NO_FACTS
+from processor.filter.syntax_tree import Scalar
+from processor.filter.value import elements
+from processor.record import Value
+from processor.subscriptions.indexes.equality import NumberKey, Parts, constant_keys, element_keys, required_values
+from processor.values.instant import Instant
+
+Item = TypeVar("Item", bound=Hashable)
+"""What is indexed: whoever has the filter."""
+
+_Bucket: TypeAlias = dict[int, Item]
+"""Items with one value at a path, by their turn: the how many-th they were added."""
+
+_Key: TypeAlias = str | NumberKey | Instant
+
+_Slot: TypeAlias = tuple[int, _Key]
+"""Where a value is kept: in which table of its path, and by what."""
+
+_TEXTS: Final = 0
+"""Texts in filters, by themselves: two texts are equal as texts."""
+_NUMBERS: Final = 1
+"""Numbers in filters: what is equal to them may be a number, or a text that is one."""
+_TEXT_NUMBERS: Final = 2
+"""Texts in filters that are numbers or times, by their value: for the numbers and times in records."""
+
+
+class _Entry(NamedTuple):
+    """Where an item is, for one of its filters."""
+
+    turn: int
+    parts: Parts | None
+    """None: it is always a candidate."""
+    slots: tuple[_Slot, ...]
+    """None at a path: nothing is equal to NULL, and it never is one."""
+
+
+class FilterIndex(Generic[Item]):
+    """Items, found by records that their filters may match."""
+
+    def __init__(self) -> None:
+        self._turns = 0
+        self._entries: dict[tuple[str | None, Item], _Entry] = {}
+        self._filters_of: dict[Item, int] = {}
+        self._always: _Bucket[Item] = {}
+        self._places: dict[str, dict[Parts, _Place[Item]]] = {}
+        """By the first name of the path, then by all of it."""
+
+    def __len__(self) -> int:
+        """How many items there are, each counted once for each of its filters."""
+        return len(self._entries)
+
+    @property
+    def asks_records(self) -> bool:
+        """Whether candidates depend on the record; if not, it need not even be parsed."""
+        return bool(self._places)
+
+    def add(self, filter: Filter | None, item: Item) -> None:  # noqa: A002 - it is the word
+        """Add an item; without a filter it is always a candidate. An item may have several filters, each of them once.
+
+        Raises:
+            ValueError: it is there with this filter.
+        """
+        name = (None if filter is None else filter.text, item)
+        if name in self._entries:
+            raise ValueError(f"{item!r} is in the index with the filter {name[0]!r} already")
+        self._turns += 1
+        entry = _Entry(self._turns, *self._best(required_values(filter.tree) if filter is not None else {}))
+        self._entries[name] = entry
+        self._filters_of[item] = self._filters_of.get(item, 0) + 1
+        if entry.parts is None:
+            self._always[entry.turn] = item
+        elif entry.slots:
+            places = self._places.setdefault(str(entry.parts[0]), {})
+            if entry.parts not in places:
+                places[entry.parts] = _Place(entry.parts)
+            places[entry.parts].add(entry, item)
+
+    def remove(self, filter: Filter | None, item: Item) -> None:  # noqa: A002
+        """Remove an item with a filter of the same text.
+
+        Raises:
+            KeyError: it is not there.
+        """
+        entry = self._entries.pop((None if filter is None else filter.text, item))
+        self._filters_of[item] -= 1
+        if not self._filters_of[item]:
+            del self._filters_of[item]
+        if entry.parts is None:
+            del self._always[entry.turn]
+        elif entry.slots:
+            first = str(entry.parts[0])
+            places = self._places[first]
+            if places[entry.parts].remove(entry):
+                del places[entry.parts]
+                if not places:
+                    del self._places[first]
+
+    def candidates(self, record: Value) -> Iterable[Item]:
+        """The items with a filter that the record may match: all whose filter it does match, and few others.
+
+        Each comes once, in the order of adding. The index may change while they are gone through.
+        """
+        found: list[_Bucket[Item]] = [self._always] if self._always else []
+        if type(record) is dict:
+            places = self._places
+            # Through the fewer of the two.
+            for name in places if len(places) <= len(record) else record:
+                if name in places and name in record:
+                    for place in places[name].values():
+                        place.find(record, found)
+        if not found:
+            return ()
+        if len(found) == 1:
+            items = list(found[0].values())
+        else:
+            merged: _Bucket[Item] = {}
+            for bucket in found:
+                merged.update(bucket)
+            items = [merged[turn] for turn in sorted(merged)]
+        # Only an item with several filters can be there twice.
+        return items if len(self._filters_of) == len(self._entries) else dict.fromkeys(items)
+
+    def _best(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> tuple[Parts | None, tuple[_Slot, ...]]:
+        """The path to keep a filter by: where its values are the rarest among the filters so far."""
+        best: tuple[Parts | None, tuple[_Slot, ...]] = (None, ())
+        least = None
+        for parts, constants in required.items():
+            slots = tuple(dict.fromkeys(slot for constant in constants for slot in _slots(constant)))
+            place = self._places.get(str(parts[0]), {}).get(parts)
+            crowd = place.crowd(slots) if place is not None else 0
+            if least is None or (crowd, len(slots)) < least:
+                best, least = (parts, slots), (crowd, len(slots))
+        return best
+
+
+class _Place(Generic[Item]):
+    """The items whose filters ask for values at one path."""
+
+    __slots__ = ("_tables", "_value")
+
+    def __init__(self, parts: Parts) -> None:
+        self._value = compile_path(parts)
+        self._tables: tuple[dict[_Key, _Bucket[Item]], ...] = ({}, {}, {})
+
+    def add(self, entry: _Entry, item: Item) -> None:
+        """Add an item under each of its values."""
+        for table, key in entry.slots:
+            self._tables[table].setdefault(key, {})[entry.turn] = item
+
+    def remove(self, entry: _Entry) -> bool:
+        """Remove an item; True if there is none left."""
+        for table, key in entry.slots:
+            bucket = self._tables[table][key]
+            del bucket[entry.turn]
+            if not bucket:
+                del self._tables[table][key]
+        return not any(self._tables)
+
+    def crowd(self, slots: Iterable[_Slot]) -> int:
+        """How many items there are with the most frequent of some values."""
+        return max((len(self._tables[table].get(key, ())) for table, key in slots), default=0)
+
+    def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
+        """Append what there is for a record: any element of an array counts."""
+        texts, numbers, text_numbers = self._tables
+        value = self._value(record, NO_FACTS)
+        for element in (value,) if type(value) is str else elements(value):
+            if type(element) is str:
+                if element in texts:
+                    found.append(texts[element])
+                if not numbers:
+                    continue
+            for key in element_keys(element):
+                if key in numbers:
+                    found.append(numbers[key])
+                if key in text_numbers and type(element) is not str:
+                    found.append(text_numbers[key])
+
+
+def _slots(constant: Scalar) -> Iterator[_Slot]:
+    """Where a value in a filter is kept."""
+    if constant is None or constant == "":
+        return
+    is_text = isinstance(constant, str)
+    if isinstance(constant, str):
+        yield _TEXTS, constant
+    for key in constant_keys(constant):
+        yield (_TEXT_NUMBERS if is_text else _NUMBERS), key

@@ -1,0 +1,110 @@
+"""What a subscription delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from processor.codec.display import shown
+from processor.record import Value
+
+MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
+"""What a message is: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""
+
+OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
+"""Why a record went out of focus."""
+
+
+class PublisherHeaders(Mapping[str, str]):
+    """The headers of a publisher by name, to be read only. Unlike a mapping proxy it can be copied and pickled."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, name: str) -> str:
+        """The text of a header."""
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in the order of the record."""
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        """The number of headers."""
+        return len(self._texts)
+
+    def __repr__(self) -> str:
+        return repr(self._texts)
+
+
+NO_HEADERS: Final = PublisherHeaders({})
+"""The headers of a record whose publisher gave none."""
+
+
+class Message(NamedTuple):
+    """One message of a subscription; the fields are those of subscribe.md."""
+
+    command: MessageCommand
+    """What it is."""
+    topic: str
+    """The SOW topic, by its configured name."""
+    sow_key: str | None = None
+    """The record's key; None with the option `no_sowkey` and for the marks of a group."""
+    data: Value = None
+    """The whole record, or, where `delta` is true, its key fields and what changed."""
+    delta: bool = False
+    """True if `data` is a part of the record."""
+    version: int | None = None
+    """Counts the key's updates from 1."""
+    timestamp: str | None = None
+    """When the worker emitted it, ISO 8601 in UTC; only with the option `timestamp`."""
+    correlation_id: str | None = None
+    """The publisher's, as it came."""
+    reason: OofReason | None = None
+    """Of an `oof`: why."""
+    removed: tuple[str, ...] = ()
+    """Of a delta: JSON Pointers of the paths that are gone."""
+    sub_ids: tuple[str, ...] = ()
+    """The subscriptions it is for, where a connection has several."""
+    bookmark: str | None = None
+    """Of a replay: where to go on after this message."""
+    headers: Mapping[str, str] = NO_HEADERS
+    """The publisher's own headers by name, read only: `client`, `sequence`, `no_conflate` and all that are not
+    Sowstream's. The last of several of one name counts, one without a value is an empty text, and a byte that is not
+    UTF-8 is shown as `\\xff`."""
+    conflated: int | None = None
+    """Of a conflated topic: how many updates were folded into this one, if more than one."""
+    first_timestamp: str | None = None
+    """Of a conflated topic: the time of the first of those updates, ISO 8601 in UTC."""
+    delta_base: int | None = None
+    """Of a delta: the version of the record that it is to be applied to."""
+    expires_at: str | None = None
+    """When the record expires, ISO 8601 in UTC; None: never."""
+
+    def addressed(self, sub_ids: tuple[str, ...]) -> Message:
+        """The same, for these subscriptions."""
+        # `_replace` takes twice as long, and every message of a connection with several comes through here.
+        return Message._make((*self[:_SUB_IDS], sub_ids, *self[_SUB_IDS + 1 :]))
+
+    def to_json(self) -> str:
+        """One line of JSON; what says nothing is left out, `command` and `topic` never are.
+
+        Values that JSON has no type for are texts: bytes are Base64, dates ISO 8601, identifiers as they are written.
+        """
+        said = {
+            name: value
+            for name, value in zip(self._fields, self, strict=True)
+            if value is not None and value is not False and value != () and value is not self.headers
+        }
+        if self.headers:
+            said["headers"] = dict(self.headers)
+        return shown(said)
+
+    def data_json(self) -> str:
+        """The record alone, as one line of JSON."""
+        return shown(self.data)
+
+
+_SUB_IDS = Message._fields.index("sub_ids")

@@ -1,0 +1,204 @@
+"""The order of records that a subscriber asked for: `/price DESC, /id`.
+
+Numbers, and texts that are numbers, go by their value, other texts stand above every number (filter/README.md, rule
+5), NULL below everything and NaN right above it. Times go by their instant, between the numbers and the texts. A float
+goes by what is written, as in comparisons: 1e23 and the integer that is written so are one number.
+What is equal goes by the SOW key, so no two records are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from processor.errors import FilterError
+from processor.filter import Facts, compile_expression
+from processor.filter.error_message import complaint
+from processor.filter.limits import CHARACTERS_MAX
+from processor.filter.path import Evaluate
+from processor.filter.syntax_tree import Scalar
+from processor.filter.time_value import Time
+from processor.filter.value import first, read_number
+from processor.record import Value
+from processor.subscriptions.lists import Item, split
+
+SortKey: TypeAlias = tuple[Any, ...]
+"""The place of a record in an order: compared with those of the same order by `<` and `==`. The last part is the SOW
+key, so the keys of two records are never equal."""
+
+_Ranked: TypeAlias = tuple[int, Any]
+"""The place of a value: its kind, and where it is among its kind."""
+
+_DIRECTION: Final = re.compile(r"(?:^|\s|(?<=[])'\"]))(asc|desc)\Z", re.IGNORECASE)
+_WHOLE_BEGIN: Final = 2**53
+"""From here on every float is an integer."""
+_DIGITS_SMALL: Final = 15
+"""With so many digits before the point a number is below that."""
+
+_TURNED: Final = bytes(max(0, 254 - byte) for byte in range(256))
+"""For each byte of UTF-8 what it is in a falling text."""
+
+_NULL: Final = (0, 0)
+_NAN: Final = (1, 0)
+_NUMBER: Final = 2
+_TIME: Final = 3
+_TEXT: Final = 4
+"""Kinds from the lowest up."""
+
+
+class Order:
+    """An order that was compiled."""
+
+    __slots__ = ("_parts", "text", "uses_facts")
+
+    text: str | None
+    """What was compiled; None: by SOW key alone."""
+    uses_facts: bool
+    """Whether it asks for `Facts`; if not, none need be made."""
+
+    def __init__(self, text: str | None) -> None:
+        """Compile it.
+
+        Args:
+            text: expressions of the filter language separated by commas, each with ASC (which is meant anyway) or DESC.
+
+        Raises:
+            FilterError: it cannot be meant; the message shows the place.
+        """
+        self.text, self.uses_facts = text, False
+        self._parts: list[tuple[Evaluate, Callable[[Value], _Ranked]]] = []
+        if text is None:
+            return
+        if len(text) > CHARACTERS_MAX:
+            said = f"it has {len(text)} characters, an order at most {CHARACTERS_MAX}; make it shorter"
+            raise _complaint(text, CHARACTERS_MAX, said)
+        for item in split(text):
+            self._compile(item, text)
+
+    def __repr__(self) -> str:
+        return f"Order({self.text!r})"
+
+    def key(self, sow_key: bytes, record: Value, facts: Facts) -> SortKey:
+        """The place of a record.
+
+        Raises:
+            RecordRejected: `plugin_failed`: a third party's function raised.
+        """
+        parts: list[Any] = []
+        for value, ranked in self._parts:
+            parts += ranked(value(record, facts))
+        parts.append(sow_key)
+        return tuple(parts)
+
+    def _compile(self, item: Item, text: str) -> None:
+        """One expression with its direction."""
+        direction = _DIRECTION.search(item.text)
+        bare = item.text[: direction.start()].rstrip() if direction else item.text
+        if not bare:
+            said = "expected an expression, such as /price, with ASC, DESC or nothing behind it"
+            raise _complaint(text, item.at, said)
+        try:
+            expression = compile_expression(bare)
+        except FilterError as error:
+            lines_before = bare.split("\n")[: error.line - 1]
+            place = item.at + sum(len(line) + 1 for line in lines_before) + error.column - 1
+            # It was told that the expression is a filter.
+            raise _complaint(text, place, error.said.replace("the filter ends", "it ends")) from None
+        if expression.moves_by_itself:
+            raise _complaint(
+                text, item.at, "its value moves although no record changes; order by what is in the records"
+            )
+        self.uses_facts |= expression.uses_facts
+        is_falling = direction is not None and direction[1].lower() == "desc"
+        self._parts.append((expression.value, _falling if is_falling else _rising))
+
+
+def _complaint(text: str, at: int, said: str) -> FilterError:
+    return complaint(text, at, said, "order_by")
+
+
+def _rising(value: Value) -> _Ranked:
+    """The place of a value, the lowest first; of an array that of its element 0."""
+    kind = type(value)
+    if kind is str and value:
+        found = read_number(value)
+        return (_TEXT, value) if found is None else _of_number(found)
+    if kind is int:
+        return _NUMBER, value
+    plain = value if kind is float or kind is Decimal else first(value)
+    if plain is None:
+        return _NULL
+    if type(plain) is Time:
+        return _TIME, plain.instant
+    return _rising(plain) if type(plain) is str else _of_number(plain)
+
+
+def _falling(value: Value) -> _Ranked:
+    """The same, the highest first."""
+    rank, place = _rising(value)
+    if rank == _TIME:
+        return -rank, (not place.is_dated, -place.seconds, _fallen(place.fraction))
+    return -rank, (_fallen(place) if rank == _TEXT else _minus(place))
+
+
+def _of_number(value: Scalar) -> _Ranked:
+    """The place of a number. Up to 2^53 what a float is written as lies on the same side of integers as its value."""
+    if isinstance(value, Decimal):
+        return _NAN if value.is_nan() else (_NUMBER, _written(value))
+    if type(value) is float and not -_WHOLE_BEGIN < value < _WHOLE_BEGIN and value - value == 0.0:
+        return _NUMBER, Decimal(repr(value))
+    return (_NUMBER, value) if value == value else _NAN  # noqa: PLR0124 - it is how NaN is told
+
+
+def _written(value: Decimal) -> float | Decimal | _Exact:
+    """A Decimal so that it is placed among floats by what these are written as: 0.1 and 0.1 are one number."""
+    if value.adjusted() >= _DIGITS_SMALL and not -_WHOLE_BEGIN < value < _WHOLE_BEGIN:
+        return value
+    near = float(value)
+    return near if Decimal(repr(near)) == value else _Exact(value)
+
+
+def _minus(place: Any) -> Any:
+    """A number's place with the other sign; of a Decimal without rounding it."""
+    return place.copy_negate() if isinstance(place, Decimal | _Exact) else -place
+
+
+def _fallen(text: str) -> bytes:
+    """A text as bytes that are below those of the texts it is above.
+
+    UTF-8 sorts as its text does, and never has the byte 255: that may stand for the end, above whatever goes on.
+    """
+    return text.encode(errors="surrogatepass").translate(_TURNED) + b"\xff"
+
+
+class _Exact:
+    """A Decimal with more digits than a float has: beside a float it is compared with what that is written as."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Decimal) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == _as_exact(other))
+
+    def __lt__(self, other: object) -> bool:
+        return bool(self.value < _as_exact(other))
+
+    def __gt__(self, other: object) -> bool:
+        return bool(self.value > _as_exact(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def copy_negate(self) -> _Exact:
+        """The number with the other sign."""
+        return _Exact(self.value.copy_negate())
+
+
+def _as_exact(other: object) -> Any:
+    """What an `_Exact` is compared with."""
+    if type(other) is float:
+        return Decimal(repr(other))
+    return other.value if isinstance(other, _Exact) else other

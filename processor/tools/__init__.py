@@ -1,0 +1,1 @@
+"""Programs for people: nothing here is needed by a worker."""

@@ -1,0 +1,185 @@
+"""What is measured: the pass-through ceiling and one worker, each a process of its own, each over the same input."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from processor.errors import Stop
+from processor.kafka.readers.log_reader import LogReader
+from processor.runtime.process import allocator
+from processor.tools.bench.figures import Figure
+from processor.tools.broker.guarded import GuardedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from processor.tools.bench.setup import Setup
+
+START_TIMEOUT_S: Final = 120.0
+"""For a program to have begun, or to say anything at all."""
+_SLOWEST_PER_S: Final = 2_000
+"""One that is slower than this beyond START_TIMEOUT_S has stalled."""
+
+
+def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs: tuple[str, str], count: int) -> Figure:
+    """One run of the ceiling, from the first record read until the last one is delivered.
+
+    Raises:
+        Stop: it ended or stalled; with the end of its log.
+    """
+    order = directory / "ceiling.json"
+    # A file of the owner's, as the properties may have a password, which `ps` would show.
+    order.touch(mode=0o600)
+    order.write_text(json.dumps({"kafka": dict(kafka), "source": source, "outputs": outputs, "count": count}))
+    command = [sys.executable, "-m", "processor.tools.bench.pass_through", str(order)]
+    with running(GuardedProcess("ceiling", command, directory, env=allocator.environment())) as process:
+        deadline_s = time.monotonic() + _limit_s(count)
+        while process.is_running:
+            if time.monotonic() > deadline_s:
+                raise Stop(f"the ceiling has stalled; its log ends:\n{process.tail()}")
+            time.sleep(0.02)
+        try:
+            said = json.loads(process.tail().splitlines()[-1])
+            return Figure(count / said["seconds"], said["cpu_s"] / count * 1e6)
+        except (LookupError, TypeError, ValueError):
+            raise _ended(process) from None
+
+
+def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _done: None) -> Figure:
+    """One run of a worker, from its first batch of records until its group has committed all.
+
+    Args:
+        setup: its settings; the input is there.
+        count: how many records the input has.
+        tell: told now and then how many are committed.
+
+    Raises:
+        Stop: it ended or stalled; with the end of its log.
+    """
+    reader = LogReader(setup.kafka, group=setup.group)
+    taken = 0.0
+
+    def has_begun() -> bool:
+        nonlocal taken
+        taken = consumed(setup.metrics_port)
+        return taken > 0
+
+    def is_done() -> bool:
+        done = committed(reader, setup.topic("publish"), setup.partitions)
+        tell(done)
+        return done >= count
+
+    try:
+        with running(worker_process(setup)) as process:
+            wait_until(process, has_begun, every_s=0.005)
+            # A worker tells of a batch when it is merged: the clock begins then, and those records came before it. A
+            # trial may be nearly over by now; then all are counted, as for so few it is no measure anyway.
+            counted = count - taken if taken < count / 2 else count
+            try:
+                measured = _program(process)
+                started_s, cpu = time.monotonic(), cpu_s(measured)
+                wait_until(process, is_done, every_s=0.02, count=count)
+                return Figure(counted / (time.monotonic() - started_s), (cpu_s(measured) - cpu) / counted * 1e6)
+            except psutil.Error as error:
+                raise _ended(process) from error
+    finally:
+        reader.close()
+
+
+def worker_process(setup: Setup, *options: str) -> GuardedProcess:
+    """The worker, not started yet; no setting comes from the environment, whatever a user has there."""
+    command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file), *options]
+    ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
+    return GuardedProcess("worker", command, setup.directory, env={**ours, **allocator.environment()})
+
+
+@contextlib.contextmanager
+def running(process: GuardedProcess) -> Iterator[GuardedProcess]:
+    """Start it, and end it in good order, whatever happens."""
+    process.start()
+    try:
+        yield process
+    finally:
+        process.await_end()
+
+
+def wait_until(process: GuardedProcess, reached: Callable[[], bool], *, every_s: float, count: int = 0) -> None:
+    """Look until it is so; `count` records may have to be merged before.
+
+    Raises:
+        Stop: the process ended or stalled; with the end of its log.
+    """
+    deadline_s = time.monotonic() + _limit_s(count)
+    while not reached():
+        require_alive(process, deadline_s)
+        time.sleep(every_s)
+
+
+def require_alive(process: GuardedProcess, deadline_s: float) -> None:
+    """See that it runs, and has not come to its time by the monotonic clock.
+
+    Raises:
+        Stop: it ended or stalled; with the end of its log.
+    """
+    if not process.is_running:
+        raise _ended(process)
+    if time.monotonic() > deadline_s:
+        raise Stop(f"the {process.name} has stalled; its log ends:\n{process.tail()}")
+
+
+def consumed(port: int | None) -> float:
+    """What a worker's own metrics say it has taken; 0 where nobody answers."""
+    if port is None:
+        return 0.0
+    try:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=2)) as connection:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+    except (OSError, http.client.HTTPException):
+        return 0.0
+    lines = [line for line in text.splitlines() if line.startswith("sowstream_records_consumed_total{")]
+    return sum(float(line.split()[-1]) for line in lines)
+
+
+def committed(reader: LogReader, topic: str, partitions: int) -> int:
+    """How many input records the reader's group has committed."""
+    total = 0
+    for partition in range(partitions):
+        with contextlib.suppress(TimeoutError):
+            total += reader.committed(topic, partition, 2.0) or 0
+    return total
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """User and system seconds so far."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _program(process: GuardedProcess) -> psutil.Process:
+    """The process itself, and not its guard."""
+    children = psutil.Process(process.guard_pid).children()
+    if len(children) != 1:
+        raise _ended(process)
+    return children[0]
+
+
+def _ended(process: GuardedProcess) -> Stop:
+    """It was not to end; what it said last says why."""
+    code = process.await_end()
+    return Stop(
+        f"the {process.name} ended with exit code {code} while it was measured; its log ends:\n{process.tail()}"
+    )
+
+
+def _limit_s(count: int) -> float:
+    return START_TIMEOUT_S + count / _SLOWEST_PER_S

@@ -1,0 +1,99 @@
+"""What was found, for people and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from processor.tools.bench.figures import Figure, percentile, ratios, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.tools.bench.machine import Machine
+    from processor.tools.bench.plan import BenchOptions
+
+CEILING: Final = "pass-through"
+WORKER: Final = "sowstream"
+
+THROUGHPUT_COLUMNS: Final = ("exactly once", "records/s", "from - to", "CPU s/M", "of the ceiling", "from - to")
+LATENCY_COLUMNS: Final = ("latency", "p50 ms", "p99 ms", "most ms")
+
+EXPLAINED: Final = """\
+records/s       input records, from the first one taken until all are committed: medians of the rounds, and the extremes
+CPU s/M         processor seconds of that process for a million input records; the broker's are not in it
+of the ceiling  the worker's rate in parts of the pass-through's: the median of the rounds' ratios, and the extremes
+pass-through    writes each record to two topics with the same client library; no merge, no state, no transaction\
+"""
+LATENCY_EXPLAINED: Final = """\
+latency         from publishing a record until a reader of committed records has its delta\
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Every figure, and what it was measured on."""
+
+    options: BenchOptions
+    """What was asked for."""
+    machine: Machine
+    """Where it was."""
+    figures: Mapping[str, Sequence[Figure]]
+    """Of each program, one for each round."""
+    delays_s: Mapping[str, Sequence[float]]
+    """Under each guarantee, one for each record; empty where latency was not measured."""
+
+    def ratios(self) -> list[float]:
+        """The worker's rate in parts of the ceiling's, round by round."""
+        return ratios(self.figures[WORKER], self.figures[CEILING])
+
+
+def throughput_rows(result: Result) -> list[tuple[str, ...]]:
+    """A row for each program, under THROUGHPUT_COLUMNS."""
+    rows: list[tuple[str, ...]] = []
+    for program, of_program in result.figures.items():
+        rate = spread([figure.records_per_s for figure in of_program])
+        cpu = spread([figure.cpu_s_per_million for figure in of_program])
+        part = spread(result.ratios())
+        of_ceiling = (f"{part.median:.0%}", f"{part.least:.0%} - {part.most:.0%}") if program == WORKER else ("", "")
+        rates = f"{rate.median:,.0f}", f"{rate.least:,.0f} - {rate.most:,.0f}"
+        rows.append((program, *rates, f"{cpu.median:.1f}", *of_ceiling))
+    return rows
+
+
+def latency_rows(result: Result) -> list[tuple[str, ...]]:
+    """A row for each guarantee, under LATENCY_COLUMNS."""
+    return [
+        (guarantee.replace("_", " "), *(f"{value:.1f}" for value in _percentiles_ms(delays)))
+        for guarantee, delays in result.delays_s.items()
+    ]
+
+
+def as_tree(result: Result) -> dict[str, Any]:
+    """Everything, for JSON."""
+    options = result.options
+    part = spread(result.ratios())
+    return {
+        "machine": result.machine._asdict(),
+        # Not `kafka`, which may have a password.
+        "options": {name: value for name, value in asdict(options).items() if name != "kafka"}
+        | {"broker": "given" if options.kafka else "embedded"},
+        "rounds": {
+            program: [_rounded(figure._asdict()) for figure in rows] for program, rows in result.figures.items()
+        },
+        "of_the_ceiling": _rounded(part._asdict()) | {"rounds": [round(ratio, 4) for ratio in result.ratios()]},
+        "latency_ms": {
+            guarantee: _rounded(dict(zip(("p50", "p99", "most"), _percentiles_ms(delays), strict=True)))
+            | {"records": len(delays)}
+            for guarantee, delays in result.delays_s.items()
+        },
+    }
+
+
+def _percentiles_ms(delays_s: Sequence[float]) -> list[float]:
+    return [percentile(delays_s, share) * 1000 for share in (0.5, 0.99, 1.0)]
+
+
+def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    """As many digits as mean anything, and a few more."""
+    return {name: round(value, 4) for name, value in figures.items()}

@@ -1,0 +1,76 @@
+"""Knows when everything that was published has gone through everything."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
+from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.tools.demo.settings import Setup
+    from processor.tools.demo.watcher import Watcher
+
+_ASK_S: Final = 0.5
+
+
+class Drain:
+    """Looks at committed offsets, step by step; begin when nobody publishes any more.
+
+    A publish topic has plain records only, so the committed offset reaches its end. A SOW topic has transaction
+    markers, which no commit ever passes: there the offset after the last record is the aim.
+    """
+
+    def __init__(self, setup: Setup, watcher: Watcher) -> None:
+        self._setup = setup
+        self._watcher = watcher
+        self._admin = Admin(setup.config.kafka)
+        self._readers = {name: LogReader(setup.config.kafka, group=setup.group(name)) for name in (*TOPICS, *CONFLATED)}
+        self._waiting = list(self._readers)
+
+    def outstanding(self) -> str | None:
+        """What is still on its way, in a few words; None when nothing is."""
+        while self._waiting:
+            name = self._waiting[0]
+            aims = self._input_ends(name) if name in TOPICS else self._last_records(CONFLATED[name][0])
+            if aims is None:
+                return f"reading {CONFLATED[name][0]} to its end"
+            if left := self._left(name, aims):
+                return f"{name}: {left:,} records to go"
+            self._waiting.pop(0)
+        return None
+
+    def close(self) -> None:
+        """Close the connections."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def _left(self, name: str, aims: Mapping[tuple[str, int], int]) -> int:
+        left = 0
+        for (topic, partition), aim in aims.items():
+            committed = 0
+            with contextlib.suppress(TimeoutError):
+                committed = self._readers[name].committed(topic, partition, _ASK_S) or 0
+            left += max(0, aim - committed)
+        return left
+
+    def _input_ends(self, name: str) -> dict[tuple[str, int], int]:
+        topic = self._setup.topic(name, "publish")
+        return {(topic, partition): end for partition, end in self._ends(topic).items() if end}
+
+    def _last_records(self, underlying: str) -> dict[tuple[str, int], int] | None:
+        """Where a conflated topic's commits will end, once the watcher has seen all of the topic under it."""
+        topic = self._setup.topic(underlying, "sow")
+        ends = self._ends(topic)
+        with self._watcher.lock:
+            seen = self._watcher.seen
+            if any(seen.ends.get((topic, partition), 0) < end for partition, end in ends.items()):
+                return None
+            return {place: offset + 1 for place, offset in seen.last.items() if place[0] == topic}
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        return self._admin.end_offsets(topic, range(PARTITIONS))

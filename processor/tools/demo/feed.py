@@ -1,0 +1,88 @@
+"""Publishes what a source makes up, at a given rate, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.kafka.producers.publisher import Publisher
+from processor.record import Command, Headers, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SENT_MS: Final = "sent_ms"
+"""Header with the time of publishing. Sowstream does not know it, so it travels on to SOW and delta."""
+
+_TICK_S: Final = 0.02
+_FLUSH_TIMEOUT_S: Final = 30.0
+
+
+class Publication(NamedTuple):
+    """One record for a publish topic."""
+
+    key: bytes
+    """The record's key."""
+    value: bytes | None
+    """The message; None is a tombstone."""
+    command: Command | None = None
+    """The command, None where it is the topic's default: `delta_publish`."""
+
+
+class Feed:
+    """One publisher. What it sends keeps its order, as one producer sends it."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str, source: Callable[[], Publication]) -> None:
+        self._topic = topic
+        self._source = source
+        self._publisher = Publisher(kafka)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.sent = 0
+        """Records sent so far."""
+        self.error: Exception | None = None
+        """What ended it before its time."""
+
+    def send(self, count: int) -> None:
+        """Publish the next records at once."""
+        for _ in range(count):
+            publication = self._source()
+            headers: Headers = [(SENT_MS, b"%d" % (time.time_ns() // 1_000_000))]
+            if publication.command is not None:
+                headers.append((Name.COMMAND, publication.command.encode()))
+            self._publisher.send(self._topic, publication.key, publication.value, headers)
+            self.sent += 1
+
+    def start(self, rate: float) -> None:
+        """Publish so many records a second from now on."""
+        self._thread = threading.Thread(target=self._run, args=(rate,), name=f"feed {self._topic}", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Publish no more, and wait until Kafka has everything.
+
+        Raises:
+            Stop: not everything was delivered.
+        """
+        self.cancel()
+        self._publisher.flush(_FLUSH_TIMEOUT_S)
+
+    def cancel(self) -> None:
+        """Publish no more; what Kafka does not have yet is of no interest."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, rate: float) -> None:
+        began_s, already = time.monotonic(), self.sent
+        # A feed that falls behind does not catch up in one go: that would be another rate than the one asked for.
+        most = max(1, int(rate * _TICK_S * 5))
+        try:
+            while not self._stop.wait(_TICK_S):
+                due = int((time.monotonic() - began_s) * rate) - (self.sent - already)
+                if due > most:
+                    already -= due - most
+                self.send(min(due, most))
+        except Exception as error:  # noqa: BLE001  Whoever watches the feed raises it.
+            self.error = error

@@ -1,0 +1,168 @@
+"""One moment of the demo: everything that a view needs, and nothing of where it came from."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from processor.tools.demo.follow import Step
+from processor.tools.demo.settings import CONFLATED, TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.tools.demo.meter import Meter, Waiting
+    from processor.tools.demo.watcher import Seen, Watcher
+
+_RATE_WINDOW_S: Final = 3.0
+_HISTORY_S: Final = 36
+"""Seconds of the little curves."""
+
+
+class Merged(NamedTuple):
+    """One SOW topic."""
+
+    name: str
+    in_per_s: float
+    out_per_s: float
+    sow_bytes: int
+    """Bytes of all records on the SOW topic."""
+    delta_bytes: int
+    """Bytes of all records on the delta topic."""
+    merged: int
+    """Deltas seen."""
+    rejected: int
+    lag: int
+    """Records published but neither merged nor rejected yet, as a subscriber sees it."""
+
+    @property
+    def saved(self) -> float:
+        """The share of bytes that a subscriber of deltas does not receive."""
+        return 1 - self.delta_bytes / self.sow_bytes if self.sow_bytes else 0.0
+
+
+class Conflated(NamedTuple):
+    """One conflated topic."""
+
+    name: str
+    interval_s: float
+    in_per_s: float
+    out_per_s: float
+    taken: int
+    """Updates of the topic under it."""
+    delivered: int
+    """Updates of its own."""
+    waiting: Waiting | None
+    """What waits for the end of its interval; None while nobody says."""
+    late_ms: Sequence[float | None]
+    """Since the feeds began: median, 99th percentile and highest of the time from the end of a key's interval to a
+    subscriber's seeing what it came to."""
+
+    @property
+    def ratio(self) -> float:
+        """How many updates became one."""
+        return self.taken / self.delivered if self.delivered else 0.0
+
+
+class Picture(NamedTuple):
+    """What there is to see now."""
+
+    merged: list[Merged]
+    conflated: list[Conflated]
+    p50_ms: float | None
+    """Median latency of the last ten seconds, from publishing to a subscriber's seeing the committed delta."""
+    p99_ms: float | None
+    latencies_ms: list[float | None]
+    """Its median once a second."""
+    lags: list[float | None]
+    """The lag of all topics once a second."""
+    prices: list[dict[str, Any]]
+    """A few prices."""
+    order: str | None
+    """The order that is followed."""
+    steps: list[Step]
+    """What became of it."""
+
+    @property
+    def lag(self) -> int:
+        """Records on their way."""
+        return sum(topic.lag for topic in self.merged)
+
+
+class Camera:
+    """Makes pictures of what the watcher has seen; rates come from comparing them."""
+
+    def __init__(self, watcher: Watcher, meter: Meter) -> None:
+        self._watcher = watcher
+        self._meter = meter
+        self._samples: deque[tuple[float, dict[str, int]]] = deque()
+        self._latencies_ms: deque[float | None] = deque(maxlen=_HISTORY_S)
+        self._lags: deque[float | None] = deque(maxlen=_HISTORY_S)
+        self._history_s = 0.0
+
+    def take(self, sent: Mapping[str, int]) -> Picture:
+        """The picture of now.
+
+        Args:
+            sent: how many records each feed has published.
+        """
+        now_s = time.time()
+        waiting = {name: self._meter.waiting(name) for name in CONFLATED}
+        with self._watcher.lock:
+            seen = self._watcher.seen
+            counts = {name: count.records for name, count in seen.counts.items()} | {
+                f"{name}.publish": count for name, count in sent.items()
+            }
+            rates = self._rates(now_s, counts)
+            merged = [_merged(name, counts, rates, seen) for name in TOPICS]
+            p50_ms, p99_ms = seen.latency.recent_ms(now_s, 0.5, 0.99)
+            last_second_ms = seen.latency.last_second_ms(now_s, 0.5)
+            conflated = [_conflated(name, counts, rates, seen, waiting[name]) for name in CONFLATED]
+            prices = [json.loads(seen.prices[pair]) for pair in sorted(seen.prices)]
+            order, steps = seen.follow.key, seen.follow.steps
+        if now_s - self._history_s >= 1.0:
+            self._history_s = now_s
+            self._latencies_ms.append(last_second_ms)
+            self._lags.append(float(sum(topic.lag for topic in merged)))
+        return Picture(merged, conflated, p50_ms, p99_ms, [*self._latencies_ms], [*self._lags], prices, order, steps)
+
+    def _rates(self, now_s: float, counts: dict[str, int]) -> dict[str, float]:
+        """Records a second over the last few seconds."""
+        self._samples.append((now_s, counts))
+        while len(self._samples) > 2 and self._samples[1][0] <= now_s - _RATE_WINDOW_S:
+            self._samples.popleft()
+        then_s, before = self._samples[0]
+        passed_s = max(now_s - then_s, 0.001)
+        return {name: (count - before.get(name, 0)) / passed_s for name, count in counts.items()}
+
+
+def _merged(name: str, counts: dict[str, int], rates: dict[str, float], seen: Seen) -> Merged:
+    merged, rejected = counts[f"{name}.delta"], counts[f"{name}.dlq"]
+    return Merged(
+        name,
+        rates[f"{name}.publish"],
+        rates[f"{name}.delta"],
+        seen.counts[f"{name}.sow"].size_bytes,
+        seen.counts[f"{name}.delta"].size_bytes,
+        merged,
+        rejected,
+        max(0, counts[f"{name}.publish"] - merged - rejected),
+    )
+
+
+def _conflated(
+    name: str, counts: dict[str, int], rates: dict[str, float], seen: Seen, waiting: Waiting | None
+) -> Conflated:
+    underlying, interval_s = CONFLATED[name]
+    return Conflated(
+        name,
+        interval_s,
+        rates[f"{underlying}.sow"],
+        rates[f"{name}.sow"],
+        counts[f"{underlying}.sow"],
+        counts[f"{name}.sow"],
+        waiting,
+        seen.late[name].all_ms(0.5, 0.99, 1.0),
+    )

@@ -1,0 +1,77 @@
+"""The workers of the demo: real processes, together."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from processor.errors import Stop
+from processor.tools.broker.guarded import GuardedProcess
+from processor.tools.broker.server import free_port
+
+if TYPE_CHECKING:
+    from processor.tools.demo.settings import Setup
+
+
+class Team:
+    """All workers of the demo."""
+
+    def __init__(self, setup: Setup, directory: Path) -> None:
+        def worker(name: str, command: Literal["worker", "conflate"], **env: str) -> GuardedProcess:
+            return GuardedProcess(name, _command(command, setup), directory, env=env)
+
+        self.metrics_port = free_port()
+        """Where the conflater tells how it stands."""
+        self.mergers = [worker("worker 1", "worker"), worker("worker 2", "worker")]
+        self.conflater = worker("conflate", "conflate", SOWSTREAM_RUNTIME__METRICS_PORT=str(self.metrics_port))
+        self._down: set[str] = set()
+
+    @property
+    def all(self) -> list[GuardedProcess]:
+        """Every process."""
+        return [*self.mergers, self.conflater]
+
+    def start(self) -> None:
+        """Start all."""
+        for process in self.all:
+            process.start()
+
+    def kill(self, process: GuardedProcess) -> None:
+        """Kill one, on purpose."""
+        self._down.add(process.name)
+        process.kill()
+
+    def revive(self, process: GuardedProcess) -> None:
+        """Start one again that was killed."""
+        process.start()
+        self._down.discard(process.name)
+
+    def require_alive(self) -> None:
+        """See that nobody is missing, save whom we killed.
+
+        Raises:
+            Stop: a worker ended by itself; with the end of its log.
+        """
+        for process in self.all:
+            if not process.is_running and process.name not in self._down:
+                raise Stop(f"{process.name} ended with exit code {process.exit_code}")
+
+    def stop(self) -> dict[str, int]:
+        """End all in good order, at the same time; their exit codes, also of those that had ended."""
+        started = [process for process in self.all if process.is_started]
+        for process in started:
+            process.ask_to_stop()
+        return {process.name: process.await_end() for process in started}
+
+    def tails(self) -> str:
+        """The end of every log."""
+        return "\n".join(f"── {process.name}: {process.log.name}\n{process.tail()}" for process in self.all)
+
+
+def _command(command: str, setup: Setup) -> list[str]:
+    # The first process of a state directory serves metrics on the very port that it is told.
+    state_dir = setup.state_dir if command == "worker" else setup.state_dir / "conflated"
+    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(state_dir)]
+    names = setup.config.topics if command == "worker" else setup.config.conflated
+    return [sys.executable, "-m", "processor.cli.main", command, *names, *options]

@@ -1,0 +1,254 @@
+"""What happens when: a broker, topics, workers, feeds, a while to watch, and the check that all of it was right."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from processor.errors import Stop
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
+from processor.runtime.process.signals import interruptible
+from processor.tools.broker import EmbeddedBroker
+from processor.tools.broker.guarded import GuardedProcess
+from processor.tools.broker.jars import class_path
+from processor.tools.demo.audit import audit
+from processor.tools.demo.check import Finding, none_of
+from processor.tools.demo.drain import Drain
+from processor.tools.demo.feed import Feed
+from processor.tools.demo.meter import Meter
+from processor.tools.demo.orders import OrderDesk
+from processor.tools.demo.picture import Camera
+from processor.tools.demo.prices import PAIRS, PriceFeed
+from processor.tools.demo.processes import Team
+from processor.tools.demo.report import report_findings, report_numbers
+from processor.tools.demo.settings import CONFLATED, Setup, write_settings
+from processor.tools.demo.view import Moment, View
+from processor.tools.demo.watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LOOK_S: Final = 0.25
+_START_TIMEOUT_S: Final = 90.0
+_DRAIN_TIMEOUT_S: Final = 90.0
+_KILL_AFTER_S: Final = 15.0
+_DOWN_S: Final = 2.0
+_ORDERS_SHARE: Final = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What can be asked for."""
+
+    seconds: float | None = None
+    """How long the feeds publish; None: until interrupted, and then nothing is checked."""
+    rate: float = 2_000.0
+    """Records a second, both feeds together."""
+    bootstrap: str | None = None
+    """A broker that is there already; None: one of our own."""
+    kill_worker: bool = False
+    """Kill one worker midway, as a power cut would, and start it again."""
+    seed: int = 20_261
+    """What the feeds make up depends on it and on nothing else."""
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Run the demo; the exit code: 0 if everything was right, or if it was interrupted before it could be checked.
+
+    Raises:
+        Stop: it could not be run; what was started is ended.
+    """
+    console = Console(highlight=False, markup=False)
+    with interruptible(), contextlib.ExitStack() as stack:
+        try:
+            return _run(options, console, stack)
+        except KeyboardInterrupt as interrupt:
+            console.print(f"Stopped by {interrupt}; nothing was checked. Cleaning up.")
+            return 0 if str(interrupt) == "SIGINT" else 1
+
+
+def _run(options: DemoOptions, console: Console, stack: contextlib.ExitStack) -> int:
+    directory = Path(tempfile.mkdtemp(prefix="sowstream-demo-"))
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    stack.enter_context(_own_log(directory / "demo.log"))
+    setup = _set_up(options, directory, console, stack)
+    team = Team(setup, directory)
+    # Whatever happens from here on, nobody is left behind.
+    stack.callback(team.stop)
+    try:
+        team.start()
+        return _Demo(options, console, setup, team, stack).run()
+    except Stop:
+        console.print(team.tails(), soft_wrap=True)
+        raise
+
+
+def _set_up(options: DemoOptions, directory: Path, console: Console, stack: contextlib.ExitStack) -> Setup:
+    """A broker, and topics on it."""
+    if options.bootstrap is None:
+        class_path()  # Fetched the first time, with a progress bar of its own.
+        began_s = time.monotonic()
+        if not console.is_terminal:
+            console.print("Starting an Apache Kafka of our own.")
+        with console.status("Starting an Apache Kafka of our own"):
+            broker = stack.enter_context(EmbeddedBroker())
+        console.print(f"Kafka at {broker.bootstrap}, ready in {time.monotonic() - began_s:.1f} s.")
+        setup = write_settings(directory, broker.bootstrap, "", is_endless=options.seconds is None)
+        Admin(setup.config.kafka).create(specs(setup.config))
+    else:
+        prefix = f"demo_{uuid.uuid4().hex[:8]}_"
+        setup = write_settings(directory, options.bootstrap, prefix, is_endless=options.seconds is None)
+        admin = Admin(setup.config.kafka)
+        stack.callback(admin.delete, setup.kafka_topics())
+        admin.create(specs(setup.config))
+        console.print(f"Topics {setup.prefix}… on {options.bootstrap}; they are deleted at the end.", soft_wrap=True)
+    return setup
+
+
+class _Demo:
+    """From the first record to the verdict."""
+
+    def __init__(
+        self, options: DemoOptions, console: Console, setup: Setup, team: Team, stack: contextlib.ExitStack
+    ) -> None:
+        self._options = options
+        self._console = console
+        self._setup = setup
+        self._team = team
+        sources = {
+            "orders": OrderDesk(Random(f"orders {options.seed}")).next,  # noqa: S311  No secret hangs on it.
+            "prices": PriceFeed(Random(f"prices {options.seed}")).next,  # noqa: S311
+        }
+        self._feeds = {
+            name: Feed(setup.config.kafka, setup.topic(name, "publish"), source) for name, source in sources.items()
+        }
+        for feed in self._feeds.values():
+            stack.callback(feed.cancel)
+        self._watcher = Watcher(setup)
+        stack.callback(self._watcher.stop)
+        self._camera = Camera(self._watcher, Meter(setup, team.metrics_port))
+        self._view = View(console)
+        self._began_s = time.monotonic()
+        self._to_do = self._accident(team.mergers[0]) if options.kill_worker else iter(())
+
+    def run(self) -> int:
+        """Everything in its order; the exit code."""
+        with self._view:
+            self._warm_up()
+            self._publish()
+            ran_s = time.monotonic() - self._began_s
+            self._drain()
+        picture = self._camera.take(self._sent())
+        with self._watcher.lock:
+            latencies_ms = self._watcher.seen.latency.all_ms(0.5, 0.99, 1.0)
+        asked_s = time.monotonic()
+        wrong = [f"{name}: exit code {code}" for name, code in self._team.stop().items() if code != 0]
+        findings = [none_of(f"workers stopped in good order, in {time.monotonic() - asked_s:.1f} s", wrong)]
+        findings += self._audit()
+        all_right = report_findings(self._console, findings)
+        report_numbers(self._console, picture, latencies_ms, ran_s)
+        if not all_right:
+            self._console.print(self._team.tails(), soft_wrap=True)
+            self._console.print("Something is wrong: see FAIL above.", style="bold red")
+        return 0 if all_right else 1
+
+    def _warm_up(self) -> None:
+        """Send the first records and wait until they come out at the far end: then all workers work."""
+        self._watcher.start()
+        for feed in self._feeds.values():
+            feed.send(PAIRS)
+        self._until(
+            lambda: all(self._watcher.count(f"{name}.delta") >= PAIRS for name in CONFLATED),
+            "starting the workers",
+            _START_TIMEOUT_S,
+        )
+        self._watcher.forget_latency()
+
+    def _publish(self) -> None:
+        """Let the feeds run for as long as was asked for."""
+        rate, seconds = self._options.rate, self._options.seconds
+        self._began_s = time.monotonic()
+        self._feeds["orders"].start(rate * _ORDERS_SHARE)
+        self._feeds["prices"].start(rate * (1 - _ORDERS_SHARE))
+        while seconds is None or time.monotonic() - self._began_s < seconds:
+            next(self._to_do, None)
+            elapsed_s = time.monotonic() - self._began_s
+            self._look(f"{elapsed_s:.0f} s" + ("" if seconds is None else f" of {seconds:g}"))
+        for _ in self._to_do:
+            self._look("waiting for the killed worker")
+        for feed in self._feeds.values():
+            feed.finish()
+
+    def _drain(self) -> None:
+        """Wait until everything that was published has gone through everything."""
+        drain = Drain(self._setup, self._watcher)
+        try:
+            self._until(lambda: drain.outstanding() is None, "feeds stopped; finishing", _DRAIN_TIMEOUT_S)
+        finally:
+            drain.close()
+
+    def _audit(self) -> list[Finding]:
+        with self._console.status("Checking…") as status:
+
+            def tell(done: int, total: int) -> None:
+                status.update(f"Checking: {done:,} of about {total:,} records read")
+
+            return audit(self._setup, self._sent(), tell)
+
+    def _accident(self, worker: GuardedProcess) -> Iterator[None]:
+        """Kill a worker midway and start it again a moment later; a step for each look."""
+        after_s = _KILL_AFTER_S if self._options.seconds is None else self._options.seconds * 0.4
+        while time.monotonic() - self._began_s < after_s:
+            yield
+        self._team.kill(worker)
+        self._view.say(f"kill -9 {worker.name}, {after_s:g} s after the start.")
+        while time.monotonic() - self._began_s < after_s + _DOWN_S:
+            yield
+        self._team.revive(worker)
+        self._view.say(f"{worker.name} started again {_DOWN_S:g} s later.")
+
+    def _until(self, is_done: Callable[[], bool], phase: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_done():
+            if time.monotonic() > deadline:
+                raise Stop(f"{phase}: not done after {timeout_s:g} s; the ends of the workers' logs are above")
+            self._look(phase)
+
+    def _look(self, phase: str) -> None:
+        """Show how it stands, see that everybody is well, and wait a moment."""
+        self._team.require_alive()
+        for error in (*(feed.error for feed in self._feeds.values()), self._watcher.error):
+            if error is not None:
+                raise error
+        workers = [(process.name, process.is_running) for process in self._team.all]
+        moment = Moment(phase, time.monotonic() - self._began_s, workers)
+        self._view.show(moment, self._camera.take(self._sent()))
+        time.sleep(_LOOK_S)
+
+    def _sent(self) -> dict[str, int]:
+        return {name: feed.sent for name, feed in self._feeds.items()}
+
+
+@contextlib.contextmanager
+def _own_log(file: Path) -> Iterator[None]:
+    """What our own clients log goes to a file: it would tear the picture."""
+    logger, handler = logging.getLogger("sowstream"), logging.FileHandler(file)
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        handler.close()

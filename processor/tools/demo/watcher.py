@@ -1,0 +1,135 @@
+"""A subscriber of everything: counts what comes, when, and keeps the little that is shown of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.record import Headers, Name, header_text
+from processor.tools.demo.feed import SENT_MS
+from processor.tools.demo.follow import Follow
+from processor.tools.demo.latency import Latency
+from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
+
+if TYPE_CHECKING:
+    from processor.kafka.message import Message
+    from processor.tools.demo.settings import Setup
+
+_BATCH_MAX: Final = 1_000
+_IDLE_S: Final = 0.05
+
+
+@dataclass(slots=True)
+class Count:
+    """What came on one topic."""
+
+    records: int = 0
+    """How many."""
+    size_bytes: int = 0
+    """Bytes of their values."""
+
+
+@dataclass
+class Seen:
+    """What the watcher knows. Look at it under its lock only."""
+
+    counts: dict[str, Count]
+    """By `orders.sow` and so on."""
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By topic and partition: how far it was read to the end; markers count."""
+    last: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By topic and partition: the offset of the last record."""
+    latency: Latency = field(default_factory=Latency)
+    """From publishing to seeing the committed delta."""
+    late: dict[str, Latency] = field(default_factory=lambda: {name: Latency() for name in CONFLATED})
+    """By conflated topic: from the end of a key's interval to seeing the committed delivery."""
+    prices: dict[str, bytes] = field(default_factory=dict)
+    """The price of each pair."""
+    follow: Follow = field(default_factory=Follow)
+    """One order on its way."""
+
+
+class Watcher:
+    """Reads the outputs of all families on a thread of its own, committed records only."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._reader = LogReader(setup.config.kafka, group=setup.group("watcher"))
+        self._names = {
+            setup.topic(name, role): (name, role) for name in (*TOPICS, *CONFLATED) for role in ("sow", "delta", "dlq")
+        }
+        self._reader.add(
+            Position(topic, partition, OFFSET_BEGINNING) for topic in self._names for partition in range(PARTITIONS)
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self.lock = threading.Lock()
+        """Held while `seen` changes."""
+        self.seen = Seen({f"{name}.{role}": Count() for name, role in self._names.values()})
+        """Everything so far."""
+        self.error: Exception | None = None
+        """What ended it before its time."""
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._reader.close()
+
+    def count(self, name: str) -> int:
+        """How many records came on `orders.delta` or another topic."""
+        with self.lock:
+            return self.seen.counts[name].records
+
+    def forget_latency(self) -> None:
+        """Begin to measure anew: what came until now was the start-up."""
+        with self.lock:
+            self.seen.latency = Latency()
+            self.seen.late = {name: Latency() for name in CONFLATED}
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                # What is there at once; waiting for a full batch would be measured as latency.
+                read = self._reader.read(_BATCH_MAX, 0.0)
+                if not read.messages and not read.ends:
+                    read = self._reader.read(1, _IDLE_S)
+                now_s = time.time()
+                with self.lock:
+                    for message in read.messages:
+                        self._take(message, now_s)
+                    for topic, partition, offset in read.ends:
+                        self.seen.ends[topic, partition] = offset
+        except Exception as error:  # noqa: BLE001  Whoever watches the watcher raises it.
+            self.error = error
+
+    def _take(self, message: Message, now_s: float) -> None:
+        topic, value = cast("str", message.topic()), message.value()
+        name, role = self._names[topic]
+        seen = self.seen
+        count = seen.counts[f"{name}.{role}"]
+        count.records += 1
+        count.size_bytes += len(value or b"")
+        seen.last[topic, cast("int", message.partition())] = cast("int", message.offset())
+        if role == "delta" and name in TOPICS:
+            headers = cast("Headers", message.headers())
+            sent_ms = header_text(headers, SENT_MS)
+            if sent_ms is not None:
+                seen.latency.add(now_s, now_s * 1000 - int(sent_ms))
+            if name == "orders" and value is not None:
+                kind = header_text(headers, Name.KIND) or "update"
+                removed = header_text(headers, Name.REMOVED)
+                seen.follow.take(now_s, (message.key() or b"").decode(), value, kind, removed)
+        elif role == "sow" and name in CONFLATED:
+            first_ms = header_text(cast("Headers", message.headers()), Name.FIRST_TIMESTAMP)
+            end_ms = int(first_ms or now_s * 1000) + CONFLATED[name][1] * 1000
+            seen.late[name].add(now_s, now_s * 1000 - end_ms)
+        elif role == "sow" and name == "prices" and value is not None:
+            seen.prices[(message.key() or b"").decode()] = value

@@ -1,0 +1,145 @@
+"""How a dead letter looks: a JSON line for programs, the cells of a table for people."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
+
+from processor.record import Headers
+from processor.wire.dead_letter import DeadLetter
+
+VALUE_BYTES_MAX: Final = 2_000
+"""Of a longer value the beginning is shown."""
+
+_CELL_CHARACTERS_MAX: Final = 120
+
+COLUMNS: Final = ("partition", "offset", "rejected, UTC", "key", "reason", "detail", "value")
+"""What `as_row` tells."""
+
+
+def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = None) -> str:
+    """One line of JSON: where it is, when and why it was rejected, and what it is.
+
+    The message is told as `value` where it is JSON, as it was sent, save that line ends are spaces; as `text` where it
+    is text, and else as `base64`. A tombstone has none of them. What is cut is told as text or Base64, with `cut`.
+
+    Args:
+        letter: the dead letter.
+        whole: do not cut a long message.
+        waits: whether it waits to be sent back; None: that need not be told.
+    """
+    record = letter.record
+    told: dict[str, Any] = {
+        "partition": letter.partition,
+        "offset": record.offset,
+        "timestamp": _time(record.timestamp_ms),
+        **_text_or_base64("key", "key_base64", record.key),
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "source": letter.source,
+        "headers": _headers(letter.headers),
+    }
+    if waits is not None:
+        told["waits"] = waits
+    if record.value is None:
+        return _dumped(told | {"tombstone": True})
+    told["bytes"] = len(record.value)
+    if not letter.is_whole:
+        told |= {"dlq_bytes": letter.whole_bytes, "dlq_sha256": letter.sha256, "dlq_truncated": True}
+        # The beginning of a message is no message, even where it parses.
+        return _dumped(told | (_all_of(record.value) if whole else _beginning(record.value)) | {"cut": True})
+    if not whole and len(record.value) > VALUE_BYTES_MAX:
+        return _dumped(told | _beginning(record.value) | {"cut": True})
+    text = _json_text(record.value)
+    if text is None:
+        return _dumped(told | _text_or_base64("text", "base64", record.value))
+    # As it came, not parsed and written again: a person looks for what is wrong with just these bytes.
+    return f'{_dumped(told)[:-1]},"value":{text}}}'
+
+
+def as_row(letter: DeadLetter) -> tuple[str, ...]:
+    """The cells of `COLUMNS`, cut to fit a terminal."""
+    record = letter.record
+    return (
+        str(letter.partition),
+        str(record.offset),
+        _time(record.timestamp_ms)[:19].replace("T", " "),
+        _cell(record.key),
+        _cell((letter.reason or "").encode()),
+        _cell((letter.detail or "").encode()),
+        _cell(record.value),
+    )
+
+
+def _dumped(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _time(timestamp_ms: int) -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text_or_base64(text: str, base64_name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes under one name or the other: the first for what is text or missing, the second for the rest."""
+    if data is None:
+        return {text: None}
+    try:
+        return {text: data.decode()}
+    except UnicodeDecodeError:
+        return {base64_name: base64.b64encode(data).decode()}
+
+
+def _beginning(value: bytes) -> dict[str, str]:
+    """The beginning of a long message; a character that the cut divides is left out."""
+    cut = value[:VALUE_BYTES_MAX]
+    try:
+        return {"text": cut.decode()}
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and error.end == len(cut):
+            return {"text": cut[: error.start].decode()}
+        return {"base64": base64.b64encode(cut).decode()}
+
+
+def _all_of(value: bytes) -> dict[str, Any]:
+    return _text_or_base64("text", "base64", value)
+
+
+def _json_text(value: bytes) -> str | None:
+    """A message that is JSON, on one line; None if it is not."""
+    try:
+        text = value.decode()
+        json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return None
+    # Inside a JSON string there are no line ends, so these are layout.
+    return text.strip().replace("\r", " ").replace("\n", " ")
+
+
+def _refused(name: str) -> NoReturn:
+    """Python's parser takes NaN and Infinity, which are no JSON."""
+    raise ValueError(name)
+
+
+def _headers(headers: Headers) -> dict[str, Any]:
+    """Names and texts; all of them, in order, where a name comes more than once."""
+    told: dict[str, Any] = {}
+    for name, value in headers:
+        text = None if value is None else value.decode(errors="backslashreplace")
+        if name not in told:
+            told[name] = [text]
+        else:
+            told[name].append(text)
+    return {name: texts if len(texts) > 1 else texts[0] for name, texts in told.items()}
+
+
+def _cell(data: bytes | None) -> str:
+    """The beginning of some bytes; what would move a terminal's cursor is a question mark."""
+    if data is None:
+        return "none"
+    text = data[: 4 * _CELL_CHARACTERS_MAX].decode(errors="backslashreplace")
+    is_cut = len(text) > _CELL_CHARACTERS_MAX or len(data) > 4 * _CELL_CHARACTERS_MAX
+    shown = "".join(character if character.isprintable() else "?" for character in text[:_CELL_CHARACTERS_MAX])
+    return f"{shown}…" if is_cut else shown

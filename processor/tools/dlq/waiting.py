@@ -1,0 +1,125 @@
+"""Reads a dead-letter topic as it is at one moment: what waits to be sent back, and what else is kept.
+
+A consumer group that nobody is a member of keeps the position of each partition: what lies before it was sent back, or
+put at the end again. Kafka forgets a position some time after it was committed (`offsets.retention.minutes`, seven
+days as shipped). So where there is none, what is older than the topic's own retention does not wait any more, although
+it may be kept for a while yet: it may have been sent back before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.topic_lookup import TopicLookup
+from processor.config import Config
+from processor.errors import BrokerUnavailable, Stop
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
+from processor.wire.dead_letter import DeadLetter, read_letter
+
+_ASK_TIMEOUT_S: Final = 0.5
+_PATIENCE_S: Final = 30.0
+
+
+def group_of(config: Config, topic: str) -> str:
+    """The consumer group whose position says what waits; also the transactional id of whoever moves it."""
+    return f"{config.group_prefix}.{topic}.dlq"
+
+
+class Waiting:
+    """The dead letters of one topic. One thread only."""
+
+    def __init__(self, config: Config, topic: str) -> None:
+        """Look where its partitions stand and where they end.
+
+        Raises:
+            ConfigurationError: no such topic.
+            BrokerUnavailable: no answer in time.
+            Stop: a position lies behind the end.
+        """
+        config.root(topic)
+        self.topic = config.kafka_names.topic(topic, "dlq")
+        group, admin = group_of(config, topic), Admin(config.kafka)
+        partitions = range(TopicLookup(admin).partitions(self.topic))
+        self._reader = LogReader(config.kafka, group=group)
+        try:
+            # Positions first: they never lie behind an end that was asked for later.
+            self.positions = {partition: self.committed(partition) for partition in partitions}
+            self._cut = Cut(config.kafka, admin, topic=self.topic, partitions=partitions, group=group)
+            self._refuse_foreign(group)
+        except BaseException:
+            self._reader.close()
+            raise
+        retention_ms = int(admin.topic_config([self.topic])[self.topic].get("retention.ms", -1))
+        self._oldest_ms = 0 if retention_ms < 0 else int(time.time() * 1000) - retention_ms
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cut.close()
+        self._reader.close()
+
+    def letters(self, until: Mapping[int, int] | None = None) -> Iterator[tuple[int, list[DeadLetter]]]:
+        """Those that wait, in order per partition, with the partition's number.
+
+        Args:
+            until: the offset after the last one of each partition; None: the ends at the beginning.
+
+        Raises:
+            Stop: a partition cannot be read.
+        """
+        begins = {partition: position or 0 for partition, position in self.positions.items()}
+        for partition, batch in self._cut.between(begins, self._cut.ends if until is None else until):
+            letters = (read_letter(partition, record) for record in batch)
+            yield partition, [letter for letter in letters if self.waits(letter)]
+
+    def everything(self) -> Iterator[tuple[int, list[DeadLetter]]]:
+        """All that are kept, as `letters`; `waits` tells which of them wait."""
+        for partition, batch in self._cut.between({}, self._cut.ends):
+            yield partition, [read_letter(partition, record) for record in batch]
+
+    def waits(self, letter: DeadLetter) -> bool:
+        """Whether a dead letter has not been sent back yet."""
+        position = self.positions[letter.partition]
+        if position is None:
+            return letter.record.timestamp_ms >= self._oldest_ms
+        return letter.record.offset >= position
+
+    def committed(self, partition: int) -> int | None:
+        """The position of a partition as Kafka has it now; waits while a transaction holds it in the balance.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._reader.committed(self.topic, partition, _ASK_TIMEOUT_S)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        f"reading {self.topic}: no answer about the position of partition {partition} in "
+                        f"{_PATIENCE_S:g} s; `sowstream doctor` looks closer"
+                    ) from None
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to move the positions."""
+        return self._reader.group_metadata()
+
+    def _refuse_foreign(self, group: str) -> None:
+        """A position behind the end is one of another topic that had this name, or lost its records."""
+        for partition, position in self.positions.items():
+            if position is not None and position > self._cut.ends[partition]:
+                self._cut.close()
+                raise Stop(
+                    f"{self.topic} partition {partition} ends at {self._cut.ends[partition]}, but the group {group} "
+                    f"stands at {position}: the topic has lost records. Set the group back with Kafka's "
+                    "kafka-consumer-groups --reset-offsets, then try again"
+                )

@@ -1,0 +1,200 @@
+"""Where each partition of a pipeline's input stands: by the group, by the mark topic, and what Kafka still has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.topic_lookup import TopicLookup
+from processor.config import Config
+from processor.errors import BrokerUnavailable, Stop
+from processor.hosting.commit_metadata import Note
+from processor.hosting.pipeline import pipelines
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
+from processor.runtime.recovery.input_position import InputPosition
+from processor.store.marks import POSITION_NAME
+
+_ASK_TIMEOUT_S: Final = 0.5
+_PATIENCE_S: Final = 30.0
+_PAUSE_S: Final = 0.02
+
+_Answer = TypeVar("_Answer")
+
+COLUMNS: Final = ("partition", "group", "outputs", "oldest", "end", "waiting", "state")
+"""Of the table of `sowstream offsets show`."""
+
+
+class PartitionStand(NamedTuple):
+    """One partition of the input."""
+
+    partition: int
+    """Its number."""
+    committed: int | None
+    """The group's offset; None: it has none."""
+    note: str | None
+    """What stands beside it."""
+    position: InputPosition | None
+    """What the mark topic says; None: nothing."""
+    oldest: int
+    """The oldest offset that Kafka keeps."""
+    end: int
+    """The offset after the last record."""
+    state: str
+    """What a worker that begins there makes of it, in a few words: `ok`, or why it is held."""
+
+
+def as_row(stand: PartitionStand) -> tuple[str, ...]:
+    """A row of the table; `-` stands for what there is not."""
+    begin = stand.committed if stand.committed is not None else stand.position and stand.position.offset
+    waiting = None if begin is None else max(0, stand.end - max(begin, stand.oldest))
+    outputs = None if stand.position is None else stand.position.offset
+    numbers = (stand.partition, stand.committed, outputs, stand.oldest, stand.end, waiting)
+    return (*("-" if number is None else str(number) for number in numbers), stand.state)
+
+
+class Stand:
+    """Looks at one pipeline. Leave its `with` to close the connections. One thread only."""
+
+    def __init__(self, config: Config, topic: str) -> None:
+        """Find the pipeline's topics.
+
+        Raises:
+            ConfigurationError: no such topic in the settings, or at Kafka.
+            Stop: Kafka refuses, or does not answer.
+        """
+        (self.pipeline,) = pipelines(config, [topic])
+        self._config = config
+        self.group = f"{config.group_prefix}.{topic}"
+        """The consumer group of its workers."""
+        self.admin = Admin(config.kafka)
+        self.partitions = range(TopicLookup(self.admin).partitions(self.pipeline.source))
+        """Those of the input."""
+        self.topic_id = self.admin.topic_id(self.pipeline.source)
+        """Kafka's id of the input topic."""
+        self.has_mark_topic = self.pipeline.keeps_position and (
+            self.pipeline.output("mark") in self.admin.cluster().topics
+        )
+        """Whether there is a topic for the input position."""
+        self._reader = LogReader(config.kafka, group=self.group)
+
+    def group_of(self, application_id: str) -> str:
+        """The consumer group of another application's workers for this pipeline."""
+        return f"{self._config.topic_prefix}{application_id}.{self.pipeline.name}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
+    def look(self) -> list[PartitionStand]:
+        """Every partition as it is now.
+
+        Raises:
+            Stop: Kafka refuses, or does not answer.
+        """
+        source = self.pipeline.source
+        ends = self.admin.end_offsets(source, self.partitions)
+        positions = self._positions()
+        stands = []
+        for number in self.partitions:
+            committed, note = self._committed(number)
+            oldest = self._oldest(number)
+            stand = PartitionStand(number, committed, note, positions.get(number), oldest, ends[number], "")
+            stands.append(stand._replace(state=self._state(stand)))
+        return stands
+
+    def members(self, group: str) -> list[str]:
+        """The addresses of a consumer group's members.
+
+        Raises:
+            Stop: Kafka refuses, or does not answer.
+        """
+        question = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S)
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not question.is_answered:
+            if time.monotonic() > deadline_s:
+                raise BrokerUnavailable(f"asking who is in the group {group}: no answer in {_PATIENCE_S:g} s")
+            time.sleep(_PAUSE_S)
+        return sorted(question.answer().hosts.values())
+
+    def refuse_members(self, group: str) -> None:
+        """Make sure that nobody is in a group.
+
+        Raises:
+            Stop: somebody is.
+        """
+        if members := self.members(group):
+            raise Stop(
+                f"the group {group} has {len(members)} members, such as one at {members[0]}: their offsets would be "
+                "changed under them. Stop the workers first; those that were killed leave after the session timeout"
+            )
+
+    def cut(self, kafka_topic: str) -> Cut:
+        """A reader of one of its topics up to the end of now."""
+        partitions = range(TopicLookup(self.admin).partitions(kafka_topic))
+        return Cut(self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group)
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to commit offsets of the group."""
+        return self._reader.group_metadata()
+
+    def _positions(self) -> dict[int, InputPosition]:
+        """The last input position of each partition, as far as the mark topic has it."""
+        if not self.has_mark_topic:
+            return {}
+        last: dict[int, bytes | None] = {}
+        cut = self.cut(self.pipeline.output("mark"))
+        try:
+            for partition, batch in cut.between({}, cut.ends):
+                for record in batch:
+                    if record.key == POSITION_NAME:
+                        last[partition] = record.value
+        finally:
+            cut.close()
+        positions = {number: InputPosition.read(value) for number, value in last.items()}
+        return {number: position for number, position in positions.items() if position is not None}
+
+    def _state(self, stand: PartitionStand) -> str:
+        """In a few words; `InputPositions.begin` decides the same for the worker."""
+        position, committed = stand.position, stand.committed
+        if position is None:
+            if committed is None:
+                return "no offset and no position"
+        elif position.topic_id != self.topic_id:
+            return "outputs are of another input topic"
+        elif position.application_id != self._config.application_id:
+            return f"outputs are of application_id {position.application_id}"
+        elif committed is not None and committed < position.offset and Note.read(stand.note).ends is None:
+            return "group was set back"
+        begin = committed if committed is not None else stand.position and stand.position.offset
+        if begin is not None and begin < stand.oldest:
+            return "records are gone"
+        return "ok" if committed is not None else "ok, group has no offset"
+
+    def _committed(self, partition: int) -> tuple[int | None, str | None]:
+        return self._asked(
+            lambda: self._reader.committed_with_note(self.pipeline.source, partition, _ASK_TIMEOUT_S), partition
+        )
+
+    def _oldest(self, partition: int) -> int:
+        return self._asked(lambda: self._reader.bounds(self.pipeline.source, partition, _ASK_TIMEOUT_S), partition)[0]
+
+    def _asked(self, ask: Callable[[], _Answer], partition: int) -> _Answer:
+        """An answer that may take several questions, as while a transaction holds an offset in the balance."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except TimeoutError:
+                if time.monotonic() > deadline_s:
+                    raise BrokerUnavailable(
+                        f"asking where {self.pipeline.source} partition {partition} stands: no answer in "
+                        f"{_PATIENCE_S:g} s; `sowstream doctor` looks closer"
+                    ) from None

@@ -1,0 +1,154 @@
+"""Finds transactions that stand open in the topics of a family, whose they are, and how they must end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.errors import Stop
+from processor.hosting.pipeline import pipelines, specs
+from processor.kafka.transactions.open_ranges import OpenStretch, open_stretches, read_uncommitted
+from processor.kafka.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE, decisions_of, partition_of
+from processor.tools.open_transactions.decide import CLOCKS_MS, Verdict, decide
+from processor.tools.open_transactions.versions import are_done_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from processor.config import Config
+    from processor.kafka.admin.admin import Cluster
+    from processor.kafka.transactions.transaction_admin import CoordinatorState, OpenProducer, TransactionAdmin
+
+_MARGIN_S: Final = 5.0  # The broker looks for transactions that are over every few seconds.
+_HISTORY_MS: Final = 600_000  # A transaction may have begun so long before its first record here.
+
+
+class OpenTransaction(NamedTuple):
+    """One transaction that stands open in one partition."""
+
+    name: str
+    """The family: a topic of the settings."""
+    stretch: OpenStretch
+    """Where the partition's readers of committed records wait."""
+    producer: OpenProducer
+    """Whose it is, as the partition's leader knows it."""
+    transactional_id: str | None
+    """Whose it is, by name; None: no coordinator knows."""
+    state: CoordinatorState | None
+    """What its coordinator says now; None: no coordinator knows."""
+    verdict: Verdict
+    """How it must end."""
+
+    @property
+    def age_s(self) -> float:
+        """For how long the partition's readers have waited."""
+        return _age_s(self.stretch)
+
+
+def standing(config: Config, cluster: Cluster, names: Iterable[str] = ()) -> dict[str, list[OpenStretch]]:
+    """The partitions in which a transaction has been open for longer than one may take, by family.
+
+    What a running worker has open is younger. This needs no more rights than reading.
+
+    Args:
+        config: the settings.
+        cluster: the topics that exist.
+        names: topics of the settings; none: all.
+
+    Raises:
+        ConfigurationError: there is no such topic, or Kafka refuses.
+        BrokerUnavailable: no answer in time.
+    """
+    wanted = list(names) or [*config.topics, *config.conflated, *config.processors]
+    return {name: _standing(config, cluster, name) for name in wanted}
+
+
+def examine(
+    config: Config, cluster: Cluster, transactions: TransactionAdmin, stretches: Iterable[OpenStretch], name: str
+) -> list[OpenTransaction]:
+    """Whose transactions stand open in these partitions, and how each must end.
+
+    Args:
+        config: the settings.
+        cluster: the topics that exist.
+        transactions: answers questions about them.
+        stretches: partitions of one family, or of the positions of its group.
+        name: the family.
+
+    Raises:
+        ConfigurationError: Kafka does not let us look.
+        BrokerUnavailable: no answer in time.
+    """
+    oldest_ms = (time.time() - _patience_s(config)) * 1000
+    found = [
+        (stretch, producer)
+        for stretch in stretches
+        for producer in transactions.open_producers(stretch.topic, stretch.partition)
+        if producer.last_ms < oldest_ms
+    ]
+    ids = transactions.transactional_ids(producer.producer_id for _, producer in found) if found else {}
+    opened = []
+    for stretch, producer in found:
+        transactional_id = ids.get(producer.producer_id)
+        if stretch.topic == GROUP_OFFSETS and not (transactional_id or "").startswith(f"{_group(config, name)}."):
+            continue  # Other groups have their positions in the same partition.
+        if transactional_id is None:
+            verdict = decide(stretch, producer, None, [])
+            opened.append(OpenTransaction(name, stretch, producer, None, None, verdict))
+            continue
+        state = transactions.coordinator_state(transactional_id)
+        decisions = decisions_of(
+            config.kafka,
+            transactional_id,
+            since_ms=min(stretch.since_ms, producer.last_ms) - _HISTORY_MS - CLOCKS_MS,
+            partitions=cluster.topics[TRANSACTION_STATE],
+            group=reader_group(config),
+        )
+        done_once = partial(_are_done_once, config, stretch, producer, name)
+        verdict = decide(stretch, producer, state, decisions, are_done_once=done_once)
+        opened.append(OpenTransaction(name, stretch, producer, transactional_id, state, verdict))
+    return opened
+
+
+def reader_group(config: Config) -> str:
+    """The group as which topics are read: one of those that a reader may name under ACLs."""
+    return f"{config.group_prefix}.client.transactions"
+
+
+def _are_done_once(config: Config, stretch: OpenStretch, producer: OpenProducer, name: str) -> bool:
+    """Whether the open records have versions that show that none was done again."""
+    (pipeline,) = pipelines(config, [name])
+    if "sow" not in pipeline.roles or stretch.topic not in (pipeline.output("sow"), pipeline.output("delta")):
+        return False  # What else is written has no versions.
+    place = stretch.topic, stretch.partition
+    return are_done_once(
+        read_uncommitted(config.kafka, {place: producer.begin}, {place: stretch.end}, group=reader_group(config))
+    )
+
+
+def _standing(config: Config, cluster: Cluster, name: str) -> list[OpenStretch]:
+    places = [
+        (spec.name, partition)
+        for spec in specs(config, [name])
+        for partition in range(cluster.topics.get(spec.name, 0))
+    ]
+    opened = open_stretches(config.kafka, places, group=reader_group(config))
+    if offsets := cluster.topics.get(GROUP_OFFSETS):
+        place = GROUP_OFFSETS, partition_of(_group(config, name), offsets)
+        with contextlib.suppress(Stop):  # Not everybody may read it.
+            opened += open_stretches(config.kafka, [place], group=reader_group(config))
+    return [stretch for stretch in opened if _age_s(stretch) > _patience_s(config)]
+
+
+def _group(config: Config, name: str) -> str:
+    return f"{config.group_prefix}.{name}"
+
+
+def _patience_s(config: Config) -> float:
+    return config.runtime.transaction_timeout_s + _MARGIN_S
+
+
+def _age_s(stretch: OpenStretch) -> float:
+    return time.time() - stretch.since_ms / 1000

@@ -1,0 +1,63 @@
+"""One count of partitions for a family: output goes to the input's partition number, and a key's hash chooses that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.topics.problem import FoundTopic, Problem
+from processor.topics.rebuild import make_all_anew, make_anew
+
+if TYPE_CHECKING:
+    from processor.topics.family import Role, TopicSpec
+
+
+def partition_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+    """Whether a topic has as many partitions as its family is configured with."""
+    if topic.partitions == spec.partitions:
+        return []
+    return [grown(spec, topic.partitions)]
+
+
+def grown(spec: TopicSpec, partitions: int) -> Problem:
+    """A topic with another number of partitions than the settings say.
+
+    Args:
+        spec: the topic as it should be.
+        partitions: as many as it has, or at least has.
+    """
+    family = spec.family
+    if spec.made_of:
+        what = f"has {_count(partitions)}, and {spec.made_of}, which {family} is made of, is to have {spec.partitions}"
+        to_do = make_anew(family, spec.made_of, spec.names) + make_all_anew(spec)
+        return Problem("refuse", spec.name, what, to_do)
+    what = f"has {_count(partitions)} where the family {family!r} is configured with {spec.partitions}"
+    to_do = f"set `partitions: {partitions}` if the whole family has as many from the start"
+    return Problem("refuse", spec.name, what, f"{to_do}; otherwise {_steps(spec, family, partitions)}")
+
+
+def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
+    """How to come out of it: Kafka never takes partitions away, and never moves a record."""
+    if partitions < spec.partitions:
+        return f"set `partitions: {partitions}` back, as keys do not move with a count"
+    if spec.role in _KEYED:
+        new = f"{family}_{partitions}"
+        copies = " and ".join(spec.made_into)
+        then = f"; (5) name {new} as the `underlying` of {copies}, and do what topics check says then" if copies else ""
+        return (
+            "keys have moved, and Kafka takes no partition back: (1) stop publishers and workers; (2) configure a "
+            f"family of a new name, such as {new} with `partitions: {partitions}`, and run sowstream topics apply; "
+            f"(3) sowstream sow {family} | sowstream publish {new} --command publish; (4) start workers and publishers "
+            f"on {new}, and publish again what came into {spec.names.topic(family, 'publish')} since the change{then}"
+        )
+    return (
+        f"(1) stop the workers; (2) save what is still needed of {spec.name} and delete it; (3) sowstream topics apply "
+        "makes it anew; (4) start the workers"
+    )
+
+
+_KEYED: frozenset[Role] = frozenset(("publish", "sow"))
+"""Topics in which a key is looked for by its hash, and that cannot be made anew without their records."""
+
+
+def _count(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"

@@ -1,0 +1,30 @@
+"""What is to be done about a family that a processor makes of another one's topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from processor.config.kafka_names import KafkaNames
+    from processor.topics.family import TopicSpec
+
+
+def make_anew(family: str, source: str, names: KafkaNames) -> str:
+    """How to make a family again of what its input has: nothing is lost by it but dead letters.
+
+    Args:
+        family: the family, such as `orders_5s`.
+        source: the Kafka topic it is made of, such as `orders.sow`.
+        names: the Kafka names of all families.
+    """
+    dead_letters, topics = names.topic(family, "dlq"), names.family_text(family)
+    return (
+        f"make {family} anew: (1) stop its workers; (2) save what is still needed of {dead_letters}, and delete all "
+        f"topics {topics}; (3) sowstream topics apply; (4) sowstream offsets adopt {family} --from earliest --yes: "
+        f"{source} is read from its beginning; (5) start its workers, and its subscribers anew"
+    )
+
+
+def make_all_anew(spec: TopicSpec) -> str:
+    """What is to follow when a topic has lost its records; empty where nothing is made of it."""
+    return "".join(f"; then {make_anew(family, spec.name, spec.names)}" for family in spec.made_into)

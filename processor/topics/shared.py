@@ -1,0 +1,34 @@
+"""A topic that all families of an installation share: there, compacted, and kept by more than one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.topics.compaction import policies
+from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.replication import copies_problems
+
+if TYPE_CHECKING:
+    from processor.topics.family import TopicSpec
+
+
+def shared_topic_problems(
+    spec: TopicSpec, topic: FoundTopic | None, brokers: int, *, absent: str, content: str
+) -> list[Problem]:
+    """The problems of the topic; workers run in spite of any of them.
+
+    Args:
+        spec: the topic as it should be.
+        topic: the topic as it is; None: it does not exist.
+        brokers: the number of brokers of the cluster.
+        absent: the consequence of a missing topic.
+        content: the records that another cleanup policy loses.
+    """
+    if topic is None:
+        return [Problem("warn", spec.name, f"does not exist: {absent}", "sowstream topics apply")]
+    problems = copies_problems(spec, topic, brokers)
+    if policies(topic) != {"compact"}:
+        policy = ",".join(sorted(policies(topic))) or "empty"
+        what = f"cleanup.policy is {policy}: {content} are lost after a time, or old ones are kept"
+        problems.append(Problem("warn", spec.name, what, alter(spec.name, "cleanup.policy=compact")))
+    return problems

@@ -1,0 +1,1 @@
+"""Every header and envelope of every topic: written and read here only. Pure."""

@@ -1,0 +1,132 @@
+"""Finds what publishers sent twice, in a history of which no order but that of its offsets says so.
+
+A worker remembers the highest sequence it accepted of each client in a partition, and drops what is not above it
+(`processor.builtin.delta_merge.deduplication`). Folding key by key loses that order, so repeats are looked for before,
+in the headers alone: a running maximum for each client, which the JVM computes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from processor.record import Name
+from processor.store.marks import NAMES_MAX
+from processor.wire.command import TEXT_BYTES_MAX
+from spark_integration.merge.batch.fold import IS_REPEAT
+
+if TYPE_CHECKING:
+    from spark_integration.settings import TopicSettings
+
+PLACE: Final = ["partition", "offset"]
+"""What tells a record of a history from every other one."""
+
+
+def has_sequence() -> Column:
+    """Whether a record has a header `sequence`."""
+    return F.exists("headers", lambda header: header["key"] == Name.SEQUENCE)
+
+
+def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
+    """The records that can be repeats: partition, offset, name of the mark, sequence, and whether it is a replay.
+
+    What the worker's reader of headers rejects is partly left out here; the rest shows when it is merged.
+
+    Args:
+        records: `RECORDS_DDL`.
+        settings: the topic's.
+    """
+    client, sequence, source = (_last(name) for name in (Name.CLIENT, Name.SEQUENCE, Name.SOURCE))
+    own_topic = settings.kafka_topic("publish")
+    # As `Sequences.came_in` reads it.
+    came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
+    text = sequence.cast("string")
+    return (
+        records.where(F.col("key").isNotNull() & has_sequence() & _is_client(client))
+        .select(
+            *PLACE,
+            F.concat(F.lit(b"sequence/"), F.coalesce(came_in, F.lit("")).cast("binary"), F.lit(b"/"), client).alias(
+                "name"
+            ),
+            F.when(text.rlike(r"^[0-9]{1,19}\z"), text.try_cast("bigint")).alias("sequence"),
+            F.exists("headers", lambda header: header["key"] == Name.REPLAY_OF).alias("is_replay"),
+        )
+        .where("sequence IS NOT NULL")
+    )
+
+
+def repeats(sequences: DataFrame, rejected: DataFrame | None = None, marks: DataFrame | None = None) -> DataFrame:
+    """The places of the records that a worker would drop as duplicates.
+
+    Args:
+        sequences: as `sequences` makes them.
+        rejected: the places of records that were rejected: they raise no mark. None: none was.
+        marks: partition, name and sequence of the marks that there were before; None: none.
+    """
+    counted = _counted(sequences, rejected, marks)
+    before = Window.partitionBy("partition", "name").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    highest = F.max("accepted").over(before)
+    return (
+        counted.select(*PLACE, "is_replay", "sequence", highest.alias("highest"))
+        .where("offset >= 0 AND NOT is_replay AND sequence <= highest")
+        .select(*PLACE)
+    )
+
+
+def marks_after(sequences: DataFrame, rejected: DataFrame | None = None, marks: DataFrame | None = None) -> DataFrame:
+    """The marks that a worker would have at the end: partition, name, sequence, and the offset that raised it last."""
+    accepted = _counted(sequences, rejected, marks).where("accepted IS NOT NULL")
+    raised = accepted.groupBy("partition", "name").agg(
+        F.max("accepted").alias("sequence"),
+        F.min_by("offset", F.struct(-F.col("accepted"), F.col("offset"))).alias("offset"),
+    )
+    # More than that a worker does not remember either.
+    newest = F.row_number().over(Window.partitionBy("partition").orderBy(F.col("offset").desc(), "name"))
+    return raised.select("*", newest.alias("rank")).where(F.col("rank") <= NAMES_MAX).drop("rank")
+
+
+def marked(records: DataFrame, repeats: DataFrame, count: int) -> DataFrame:
+    """Records with a column `is_repeat`, true for those in some places, of which there are so many.
+
+    They are not left out: one that a worker rejects for its headers it rejects before it looks for repeats.
+    """
+    places = repeats.select(*PLACE, F.lit(True).alias(IS_REPEAT))
+    return records.join(F.broadcast(places) if count <= _BROADCAST_MAX else places, PLACE, "left")
+
+
+_BROADCAST_MAX: Final = 200_000
+"""Places that are sent to every executor, some 20 MB there; with more, both sides are shuffled."""
+
+
+def _counted(sequences: DataFrame, rejected: DataFrame | None, marks: DataFrame | None) -> DataFrame:
+    """Sequences, with null for what a mark does not rise by in column `accepted`."""
+    counted = sequences.withColumn("accepted", F.col("sequence"))
+    if rejected is not None:
+        counted = counted.join(rejected.select(*PLACE, F.lit(True).alias("is_rejected")), PLACE, "left").withColumn(
+            "accepted", F.when(F.col("is_rejected").isNull(), F.col("sequence"))
+        )
+    counted = counted.select(*PLACE, "name", "sequence", "is_replay", "accepted")
+    if marks is None:
+        return counted
+    first = marks.select(
+        "partition",
+        F.lit(-1).cast("bigint").alias("offset"),
+        "name",
+        "sequence",
+        F.lit(False).alias("is_replay"),
+        F.col("sequence").alias("accepted"),
+    )
+    return first.unionByName(counted)
+
+
+def _last(name: str) -> Column:
+    """The last value of a header, empty where it is null; null where there is none."""
+    named = F.filter("headers", lambda header: header["key"] == name)
+    last = F.try_element_at(named, F.lit(-1))
+    return F.when(last.isNotNull(), F.coalesce(last["value"], F.lit(b"")))
+
+
+def _is_client(client: Column) -> Column:
+    return F.octet_length(client).between(1, TEXT_BYTES_MAX)

@@ -1,0 +1,137 @@
+"""What the driver asks Kafka about one family of topics and the workers that merge it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from processor.errors import BrokerUnavailable, ConfigurationError
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from processor.topics.family import Role
+    from spark_integration.settings import TopicSettings
+
+_Answer = TypeVar("_Answer")
+
+_TIMEOUT_S: Final = 15.0
+
+
+class Bounds(NamedTuple):
+    """A part of each partition of a topic."""
+
+    begins: dict[int, int]
+    """The first offset of each."""
+    ends: dict[int, int]
+    """The offset after the last one."""
+
+
+class Family:
+    """One family and its workers' group, as they are now; close it."""
+
+    def __init__(self, settings: TopicSettings, kafka: Mapping[str, str]) -> None:
+        """Connect.
+
+        Args:
+            settings: the topic's.
+            kafka: how to reach Kafka, librdkafka's properties: see `client_properties`.
+
+        Raises:
+            ConfigurationError: a property cannot be used.
+        """
+        self.kafka: Final = kafka
+        self.group: Final = f"{settings.group_prefix}.{settings.name}"
+        """The workers' consumer group."""
+        self.source: Final = settings.kafka_topic("publish")
+        """Their input topic."""
+        self.admin: Final = Admin(kafka)
+        self._kafka_topic = settings.kafka_topic
+        self._reader = LogReader(kafka, group=self.group)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
+    def partitions(self, role: Role) -> int:
+        """How many partitions a topic of the family has.
+
+        Raises:
+            ConfigurationError: there is no such topic.
+        """
+        topic = self._kafka_topic(role)
+        count = self.admin.cluster().topics.get(topic)
+        if count is None:
+            where = self.kafka["bootstrap.servers"]
+            raise ConfigurationError(f"no topic {topic} at {where}: `sowstream topics apply` makes it")
+        return count
+
+    def bounds(self, role: Role, partitions: int) -> Bounds:
+        """What is committed of a topic now: of an open transaction nothing lies before the end.
+
+        Raises:
+            BrokerUnavailable: no answer in time; so all that follow.
+        """
+        topic = self._kafka_topic(role)
+        found = _answer(
+            topic, lambda: [self._reader.bounds(topic, partition, _TIMEOUT_S) for partition in range(partitions)]
+        )
+        return Bounds(
+            {partition: begin for partition, (begin, _) in enumerate(found)},
+            {partition: end for partition, (_, end) in enumerate(found)},
+        )
+
+    def at_time(self, role: Role, bounds: Bounds, time_ms: int) -> dict[int, int]:
+        """The offset of each partition's first record of this time or later; its end where there is none."""
+        topic = self._kafka_topic(role)
+        found = _answer(topic, lambda: self._reader.at_time(topic, bounds.ends, time_ms, _TIMEOUT_S))
+        return {
+            partition: end if (at := found.get(partition)) is None else min(at, end)
+            for partition, end in bounds.ends.items()
+        }
+
+    def committed(self, partitions: int) -> dict[int, int]:
+        """The offsets that the workers' group has committed; partitions without one are left out."""
+        found = _answer(
+            self.source,
+            lambda: {number: self._reader.committed(self.source, number, _TIMEOUT_S) for number in range(partitions)},
+        )
+        return {number: offset for number, offset in found.items() if offset is not None}
+
+    def refuse_members(self, why: str) -> None:
+        """Make sure that no worker is in the group.
+
+        Raises:
+            ConfigurationError: one is.
+        """
+        question = self.admin.ask_group(self.group, self.source, _TIMEOUT_S)
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while not question.is_answered:
+            if time.monotonic() > deadline_s:
+                raise _silent(self.source)
+            time.sleep(0.01)
+        if members := question.answer().hosts:
+            raise ConfigurationError(
+                f"the group {self.group} has {len(members)} living members, such as one at "
+                f"{next(iter(members.values()))}: {why}; stop the workers first"
+            )
+
+
+def _answer(topic: str, ask: Callable[[], _Answer]) -> _Answer:
+    try:
+        return ask()
+    except TimeoutError:
+        raise _silent(topic) from None
+
+
+def _silent(topic: str) -> BrokerUnavailable:
+    return BrokerUnavailable(f"asking about {topic}: no answer in {_TIMEOUT_S:g} s")

@@ -1,0 +1,63 @@
+"""The delta merge without transactions: what a crash leaves behind is a beginning of what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.config import TopicConfig
+from processor.hosting.commit_metadata import Ends, Note
+from processor.runtime.recovery.redelivered import Tail
+from processor.store.memory import MemoryStore
+from processor.testing import ProcessorTestDriver
+
+Stage = Literal["deltas", "sow", "acks"]
+
+_STAGES: dict[Stage, tuple[str, ...]] = {
+    "deltas": ("delta", "dlq", "publish"),
+    "sow": ("sow",),
+    "acks": ("mark", "ack"),
+}
+
+
+class StagedDriver(ProcessorTestDriver):
+    """One partition without transactions."""
+
+    def __init__(self, place: Mapping[str, int] | None = None, **settings: Any) -> None:
+        """Create the driver; `place` is the number of the partition, and how many there are."""
+        self._noted = str(Note(Ends(0, 0), ""))
+        topic = TopicConfig.model_validate({"source_header": True, **settings})
+        super().__init__(DeltaMerge, topic, name="orders", topic=topic, **(place or {}))
+
+    def commit(self) -> None:
+        """Every stage, then the input position with the place in SOW that it stands for."""
+        self._noted = str(self._task.note_with_ends)
+        super().commit()
+
+    def die(self, stage: Stage, part: float = 1.0, *, keep_store: bool = False) -> None:
+        """Kill the process in a stage: earlier ones are done, and of this one a part, from its beginning."""
+        if self._task.marks is not None:
+            self._send("mark", [(name, value, []) for name, value in self._task.marks.staged])
+        is_over = False
+        for name, roles in _STAGES.items():
+            for role in roles:
+                log = self._logs[role]  # type: ignore[index]
+                kept = 0 if is_over else len(log.open) if name != stage else round(len(log.open) * part)
+                log.committed += log.open[:kept]
+                log.open = []
+            is_over = is_over or name == stage
+        self._begin(self._store if keep_store else MemoryStore(), self._task.committed_offset)
+        self.feed()
+
+    def _restore(self, offset: int) -> None:
+        self._task.tail = tail = Tail.noted(offset, self._noted)
+        self._task.noted = Note.read(self._noted).noted
+        assert tail is not None
+        tail.take(self._logs["sow"].committed)
+        assert self._task.marks is not None
+        self._task.marks.wipe()
+        log = self._logs["mark"]
+        log.committed, every = [mark for mark in log.committed if mark.offset < tail.mark_position], log.committed
+        super()._restore(offset)
+        log.committed = every

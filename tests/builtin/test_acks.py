@@ -1,0 +1,220 @@
+"""Acks: what a publisher is told of its commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.builtin.installed import install
+from tests.builtin.merging import acks, merging
+from tests.builtin.reading import told
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "ack.schema.json"
+ALL = "received,processed,completed,persisted"
+
+
+@pytest.fixture
+def driver():
+    """A topic; what it acknowledged is held against the schema in the end."""
+    driver = merging()
+    yield driver
+    driver.commit()
+    validator = Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    for record in driver.read_output("ack"):
+        validator.validate(json.loads(record.value))
+
+
+def test_nobody_who_does_not_ask_is_told(driver):
+    """`none` is the default."""
+    driver.pipe_batch([("7", {"id": 7}, headers) for headers in (None, {"ack_type": "none"}, {"command_id": "1"})])
+    assert acks(driver) == []
+
+
+def test_every_kind_is_answered_in_its_order(driver):
+    """Whatever the order, the blanks and the repetitions in which they are asked for."""
+    driver.pipe_input(
+        "7", {"id": 7}, {"ack_type": "persisted, completed,received,none,processed,received", "command_id": "c"}
+    )
+    rest = {"command_id": "c", "sow_key": "7", "status": "success"}
+    assert acks(driver) == [{"ack_type": kind, **rest} for kind in ALL.split(",")]
+
+
+def test_the_key_is_the_client(driver):
+    """Empty where none is named; no headers; in the transaction of what is told."""
+    driver.pipe_batch([("7", {"id": 7}, {"ack_type": "processed", **more}) for more in ({}, {"client": "desk"})])
+    assert [(record.key, record.headers) for record in driver.pending_output("ack")] == [(b"", []), (b"desk", [])]
+    driver.abort(feed=False)
+    assert driver.read_output("ack") == []
+
+
+def test_a_rejection_is_told_with_its_reason(driver):
+    """The reason's word and the sentence; the record was received all the same."""
+    driver.pipe_input("7", b"{", {"ack_type": ALL, "client": "desk", "sequence": "4", "command_id": "c"})
+    rest = {"command_id": "c", "client": "desk", "sequence": 4, "sow_key": "7"}
+    received, *others = acks(driver)
+    assert received == {"ack_type": "received", **rest, "status": "success"}
+    reason = "undecodable: " + told(driver.pending_output("dlq")[0])["dlq_detail"]
+    assert others == [{"ack_type": kind, **rest, "status": "failure", "reason": reason} for kind in ALL.split(",")[1:]]
+
+
+def test_bad_headers_do_not_keep_a_rejection_from_being_told(driver):
+    """What can be read of them is told, the rest left out."""
+    driver.pipe_batch([
+        (None, {"a": 1}, {"ack_type": "processed", "client": "desk", "sequence": "x", "command_id": b"\xff"}),
+        ("7", {"a": 1}, {"ack_type": "processed,often", "client": "desk"}),
+        ("7", {"a": 1}, {"ack_type": b"\xff,persisted"}),
+    ])  # fmt: skip
+    first, second, third = acks(driver)
+    assert first["client"] == "desk"
+    assert not {"sequence", "sow_key"} & first.keys()
+    assert first["reason"].startswith("bad_header: header ")
+    assert second["reason"] == (
+        "bad_header: header ack_type lists 'often'; known: none, received, processed, completed, persisted, stats"
+    )
+    assert (third["ack_type"], third["status"]) == ("persisted", "failure")
+
+
+def test_stats_are_refused_politely_and_the_others_go_on(driver):
+    """The record is merged; a rejected one has no other reason for them either."""
+    driver.pipe_batch([("7", {"id": 7}, {"ack_type": "stats,processed"}), ("7", b"{", {"ack_type": "stats"})])
+    assert [(ack["ack_type"], ack["status"], ack.get("reason")) for ack in acks(driver)] == [
+        ("processed", "success", None),
+        ("stats", "failure", "not supported"),
+        ("stats", "failure", "not supported"),
+    ]
+    assert len(driver.pending_output("sow")) == 1
+
+
+def test_a_duplicate_is_a_success(driver):
+    """Said to be one, and told for each: its publisher sent it again because it had not heard."""
+    headers = {"client": "desk", "sequence": "1", "ack_type": ALL, "command_id": "c"}
+    driver.pipe_input("7", {"id": 7}, headers | {"ack_type": "none"})
+    driver.pipe_input("7", {"id": 7}, headers)
+    assert [(ack["ack_type"], ack["status"], ack.get("reason")) for ack in acks(driver)] == [
+        ("received", "success", None),
+        ("processed", "success", "duplicate"),
+        ("completed", "success", "duplicate"),
+        ("persisted", "success", "duplicate"),
+    ]
+
+
+def test_persisted_successes_are_conflated(driver):
+    """One for the highest sequence of each client that asked, after all else of the batch; failures one by one."""
+
+    def asked(client, sequence, body, kind="persisted"):
+        return "7", body, {"client": client, "sequence": str(sequence), "ack_type": kind, "command_id": f"c{sequence}"}
+
+    driver.pipe_batch([
+        asked("desk", 1, {"n": 1}), asked("desk", 2, b"{"), asked("other", 9, {"n": 9}), asked("desk", 3, {"n": 3}),
+        asked("desk", 4, {"n": 4}, "processed"), ("7", {"n": 5}, {"ack_type": "persisted", "command_id": "x"}),
+    ])  # fmt: skip
+    failure, processed, alone, *conflated = acks(driver)
+    assert (failure["sequence"], failure["status"]) == (2, "failure")
+    assert (processed["ack_type"], processed["sequence"]) == ("processed", 4)
+    assert alone == {"ack_type": "persisted", "command_id": "x", "sow_key": "7", "status": "success"}
+    assert conflated == [
+        {"ack_type": "persisted", "client": "desk", "sequence": 3, "status": "success"},
+        {"ack_type": "persisted", "client": "other", "sequence": 9, "status": "success"},
+    ]
+
+
+def test_a_conflated_ack_is_told_once(driver):
+    """The next batch has nothing of the one before."""
+    driver.pipe_input("7", {"id": 7}, {"client": "desk", "sequence": "1", "ack_type": "persisted"})
+    driver.pipe_input("7", {"id": 7}, {"client": "other", "sequence": "1", "ack_type": "persisted"})
+    driver.pipe_input("7", {"id": 7})
+    assert [(ack["client"], ack["sequence"]) for ack in acks(driver)] == [("desk", 1), ("other", 1)]
+
+
+def test_a_dead_letter_sent_again_lowers_no_conflated_ack(driver):
+    """Its number is behind that of others of its batch."""
+    asked = {"client": "desk", "ack_type": "persisted"}
+    again = asked | {"sequence": "2", "replay_of": "orders.publish/0/0"}
+    driver.pipe_batch([("7", {"id": 7}, asked | {"sequence": "3"}), ("7", {"id": 7}, again)])
+    assert [ack["sequence"] for ack in acks(driver)] == [3]
+
+
+def test_a_record_sent_again_with_its_key_is_told_once(driver):
+    """Where it is merged."""
+    driver.pipe_input(None, {"id": 7}, {"ack_type": "processed"})
+    assert acks(driver) == []
+    driver.commit()
+    assert [ack["sow_key"] for ack in acks(driver)] == ["7"]
+
+
+def test_a_long_reason_is_cut(driver):
+    """The dead letter has the whole of it."""
+    driver.pipe_input("7", {"id": 7}, {"ack_type": "processed", "remove": json.dumps(["x" * 3000])})
+    [ack] = acks(driver)
+    assert len(ack["reason"]) == 1000
+
+
+def test_a_record_on_which_the_processor_raises_is_told_too(tmp_path, monkeypatch):
+    """Exactly once, as the dead letter it is; what came with it is told as if it had come alone."""
+    install(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    driver = merging(message_type="fragile")
+    ask = {"ack_type": "received,persisted", "client": "c"}
+    driver.pipe_batch(
+        [
+            ("7", {"id": 7}, {**ask, "sequence": "1"}),
+            ("7", b'{"id": 7, "a": "trip"}', {**ask, "sequence": "2", "command_id": "x"}),
+            ("7", {"id": 7, "b": 1}, {**ask, "sequence": "3"}),
+        ]
+    )
+    driver.commit()
+    told_acks = [json.loads(record.value) for record in driver.read_output("ack")]
+    assert [(ack["ack_type"], ack["sequence"], ack["status"]) for ack in told_acks] == [
+        ("received", 1, "success"),
+        ("persisted", 1, "success"),
+        ("received", 2, "success"),
+        ("persisted", 2, "failure"),
+        ("received", 3, "success"),
+        ("persisted", 3, "success"),
+    ]
+    assert told_acks[3]["reason"] == "plugin_failed: DeltaMerge raised ValueError: tripped"
+    assert told_acks[3]["command_id"] == "x"
+    assert driver.events["duplicate"] == 0
+    assert driver.rejections == {"plugin_failed": 1}
+
+
+@pytest.mark.parametrize("too_long", ["client", "command_id", "ack_type"])
+def test_a_rejection_for_a_header_of_megabytes_is_told_in_few_bytes(driver, too_long):
+    """An ack with it would be one that Kafka does not take, and the worker would stop at the record for ever."""
+    headers = {"ack_type": "processed", "client": "c", "command_id": "x", "sequence": "1"}
+    headers[too_long] = headers[too_long] + "," * 9_000_000
+    driver.pipe_input("7", {"id": 7}, headers)
+    [record] = driver.pending_output("ack")
+    ack = json.loads(record.value)
+    assert (ack["status"], ack["sow_key"]) == ("failure", "7")
+    assert ack["reason"].startswith(
+        "too_large: its headers" if too_long == "client" else f"bad_header: header {too_long}"
+    )
+    assert len(record.key) + len(record.value) < 300
+
+
+def test_a_key_of_megabytes_is_rejected_and_told_without_it(driver):
+    """With what a worker adds, a record that just fits the input would fit no output."""
+    key = "k" * 9_000_000
+    driver.pipe_batch([(key, {"a": 1}, {"ack_type": "processed"}), (key, None, {"ack_type": "processed"})])
+    assert driver.pending_output("sow") == []
+    [record] = driver.pending_output("dlq")
+    assert told(record)["dlq_reason"] == "too_large"
+    assert acks(driver) == [
+        {
+            "ack_type": "processed",
+            "status": "failure",
+            "reason": "too_large: its key has 9000000 bytes; at most 65536",
+        },
+        {"ack_type": "processed", "status": "success"},
+    ]
+
+
+def test_a_rekeyed_record_stands_for_itself_alone(driver):
+    """It may overtake records of its client that were sent here at once: its success says nothing of them."""
+    driver.pipe_input(None, {"id": 7}, {"ack_type": "processed,persisted", "client": "c", "sequence": "9"})
+    assert acks(driver) == []
+    driver.commit()
+    told_alone = {"client": "c", "sequence": 9, "sow_key": "7", "status": "success", "reason": "rekeyed"}
+    assert acks(driver) == [{"ack_type": kind, **told_alone} for kind in ("processed", "persisted")]

@@ -1,0 +1,227 @@
+"""The preprocessors `debezium` and `connect`: each kind of change event becomes the right record, or a dead letter."""
+
+import hashlib
+import uuid
+from base64 import b64encode
+
+import pytest
+
+from processor.builtin.debezium import PLACEHOLDER, debezium
+from processor.errors import ConfigurationError
+from tests.builtin.change_events import converted, envelope, key, written
+from tests.builtin.merging import merging, rejected
+from tests.builtin.reading import bodies, told
+
+SETTINGS = {"key_format": "json", "preprocess": ["debezium"], "null_policy": "set", "merge_depth": 1}
+UNWRAPPED = {**SETTINGS, "preprocess": [{"use": "debezium", "settings": {"unwrapped": True}}]}
+OLD, NEW = {"id": 7, "name": "tea", "notes": None}, {"id": 7, "name": "mate", "notes": "hot"}
+
+
+def states(driver):
+    """The records that the SOW topic was given, None for a tombstone."""
+    return bodies(driver.pending_output("sow"))
+
+
+@pytest.mark.parametrize("has_schema", [False, True], ids=["plain", "schema"])
+@pytest.mark.parametrize("connector", ["postgresql", "mysql"])
+def test_a_table_is_followed_from_snapshot_to_delete(connector, has_schema):
+    """A row read by a snapshot, updated, deleted and created again is the same row in the SOW topic at every step."""
+    # Postgres tells only the key of the old row, MySQL all of it.
+    before = {"id": 7, "name": None, "notes": None} if connector == "postgresql" else NEW
+    events = [
+        envelope("r", None, OLD, connector),
+        envelope("u", None if connector == "postgresql" else OLD, NEW, connector),
+        envelope("d", before, None, connector),
+        None,  # The tombstone of `tombstones.on.delete`.
+        envelope("c", None, {"id": 7}, connector),
+    ]
+    driver = merging(**SETTINGS)
+    for event in events:
+        value = event and (converted(event, connector) if has_schema else event)
+        driver.pipe_input(key(7, with_schema=has_schema), value and written(value))
+    assert rejected(driver) == []
+    assert states(driver) == [OLD, NEW, None, {"id": 7}]
+    assert {record.key for record in driver.pending_output("sow")} == {b"7"}
+    assert bodies(driver.pending_output("delta")) == [OLD, NEW, {"id": 7}, {"id": 7}]
+    driver.commit()
+    assert driver.events["delete_of_nothing"] == 1
+
+
+def test_an_update_replaces_the_row():
+    """A column that an event does not have is gone from the record, and a null is a null."""
+    driver = merging(**SETTINGS)
+    driver.pipe_input(key(7), written(envelope("c", None, {"id": 7, "name": "tea", "dropped": 1})))
+    driver.pipe_input(key(7), written(envelope("u", None, {"id": 7, "name": None})))
+    assert states(driver)[1] == {"id": 7, "name": None}
+    assert told(driver.pending_output("delta")[1])["removed"] == '["/dropped"]'
+
+
+def test_an_unavailable_value_leaves_the_record_its_own():
+    """An update of Postgres without an unchanged TOAST column keeps it, and changes the others as the row has them."""
+    driver = merging(**SETTINGS)
+    first = {"id": 7, "name": "tea", "notes": "n" * 9000, "tags": {"a": "1", "b": "2"}}
+    driver.pipe_input(key(7), written(envelope("c", None, first)))
+    after = {"id": 7, "name": None, "notes": PLACEHOLDER, "tags": {"b": "3"}}
+    driver.pipe_input(key(7), written(envelope("u", None, after)))
+    assert rejected(driver) == []
+    assert states(driver)[1] == {"id": 7, "name": None, "notes": "n" * 9000, "tags": {"b": "3"}}
+
+
+@pytest.mark.parametrize("setting", [PLACEHOLDER, "hex:ff21", "none"])
+def test_the_placeholder_is_recognised_in_every_type_of_column(setting):
+    """Debezium writes it as a text, Base64 or hexadecimal bytes, in arrays, as an hstore: each is no value."""
+    data = bytes.fromhex("ff21") if setting == "hex:ff21" else setting.encode()
+    text = data.decode(errors="replace")
+    name = str(uuid.UUID(bytes=hashlib.md5(data).digest(), version=3))
+    columns = [
+        text, b64encode(data).decode(), data.hex(), [text], [b64encode(data).decode()], [name],
+        [byte - 256 if byte > 127 else byte for byte in data], {text: text}, f'{{"{text}":"{text}"}}', data,
+    ]  # fmt: skip
+    others = [None, "", [], {}, [text, text], {text: ""}, text + "x", 0, [[text]], True]
+    preprocess = debezium(placeholder=setting)
+    row = {f"c{n}": value for n, value in enumerate([*columns, *others])}
+    body, command = preprocess(envelope("u", None, row))
+    assert (body, command) == ({f"c{n}": value for n, value in enumerate(others, len(columns))}, "delta_publish")
+    body, command = debezium(placeholder=None)(envelope("u", None, row))
+    assert (body, command) == (row, "publish")
+
+
+@pytest.mark.parametrize("more", [{"merge_depth": None}, {"null_policy": "ignore"}, {"null_policy": "remove"}])
+def test_a_topic_under_which_unavailable_values_would_go_wrong_is_refused(more):
+    """Nulls must be set and objects replaced; without a placeholder nothing is a delta, and any topic will do."""
+    [name] = more
+    with pytest.raises(ConfigurationError, match=f"orders: preprocessor 'debezium' needs {name}: "):
+        merging(**SETTINGS | more)
+    merging(**SETTINGS | more | {"preprocess": [{"use": "debezium", "settings": {"placeholder": None}}]})
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "why"),
+    [
+        (envelope("t", None, None), "unknown_command", "a truncate event (op 't') is of no row"),
+        (envelope("m", None, None, message={"prefix": "p", "content": "YQ=="}), "unknown_command", "(op 'm')"),
+        (envelope("x", None, NEW), "schema_mismatch", "no change event: its op is 'x'"),
+        (envelope("c", None, None), "schema_mismatch", "the event of op 'c' has no object `after`"),
+        (envelope("c", None, '{"_id":1}'), "schema_mismatch", "MongoDB"),
+        (NEW, "schema_mismatch", "no change event: its op is None; a row without an envelope needs unwrapped: true"),
+        ({"op": ["c"]}, "schema_mismatch", "no change event: its op is ['c']"),
+        ({"schema": None, "payload": 5}, "not_an_object", "the payload is 5"),
+    ],
+)
+@pytest.mark.parametrize("kafka_key", [key(7), None], ids=["keyed", "no key"])
+def test_what_is_no_change_of_a_row_is_rejected(event, reason, why, kafka_key):
+    """Truncates, messages and what is no event at all change nothing, and go to the dead-letter topic with a reason."""
+    driver = merging(**SETTINGS)
+    driver.pipe_input(key(7), written(envelope("c", None, OLD)))
+    driver.pipe_input(kafka_key, written(event))
+    [letter] = rejected(driver)
+    assert letter[0] == reason
+    assert why in letter[1]
+    assert states(driver) == [OLD]
+
+
+def test_an_event_without_a_kafka_key_is_keyed_by_its_row():
+    """A table without a primary key has events without Kafka keys: the topic's key fields are found in the row."""
+    driver = merging(**SETTINGS, key=["/name"])
+    driver.pipe_input(None, written(converted(envelope("c", None, NEW))))
+    driver.pipe_input(None, written(envelope("d", NEW, None)))
+    assert [record.key for record in driver.pending_output("publish")] == [b"mate", b"mate"]
+
+
+def test_keys_of_several_columns():
+    """A table with a primary key of two columns has records with the text of both as their key."""
+    driver = merging(**SETTINGS, key=["/id", "/name"])
+    row = {"name": "tea", "id": 7, "notes": "x"}
+    kafka_key = written({"name": "tea", "id": 7})
+    for event in (envelope("c", None, row), envelope("d", {"id": 7, "name": "tea", "notes": None}, None)):
+        driver.pipe_input(kafka_key, written(event))
+    assert rejected(driver) == []
+    assert [record.key for record in driver.pending_output("sow")] == [b'["7","tea"]'] * 2
+    assert states(driver)[1] is None
+
+
+def test_a_changed_primary_key_is_a_delete_and_a_create():
+    """Debezium writes both events with headers of its own, which travel on with the new record."""
+    driver = merging(**SETTINGS)
+    driver.pipe_input(key(7), written(envelope("c", None, OLD)))
+    driver.pipe_input(key(7), written(envelope("d", OLD, None)), {"__debezium.newkey": key(8)})
+    driver.pipe_input(key(7), None)
+    driver.pipe_input(key(8), written(envelope("c", None, {**OLD, "id": 8})), {"__debezium.oldkey": key(7)})
+    assert rejected(driver) == []
+    assert states(driver) == [OLD, None, {**OLD, "id": 8}]
+    assert told(driver.pending_output("sow")[2])["__debezium.oldkey"] == '{"id":7}'
+
+
+class TestUnwrapped:
+    """Rows that `ExtractNewRecordState` took out of their events."""
+
+    @pytest.mark.parametrize("has_schema", [False, True], ids=["plain", "schema"])
+    def test_rows_are_published_and_rewritten_deletes_delete(self, has_schema):
+        """`rewrite` marks each row as deleted or not; the mark is in no record, fields added by the transform stay."""
+        driver = merging(**UNWRAPPED)
+        rows = [
+            {**OLD, "__deleted": "false", "__lsn": 1},
+            {"id": 7, "name": None, "notes": PLACEHOLDER, "__deleted": "false"},
+            {"id": 7, "name": None, "notes": None, "__deleted": "true"},
+            {**NEW, "__op": "c"},
+            {"id": 7, "__op": "d"},
+        ]
+        for row in rows:
+            driver.pipe_input(key(7, with_schema=has_schema), written(converted(row) if has_schema else row))
+        assert rejected(driver) == []
+        assert states(driver) == [
+            {**OLD, "__lsn": 1}, {"id": 7, "name": None, "notes": None, "__lsn": 1}, None, NEW, None,
+        ]  # fmt: skip
+
+    def test_deletes_that_became_tombstones_delete(self):
+        """With the transform's default a delete is a null, and with old converters a null payload."""
+        driver = merging(**UNWRAPPED)
+        for value in (OLD, None, NEW, {"schema": None, "payload": None}):
+            driver.pipe_input(key(7), value and written(value))
+        assert states(driver) == [OLD, None, NEW, None]
+
+    def test_a_whole_event_is_no_row(self):
+        """Where the transform is missing, the events are rejected with the way out, and no record is made of them."""
+        driver = merging(**UNWRAPPED)
+        driver.pipe_input(key(7), written(converted(envelope("c", None, NEW))))
+        driver.pipe_input(key(7), written({"__op": "t"}))
+        assert [reason for reason, _ in rejected(driver)] == ["schema_mismatch", "unknown_command"]
+        assert "let ExtractNewRecordState take the row out" in rejected(driver)[0][1]
+
+
+class TestConnect:
+    """Records of any connector."""
+
+    def test_the_payload_is_the_message_and_the_command_is_the_publishers(self):
+        """A schema beside the record is dropped; without one the record stays as it is; a null payload deletes."""
+        driver = merging(key_format="json", preprocess=["connect"])
+        for value, headers in [
+            (converted({"id": 7, "a": 1, "b": 1}), None),
+            ({"id": 7, "a": 2}, None),
+            ({"schema": None, "payload": {"id": 7, "c": 1}}, {"command": "publish"}),
+            ({"schema": None, "payload": None}, None),
+        ]:
+            driver.pipe_input(key(7, with_schema=True), written(value), headers)
+        assert states(driver) == [{"id": 7, "a": 1, "b": 1}, {"id": 7, "a": 2, "b": 1}, {"id": 7, "c": 1}, None]
+
+    def test_two_columns_of_these_names_are_no_wrapper(self):
+        """A wrapper has a schema and a payload, and nothing else; any other record with such fields is a record."""
+        driver = merging(key=["/schema"], preprocess=["connect"])
+        rows = [
+            {"schema": "public", "payload": {"type": "x"}},
+            {"schema": "public", "payload": {"a": 1}, "more": 1},
+            {"payload": {"a": 2}},
+        ]
+        for row in rows:
+            driver.pipe_input("public", row, {"command": "publish"})
+        assert rejected(driver) == []
+        assert states(driver) == [*rows[:2], {**rows[2], "schema": "public"}]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"placeholder": ""}, {"placeholder": "hex:x"}, {"unwrapped": "yes"}, {"ops": "c"}]
+)
+def test_bad_settings_are_refused(settings):
+    """A setting that has no meaning stops the start, by name."""
+    with pytest.raises(ConfigurationError, match="orders: preprocessor 'debezium' does not take its settings: "):
+        merging(**SETTINGS | {"preprocess": [{"use": "debezium", "settings": settings}]})

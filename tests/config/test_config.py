@@ -1,0 +1,454 @@
+"""Settings: where they come from, what is wrong with them, and what nobody gets to see."""
+
+import json
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from processor.config import Config, TopicConfig, load
+from processor.config.environment import misspelt
+from processor.errors import ConfigurationError
+from processor.topics.family import MESSAGE_MAX_BYTES
+from processor.wire.command import KEY_BYTES_MAX, PASSED_BYTES_MAX
+from processor.wire.removed import REMOVED_BYTES_MAX
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """No settings file and no environment but what the test makes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SOWSTREAM_STATE_DIR", raising=False)
+
+
+def loaded(tmp_path, tree, **flags) -> Config:
+    """The settings of a file that holds this."""
+    file = tmp_path / "sowstream.yaml"
+    file.write_text(tree if isinstance(tree, str) else yaml.safe_dump(tree))
+    return load(file, **flags)
+
+
+def refused(tmp_path, tree) -> str:
+    """What is said of a file that holds this."""
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(tmp_path, tree)
+    return str(caught.value)
+
+
+class TestSources:
+    """The file, then the environment, then flags; each beats the one before."""
+
+    def test_without_any_the_defaults_hold(self):
+        """A broker on this machine, and nothing to run."""
+        config = load()
+        assert config.kafka == {"bootstrap.servers": "localhost:9092"}
+        assert (config.application_id, config.topics) == ("sowstream", {})
+
+    def test_a_file_of_the_usual_name_is_read_unasked(self, tmp_path):
+        """In the directory where the command runs."""
+        (tmp_path / "sowstream.yaml").write_text("application_id: here\n")
+        assert load().application_id == "here"
+
+    def test_an_empty_file_changes_nothing(self, tmp_path):
+        """It says nothing, and that is allowed."""
+        assert loaded(tmp_path, "# nothing yet\n") == load()
+
+    def test_the_environment_beats_the_file_setting_by_setting(self, tmp_path, monkeypatch):
+        """What it does not name stays as the file has it, also within a section."""
+        monkeypatch.setenv("SOWSTREAM_APPLICATION_ID", "environment")
+        monkeypatch.setenv("SOWSTREAM_RUNTIME__COMMIT_INTERVAL_S", "500ms")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PARTITIONS", "9")
+        monkeypatch.setenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "environment:1")
+        config = loaded(
+            tmp_path,
+            {
+                "application_id": "file",
+                "state_dir": "/file",
+                "runtime": {"commit_interval_s": 1, "batch_records_max": 7},
+                "topics": {"orders": {"partitions": 2, "key": ["/a"]}},
+                "kafka": {"bootstrap.servers": "file:1", "client.id": "file"},
+            },
+        )
+        assert (config.application_id, str(config.state_dir)) == ("environment", "/file")
+        assert (config.runtime.commit_interval_s, config.runtime.batch_records_max) == (0.5, 7)
+        assert (config.topics["orders"].partitions, config.topics["orders"].key) == (9, ("/a",))
+        assert config.kafka == {"bootstrap.servers": "environment:1", "client.id": "file"}
+
+    def test_a_preset_and_a_key_of_the_environment_are_as_those_of_the_file(self, tmp_path, monkeypatch):
+        """The one word `explicit` as it is, paths as JSON; what the file sets beats what the preset says."""
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PRESET", "um")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__KEY", "explicit")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__others__KEY", '["/a", "/b"]')
+        config = loaded(tmp_path, {"topics": {"orders": {"merge_depth": 3}}})
+        orders = config.topics["orders"]
+        assert (orders.key, orders.key_fields) == (("explicit",), ())
+        assert (orders.merge_depth, orders.null_policy, orders.default_command) == (3, "set", "publish")
+        assert config.topics["others"].key == ("/a", "/b")
+        monkeypatch.setenv("SOWSTREAM_TOPICS__orders__KEY", "[/a")
+        with pytest.raises(ConfigurationError, match=r"topics\.orders\.key: "):
+            load()
+
+    def test_flags_beat_the_environment(self, tmp_path, monkeypatch):
+        """And leave the rest of what they touch alone."""
+        monkeypatch.setenv("SOWSTREAM_STATE_DIR", "/environment")
+        monkeypatch.setenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "environment:1")
+        tree = {"kafka": {"client.id": "file"}}
+        config = loaded(tmp_path, tree, bootstrap="flag:1", state_dir=tmp_path / "flag")
+        assert config.kafka == {"bootstrap.servers": "flag:1", "client.id": "file"}
+        assert config.state_dir == tmp_path / "flag"
+
+    def test_numbers_and_truths_are_text_where_kafka_wants_text(self, tmp_path):
+        """YAML reads them as what they look like."""
+        properties = {"enable.idempotence": True, "linger.ms": 5}
+        config = loaded(
+            tmp_path, {"kafka": properties, "topics": {"orders": {"config": {"retention.ms": 1, "x": False}}}}
+        )
+        assert config.kafka == {"bootstrap.servers": "localhost:9092", "enable.idempotence": "true", "linger.ms": "5"}
+        assert config.topics["orders"].config == {"retention.ms": "1", "x": "false"}
+
+    def test_settings_do_not_change(self):
+        """Once read, they are what every thread was started with."""
+        with pytest.raises(ValidationError, match="frozen"):
+            load().application_id = "other"
+
+
+class TestErrors:
+    """One line each: where, what, and what was meant."""
+
+    @pytest.mark.parametrize(
+        ("tree", "message"),
+        [
+            ({"topcs": {}}, "topcs: there is no setting 'topcs'; did you mean 'topics'?"),
+            (
+                {"topics": {"orders": {"partition": 3}}},
+                "topics.orders.partition: there is no setting 'partition'; did you mean 'partitions'?",
+            ),
+            (
+                {"topics": {"partitions": {"keys": ["/id"]}}},
+                "topics.partitions.keys: there is no setting 'keys'; did you mean 'key'?",
+            ),
+            (
+                {"runtime": {"metric_port": 1}},
+                "runtime.metric_port: there is no setting 'metric_port'; did you mean 'metrics_port'?",
+            ),
+            (
+                {"conflated": {"c": {"zzz": 1}}},
+                "conflated.c.zzz: there is no setting 'zzz'; known: ceiling, filter, floor, interval, kafka_topics, ",
+            ),
+            ({"topics": {"a.b": {}}}, "topics.a.b.[key]: String should match pattern"),
+            (
+                {"topics": {"orders": {"partitions": 0}}},
+                "topics.orders.partitions: Input should be greater than or equal to 1",
+            ),
+            ({"topics": {"orders": {"key": []}}}, "topics.orders.key: key needs at least one path such as /id"),
+            ({"topics": {"orders": {"key": ["id"]}}}, "topics.orders.key: key needs at least one path such as /id"),
+            ({"guarantee": "at_most_once"}, "guarantee: Input should be 'exactly_once' or 'at_least_once'"),
+            (
+                {"runtime": {"commit_interval_s": 6, "transaction_timeout_s": 10}},
+                "runtime: commit_interval_s must be at most half of transaction_timeout_s",
+            ),
+            ({"topics": {"a": {}}, "conflated": {"a": {"underlying": "a"}}}, "settings: 'a' is configured twice"),
+            ({"topics": {"orders": None}}, "topics.orders: expected settings, each `name: value`, or {} for none"),
+            ({"kafka": "localhost:9092"}, "kafka: expected settings, each `name: value`, or {} for none"),
+            ({"topics": {"orders": {"key": "/id"}}}, "topics.orders.key: expected a list, such as [/id]"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_setting_is_told_by_its_place(self, tmp_path, tree, message):
+        """With the file it stands in."""
+        said = refused(tmp_path, tree)
+        assert said.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
+        assert message in said
+
+    def test_all_that_is_wrong_is_told_at_once(self, tmp_path):
+        """A line for each, so that one run is enough."""
+        said = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
+        assert len(said.splitlines()) == 4
+
+    def test_a_wrong_setting_of_the_environment_is_told_too(self, monkeypatch):
+        """It says where it looked."""
+        monkeypatch.setenv("SOWSTREAM_RUNTIME__BATCH_RECORDS_MAX", "none")
+        with pytest.raises(
+            ConfigurationError, match=r"the environment: .*\n  runtime.batch_records_max: Input should be"
+        ):
+            load()
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("topics: [", "not YAML: expected the node content, but found '…', in line 1, column 10"),
+            ("topics: \x00", "not YAML: special characters are not allowed, at character 9"),
+            ("- a\n", "expected settings such as `topics:` at the top level"),
+            ("7", "expected settings"),
+            ("topics: {}\nkafka: {}\ntopics: {a: {}}\n", "'topics' stands here and in line 1"),
+            ("topics:\n  a: {}\n  b: {}\n  a: {partitions: 2}\n", "'a' stands here and in line 2"),
+            ("1: 2", "expected settings"),
+        ],
+    )
+    def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
+        """What was expected, or where the reader gave up."""
+        assert message in refused(tmp_path, text)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "sasl.password: hunter2: x",
+            "sasl.password: 'hunter2",
+            'sasl.password: "hunter2',
+            'sasl.password: "hunter2\\q hunter2"',
+            "sasl.password: *hunter2",
+            "sasl.password: !hunter2 x",
+            "sasl.password: {hunter2",
+            "sasl.password: [hunter2",
+            "sasl.password: hunter2\n\thunter2: x",
+            "sasl.password: @hunter2",
+            "sasl.password: `hunter2`",
+            "sasl.password: %hunter2",
+            "sasl.password: &hunter2 x\n  b: &hunter2 y\n  *hunter2",
+            "sasl.password: hunter2\n  sasl.password: hunter2",
+            "{sasl.password: hunter2, sasl.password: hunter2}",
+            "sasl.password: |hunter2",
+        ],
+    )
+    def test_an_error_in_the_line_of_a_password_does_not_show_it(self, tmp_path, line):
+        """Errors of YAML say the line's number and what is wrong; logs are read by more people than settings."""
+        message = refused(tmp_path, f"kafka:\n  {line}\n")
+        assert "hunter2" not in message
+        assert "in line " in message
+
+    @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "../a", "a\\b", "", "a\n"])
+    def test_an_application_is_a_directory_inside_of_state_dir(self, tmp_path, name):
+        """Local state is wiped there: a name that leads elsewhere is refused."""
+        assert "application_id: " in refused(tmp_path, f"application_id: {json.dumps(name)}\n")
+        assert loaded(tmp_path, "application_id: a..b\n").application_id == "a..b"
+
+    def test_what_a_merge_key_brings_may_be_said_anew(self, tmp_path):
+        """That is YAML's way to say a thing once."""
+        text = "topics:\n  a: &a {partitions: 2, max_depth: 3}\n  b: {<<: *a, partitions: 5}\n"
+        topics = loaded(tmp_path, text).topics
+        assert (topics["b"].partitions, topics["b"].max_depth) == (5, 3)
+
+    def test_a_file_that_is_no_text_is_told(self, tmp_path):
+        """With the place, as an editor of another encoding may have left one letter only."""
+        file = tmp_path / "latin.yaml"
+        file.write_bytes("topics: {}  # für".encode("latin-1"))
+        with pytest.raises(ConfigurationError, match=r"latin\.yaml: not UTF-8 text, from byte 15 on"):
+            load(file)
+
+    def test_a_section_of_the_environment_that_is_not_json_is_told(self, monkeypatch):
+        """A variable without `__` is a whole section; what stands in it is not repeated."""
+        monkeypatch.setenv("SOWSTREAM_KAFKA", "hunter2")
+        with pytest.raises(ConfigurationError, match=r'"kafka".*a whole section is written as JSON') as refusal:
+            load()
+        assert "hunter2" not in str(refusal.value)
+
+    def test_a_file_that_is_asked_for_has_to_be_there(self, tmp_path):
+        """A mistyped name must not start a worker with defaults."""
+        with pytest.raises(ConfigurationError, match=r"nobody.yaml: No such file or directory; name the settings file"):
+            load(tmp_path / "nobody.yaml")
+
+    def test_no_value_is_repeated(self, tmp_path):
+        """What is wrong with a password need not be in a log."""
+        assert "hunter2" not in refused(tmp_path, {"kafka": {"sasl.password": ["hunter2"]}, "topics": "hunter2"})
+
+
+def test_the_largest_record_fits_its_topics_with_the_longest_headers(tmp_path):
+    """Or Kafka would refuse one that was accepted, and the worker stop at it again and again."""
+    largest = TopicConfig(max_record_bytes=10_485_760).max_record_bytes
+    assert largest + PASSED_BYTES_MAX + REMOVED_BYTES_MAX + KEY_BYTES_MAX + 16 * 1024 < MESSAGE_MAX_BYTES
+    said = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
+    assert "topics.orders.max_record_bytes: Input should be less than or equal to 10485760" in said
+
+
+class TestIntervals:
+    """`500ms`, `5s`, `1m`, `1h` or a number of seconds."""
+
+    @pytest.mark.parametrize(
+        ("written", "seconds"),
+        [
+            ("500ms", 0.5),
+            ("5s", 5),
+            ("1m", 60),
+            ("1h", 3600),
+            ("1.5 s", 1.5),
+            ("  2m ", 120),
+            ("7", 7),
+            (7, 7),
+            (0.25, 0.25),
+        ],
+    )
+    def test_every_way_to_write_one_is_read(self, written, seconds):
+        """With and without a unit, whole or not."""
+        config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+        assert config.conflated["c"].interval == pytest.approx(seconds)
+
+    @pytest.mark.parametrize("written", ["5 sec", "fast", "", "-1s", "1s 500ms", "s"])
+    def test_anything_else_is_refused_with_the_ways_there_are(self, written):
+        """So that nobody has to look them up."""
+        with pytest.raises(ValidationError, match="is not an interval; write 500ms, 5s, 1m or 1h"):
+            Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+
+    @pytest.mark.parametrize("written", ["99ms", 0, -1, float("nan"), float("inf"), "0.09s"])
+    def test_a_conflated_topic_waits_a_tenth_of_a_second_at_least(self, written):
+        """Shorter intervals are refused, and what is no time at all."""
+        with pytest.raises(ValidationError, match="interval"):
+            Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
+
+
+class TestAutoInterval:
+    """`interval: auto` lies between a floor and a ceiling."""
+
+    def test_a_fixed_interval_has_no_range(self):
+        """The shortest is the longest."""
+        config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": "250ms"}})
+        assert config.conflated["c"].interval_range_ms == (250, 250)
+
+    @pytest.mark.parametrize(
+        ("bounds", "range_ms"),
+        [({}, (100, 5000)), ({"floor": "1s"}, (1000, 5000)), ({"floor": "1s", "ceiling": "1m"}, (1000, 60_000))],
+    )
+    def test_auto_has_a_range(self, bounds, range_ms):
+        """Of a tenth of a second to five seconds, unless it is said."""
+        config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": "auto", **bounds}})
+        assert config.conflated["c"].interval_range_ms == range_ms
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"interval": "auto", "floor": "50ms"}, "greater than or equal to 0.1"),
+            ({"interval": "auto", "floor": "2s", "ceiling": "1s"}, "floor is longer than ceiling"),
+            ({"interval": "1s", "ceiling": "2s"}, "ceiling is for `interval: auto`; remove it, or set that"),
+            ({"floor": "2s"}, "floor is for `interval: auto`; remove it, or set that"),
+        ],
+    )
+    def test_a_range_that_makes_no_sense_is_refused(self, settings, message):
+        """Rather than silently without effect."""
+        with pytest.raises(ValidationError, match=message):
+            Config(topics={"a": {}}, conflated={"c": {"underlying": "a", **settings}})
+
+
+def copies(**underlying) -> dict[str, object]:
+    """Conflated topics over one another."""
+    return {"conflated": {name: {"underlying": under} for name, under in underlying.items()}}
+
+
+class TestUnderlying:
+    """Every chain of copies ends at records that somebody makes."""
+
+    def test_a_copy_has_the_records_of_the_topic_at_the_bottom(self):
+        """Through any number of copies; a processor without an underlying topic is a bottom too."""
+        config = Config(
+            topics={"orders": {"key": ["/n"]}},
+            processors={"view": {"use": "v", "underlying": "c"}, "maker": {"use": "m", "topic": {"key": ["/m"]}}},
+            **copies(b="orders", c="b", d="view", e="maker"),
+        )
+        assert {name: config.topic(name).key for name in "bcde"} == {
+            "b": ("/n",),
+            "c": ("/n",),
+            "d": ("/n",),
+            "e": ("/m",),
+        }
+        assert config.topic("orders") is config.topics["orders"]
+
+    @pytest.mark.parametrize(
+        ("tree", "message"),
+        [
+            (copies(a="a"), "underlying topics go in a circle: a → a"),
+            (copies(a="b", b="c", c="b"), "underlying topics go in a circle: a → b → c → b"),
+            (copies(a="b", b="c", c="a"), "underlying topics go in a circle: a → b → c → a"),
+            ({"processors": {"p": {"use": "v", "underlying": "p"}}}, "underlying topics go in a circle: p → p"),
+            (
+                {"processors": {"p": {"use": "v", "underlying": "a"}}} | copies(a="p"),
+                "underlying topics go in a circle: a → p → a",
+            ),
+            (copies(a="orders"), "'a' has underlying 'orders', which is not configured"),
+            (copies(a="b", b="orders"), "'b' has underlying 'orders', which is not configured"),
+            ({"processors": {"p": {"use": "v", "underlying": "o"}}}, "'p' has underlying 'o', which is not configured"),
+        ],
+        ids=str,
+    )
+    def test_a_chain_that_ends_nowhere_is_refused(self, tmp_path, tree, message):
+        """Before anything starts, with the names on the way."""
+        assert message in refused(tmp_path, tree)
+
+    def test_an_unknown_topic_is_told_with_a_suggestion(self):
+        """As everywhere."""
+        config = Config(topics={"orders": {}})
+        with pytest.raises(ConfigurationError, match=r"there is no topic 'oders'; did you mean 'orders'\?"):
+            config.topic("oders")
+        with pytest.raises(ConfigurationError, match="there is no topic 'x'; known: orders"):
+            config.topic("x")
+
+
+def test_secrets_are_hidden_wherever_they_stand():
+    """In Kafka's properties and in a plug-in's settings, at any depth; the rest is shown, fit for a log."""
+    secret = "hunter2"
+    config = Config(
+        kafka={
+            "sasl.password": secret,
+            "sasl.username": "me",
+            "ssl.key.password": secret,
+            "ssl.key.pem": secret,
+            "sasl.jaas.config": f"password={secret}",
+            "sasl.oauthbearer.client.secret": secret,
+            "sasl.oauthbearer.config": secret,
+        },
+        schema_registry={"url": f"http://alice:{secret}@host:8081", "basic.auth.user.info": f"alice:{secret}"},
+        processors={"p": {"use": "v", "settings": {"url": "u", "api_token": secret, "users": [{"Password": secret}]}}},
+    )
+    shown = config.shown()
+    assert secret not in str(shown)
+    assert shown["kafka"]["sasl.username"] == "me"
+    assert shown["kafka"]["sasl.password"] == "****"
+    assert shown["processors"]["p"]["settings"]["url"] == "u"
+    assert config.kafka["sasl.password"] == secret
+
+
+def test_secrets_that_are_no_texts_are_hidden_too():
+    """A number, each of a list, an address in a list; what says nothing stays."""
+    given = {"password": 12345, "api_keys": ["a", 7], "urls": ["http://u:p@h/"], "token": None, "passphrases": {"x": 1}}
+    config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": given}]}})
+    shown = config.shown()["topics"]["secrets"]
+    assert shown["enrich"][0]["settings"] == {
+        "password": "****",
+        "api_keys": ["****", "****"],
+        "urls": ["http://****@h/"],
+        "token": None,
+        "passphrases": {"x": 1},
+    }
+    assert shown["partitions"] == 4
+
+
+class TestMisspelt:
+    """Variables of the environment that look like settings and are none."""
+
+    @pytest.mark.parametrize(
+        ("variable", "meant"),
+        [
+            ("SOWSTREAM_STATEDIR", "SOWSTREAM_STATE_DIR"),
+            ("SOWSTREAM_RUNTIMES__METRICS_PORT", "SOWSTREAM_RUNTIME__METRICS_PORT"),
+            ("SOWSTREAM_TOPCS__ORDERS__KEY", "SOWSTREAM_TOPICS__ORDERS__KEY"),
+            ("SOWSTREAM_NONSENSE__KEY", ""),
+        ],
+    )
+    def test_it_is_told_with_what_was_meant(self, variable: str, meant: str):
+        """Nobody would read it, and nobody would say so."""
+        assert misspelt([variable], Config.model_fields) == {variable: meant}
+
+    @pytest.mark.parametrize(
+        "variable",
+        [
+            "SOWSTREAM_STATE_DIR",
+            "sowstream_runtime__metrics_port",
+            "SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS",
+            "SOWSTREAM_KAFKA_JARS",
+            "SOWSTREAM_CACHE",
+            "SOWSTREAM_TEST_BOOTSTRAP",
+            "SOWSTREAM_PORT_9090_TCP",
+            "SOWSTREAM_SERVICE_HOST",
+            "STATEDIR",
+        ],
+    )
+    def test_what_others_use_the_prefix_for_is_left_alone(self, variable: str):
+        """Settings, what the embedded broker and tests read, and what Kubernetes makes of a service of that name."""
+        assert misspelt([variable], Config.model_fields) == {}

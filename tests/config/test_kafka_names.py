@@ -1,0 +1,144 @@
+"""The resolver of Kafka names: the prefix, names of their own, and names that are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from processor.config import Config
+from processor.config.kafka_names import KafkaNames
+from processor.hosting.pipeline import needed, pipelines, specs
+from processor.topics import FoundTopic, changes, make_anew
+
+ROOT = Path(__file__).parents[1]
+
+
+def config(**more: object) -> Config:
+    """A topic with a conflated copy."""
+    return Config(topics={"orders": {}}, conflated={"orders_5s": {"underlying": "orders"}}, **more)
+
+
+def refusal(**tree: object) -> str:
+    """The message about settings that are refused."""
+    with pytest.raises(ValidationError) as refused:
+        Config(**tree)
+    return str(refused.value)
+
+
+def test_without_settings_the_names_are_those_of_before():
+    """An installation that knows neither a prefix nor a mapping keeps its topics and groups."""
+    names = config().kafka_names
+    assert [names.topic("orders", role) for role in ("publish", "sow")] == ["orders.publish", "orders.sow"]
+    assert (names.directory, names.control) == ("_sowstream.topics", "_sowstream.control")
+    assert config(application_id="app").group_prefix == "app"
+
+
+def test_a_prefix_is_before_every_name():
+    """Topics, those of the installation, and the groups: two tenants with one application_id share none."""
+    tree = config(topic_prefix="acme.desk.")
+    assert {spec.name for spec in specs(tree)} == {
+        *(f"acme.desk.orders.{role}" for role in ("publish", "sow", "delta", "ack", "dlq", "mark")),
+        *(f"acme.desk.orders_5s.{role}" for role in ("sow", "delta", "mark", "dlq")),
+    }
+    assert tree.kafka_names.directory == "acme.desk._sowstream.topics"
+    assert tree.group_prefix == "acme.desk.sowstream"
+
+
+def test_a_mapped_topic_has_its_own_name_and_no_prefix():
+    """The others of its family keep theirs, and a copy of it reads the mapped one."""
+    topics = {"orders": {"kafka_topics": {"publish": "legacy.in", "sow": "legacy.state"}}}
+    tree = Config(topic_prefix="acme.", topics=topics, conflated={"slow": {"underlying": "orders"}})
+    orders, slow = pipelines(tree, [])
+    assert (orders.source, orders.output("sow"), orders.output("delta")) == (
+        "legacy.in", "legacy.state", "acme.orders.delta",
+    )  # fmt: skip
+    assert (slow.source, slow.made_of, slow.output("sow")) == ("legacy.state", "legacy.state", "acme.slow.sow")
+    assert {spec.name: spec.family for spec in needed([slow])} == {
+        "acme.slow.sow": "slow", "acme.slow.delta": "slow", "acme.slow.dlq": "slow", "acme.slow.mark": "slow",
+        "legacy.state": "orders",
+    }  # fmt: skip
+
+
+def test_copies_and_processors_map_their_topics_in_their_own_section():
+    """The topic under a copy says nothing about where the copy is."""
+    conflated = {"slow": {"underlying": "orders", "kafka_topics": {"sow": "slow.state"}}}
+    tree = Config(topics={"orders": {"kafka_topics": {"sow": "state"}}}, conflated=conflated)
+    assert [tree.kafka_names.topic(name, "sow") for name in ("orders", "slow")] == ["state", "slow.state"]
+    third = {"p": {"use": "x", "topic": {"kafka_topics": {"sow": "a"}}}}
+    assert "set processors.p.kafka_topics" in refusal(processors=third)
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        (
+            {"topics": {"a": {"kafka_topics": {"publish": "in"}}, "b": {"kafka_topics": {"publish": "in"}}}},
+            "a (publish) and b (publish) would both be the Kafka topic 'in'",
+        ),
+        ({"topics": {"a": {"kafka_topics": {"publish": "in", "sow": "in"}}}}, "a (publish) and a (sow) would both be"),
+        (
+            {"topics": {"a": {"kafka_topics": {"publish": "b.sow"}}, "b": {}}},
+            "a (publish) and b (sow) would both be the Kafka topic 'b.sow'",
+        ),
+        ({"topics": {"a": {"kafka_topics": {"publish": "a_sow"}}}}, "differ from it by '.' and '_' only"),
+        (
+            {"topic_prefix": "x.", "topics": {"a": {"kafka_topics": {"sow": "x._sowstream.topics"}}}},
+            "Sowstream's own x._sowstream.topics and a (sow)",
+        ),
+        ({"topics": {"a": {"kafka_topics": {"sow": "ü"}}}}, "Kafka's names have letters"),
+        ({"topics": {"a": {"kafka_topics": {"sow": ""}}}}, "Kafka's names have letters"),
+        ({"topics": {"a": {"kafka_topics": {"sow": ".."}}}}, "Kafka's names have letters"),
+        ({"topics": {"a": {"kafka_topics": {"sow": "a."}}}}, "stands for all names that begin so"),
+        ({"topics": {"a": {"kafka_topics": {"sow": "__consumer_offsets"}}}}, "are Kafka's own"),
+        ({"topics": {"a": {"kafka_topics": {"sow": "a" * 250}}}}, "it has 250 characters, and Kafka takes 249"),
+        ({"topic_prefix": "p" * 90 + ".", "topics": {"a" * 160: {}}}, "shorten the name or the prefix"),
+        ({"topics": {"a": {"kafka_topics": {"input": "x"}}}}, "Input should be 'publish', 'sow'"),
+        ({"topic_prefix": "acme"}, "topic_prefix"),
+        ({"topic_prefix": ".acme."}, "topic_prefix"),
+        ({"topic_prefix": "ac me."}, "topic_prefix"),
+        ({"topic_prefix": "acme.\n"}, "topic_prefix"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(tree, said):
+    """With the topics that they would be, before anything is asked of Kafka."""
+    assert said in refusal(**tree)
+
+
+def test_what_is_to_be_done_names_the_real_topics():
+    """An operator types the names of the message: a prefix or a mapping that it left out would be another topic."""
+    tree = config(topic_prefix="acme.").model_copy(
+        update={"topics": Config(topics={"orders": {"kafka_topics": {"mark": "old.marks"}}}).topics}
+    )
+    wanted = specs(tree)
+    found = {spec.name: FoundTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
+    (deleted,) = changes(wanted, found, {name: topic for name, topic in found.items() if name != "acme.orders.sow"})
+    assert "delete acme.orders.sow and acme.orders.delta, and old.marks if there is one" in deleted.to_do
+    anew = make_anew("orders_5s", "acme.orders.sow", tree.kafka_names)
+    assert "acme.orders_5s.dlq" in anew
+    assert "all topics acme.orders_5s.*;" in anew
+    assert KafkaNames("p.", {"a": {"sow": "s"}}).family_text("a") == "p.a.* and s"
+
+
+def test_no_other_place_makes_a_kafka_name():
+    """Whoever joins a topic and a role elsewhere forgets the prefix; the lines below are no Kafka topics."""
+    joined = re.compile(r"""\}\.(publish|sow|delta|ack|dlq|mark)\b|["']\.(publish|sow|delta|ack|dlq|mark)["']""")
+    allowed = {
+        "processor/config/kafka_names.py",
+        "processor/tools/demo",  # Labels of the picture and of findings.
+        "processor/cli/acls.py",  # A group.
+        "processor/tools/dlq/waiting.py",  # A group.
+        "spark_integration/options.py",  # The role, in a message.
+        "spark_integration/source/options.py",  # As well.
+    }
+    others = []
+    for folder in ("processor", "spark_integration"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            name = str(file.relative_to(ROOT))
+            if any(name.startswith(beginning) for beginning in allowed):
+                continue
+            others += [f"{name}: {line.strip()}" for line in file.read_text().splitlines() if joined.search(line)]
+            others += [f"{name}: topic_name" for _ in re.findall(r"import .*\btopic_name\b", file.read_text())]
+    assert others == []

@@ -1,0 +1,172 @@
+"""What a processor sees of the runtime, and what the runtime gets from it."""
+
+import pytest
+
+from processor.api import Context, Input, Output, Processor, RecordProcessor
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.errors import UndeclaredOutput
+from processor.hosting.context import TaskContext
+from processor.hosting.pipeline import Pipeline
+from processor.record import Record
+from processor.store.layered_state import TransactionalState
+from processor.store.marks import TransactionalMarks
+from processor.store.memory import MemoryStore
+
+
+class Marking(RecordProcessor):
+    """Declares a few outputs, marks among them."""
+
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"), Output("publish", repartition=True), Output("mark"))
+
+    def process_record(self, record):
+        """Do nothing."""
+
+
+class Markless(Marking):
+    """Declares no marks."""
+
+    outputs = (Output("sow"),)
+
+
+def a_context(processor_type: type[Processor], noted: str = "") -> TaskContext:
+    """Partition 2 of a processor of `orders`."""
+    topic = TopicConfig()
+    pipeline = Pipeline.of(processor_type, topic, name="orders", topic=topic)
+    marks = TransactionalMarks() if pipeline.has_marks else None
+    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    return TaskContext(pipeline, 2, load_codec("json"), state, marks, noted=noted)
+
+
+@pytest.fixture
+def context() -> TaskContext:
+    """Of one that declares marks."""
+    return a_context(Marking)
+
+
+def test_it_says_where_the_processor_runs(context):
+    """Name, partition, topic, clock: all that the contract names is there."""
+    assert (context.name, context.partition, context.topic) == ("orders", 2, TopicConfig())
+    assert all(hasattr(context, name) for name in Context.__annotations__)
+
+
+def test_what_is_forwarded_waits_in_order_until_it_is_taken(context):
+    """By output, once; an output without records is not there."""
+    context.forward("sow", b"a", b"1", [])
+    context.forward_many("sow", [(b"b", None, [("version", b"2")]), (b"a", b"3", [])])
+    context.forward("publish", b"c", b"4", [])
+    assert context.take_outputs() == {
+        "publish": [(b"c", b"4", [])],
+        "sow": [(b"a", b"1", []), (b"b", None, [("version", b"2")]), (b"a", b"3", [])],
+    }
+    assert context.take_outputs() == {}
+
+
+def test_what_was_taken_is_the_takers(context):
+    """Later records do not appear in it."""
+    context.forward("sow", b"a", b"1", [])
+    taken = context.take_outputs()
+    context.forward("sow", b"b", b"2", [])
+    assert taken == {"sow": [(b"a", b"1", [])]}
+
+
+def test_an_output_that_is_not_declared_is_an_error(context):
+    """It names the processor and the output."""
+    with pytest.raises(UndeclaredOutput, match="orders forwards to 'ack', which its `outputs` do not declare"):
+        context.forward("ack", b"a", b"1", [])
+
+
+def test_marks_are_not_forwarded(context):
+    """Nobody could tell which of them are committed; the message names the way."""
+    with pytest.raises(UndeclaredOutput, match="orders forwards to 'mark', which is written through `marks` alone"):
+        context.forward("mark", b"a", b"1", [])
+
+
+def test_marks_that_are_not_declared_are_an_error_when_they_are_used():
+    """Not before: a processor may look at its context without a thought of them."""
+    context = a_context(Markless)
+    said = r"orders uses the mark b'a', and its `outputs` declare no output of role 'mark'"
+    with pytest.raises(UndeclaredOutput, match=said):
+        context.marks.get(b"a")
+    with pytest.raises(UndeclaredOutput, match=said):
+        context.marks.put(b"a", b"1")
+
+
+def test_declared_marks_are_seen_at_once(context):
+    """The last value put."""
+    context.marks.put(b"a", b"1")
+    context.marks.put(b"a", b"2")
+    assert (context.marks.get(b"a"), context.marks.get(b"b")) == (b"2", None)
+
+
+@pytest.mark.parametrize("headers", [None, [], [("command", b"x"), ("dlq_reason", b"of an earlier life"), ("n", None)]])
+def test_a_rejected_record_goes_out_whole_with_the_reason_last(context, headers):
+    """Key, value and headers as they came; ours come last, and of a name the last one counts."""
+    context.reject(Record(None, b"\xff", headers, 9, 0), "bad_header", "it says «x»")
+    assert context.take_outputs() == {
+        "dlq": [
+            (
+                None,
+                b"\xff",
+                [
+                    *(headers or []),
+                    ("dlq_reason", b"bad_header"),
+                    ("dlq_detail", "it says «x»".encode()),
+                    ("source", b"orders.publish/2/9"),
+                ],
+            )
+        ]
+    }
+    assert context.rejected == {"bad_header": 1}
+
+
+@pytest.mark.parametrize("detail", ["é" * 5000, "x" + "é" * 5000, "x" * 5000, "\ud800"])
+def test_a_detail_of_any_length_is_text_of_a_bounded_length(context, detail):
+    """Cut between characters; half a surrogate pair, which is none, is replaced."""
+    context.reject(Record(b"a", b"1", None, 0, 0), "plugin_failed", detail)
+    [(_, _, headers)] = context.take_outputs()["dlq"]
+    said = dict(headers)["dlq_detail"]
+    assert said.decode() == detail[: len(said.decode())] or detail == "\ud800"
+    assert len(said) <= 4096
+    assert len(said) >= 4095 or detail == "\ud800"
+
+
+def test_events_add_up_and_the_last_hold_counts(context):
+    """Until they are asked for."""
+    context.count("rekeyed")
+    context.count("rekeyed", 2)
+    assert context.events == {"rekeyed": 3}
+    context.hold(7)
+    context.hold(None)
+    assert context.held_offset is None
+
+
+def test_a_note_stands_until_the_next_hold():
+    """Also the one that was found, until the first; without a text there is none, held or not."""
+    context = a_context(Marking, noted="found")
+    assert (context.noted, context.note) == ("found", "found")
+    context.hold(7, "x")
+    context.hold(None, "y")
+    assert (context.noted, context.note, context.held_offset) == ("found", "y", None)
+    context.hold(7)
+    assert (context.note, context.held_offset) == ("", 7)
+
+
+def test_a_hold_with_a_note_that_is_too_long_changes_nothing(context):
+    """The processor may try with less."""
+    context.hold(7, "x")
+    with pytest.raises(ValueError, match="a note of 1,001 bytes"):
+        context.hold(8, "x" * 1001)
+    assert (context.note, context.held_offset) == ("x", 7)
+
+
+def test_the_last_value_of_a_gauge_counts_and_observations_add_up(context):
+    """Each under its name."""
+    context.gauge("pending", 3)
+    context.gauge("pending", 2)
+    context.gauge("interval", 0.5)
+    context.observe("sent", 0.5)
+    context.observe("sent", 0.25, 4)
+    assert context.gauges == {"pending": 2, "interval": 0.5}
+    assert {name: (timing.times, timing.seconds) for name, timing in context.observed.items()} == {"sent": (5, 1.5)}

@@ -1,0 +1,116 @@
+"""A wrong declaration of a processor is one clear error, before anything starts."""
+
+import pytest
+
+from processor.api import Input, Output, Processor, RecordProcessor
+from processor.errors import ConfigurationError
+from processor.hosting.declaration import check_declaration
+from processor.hosting.pipeline import installed
+from processor.testing import ProcessorTestDriver
+from tests.runtime.packages import install
+
+
+class Right(RecordProcessor):
+    """Declares what it should."""
+
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"), Output("publish", repartition=True), Output("mark"))
+
+    def process_record(self, record):
+        """Do nothing."""
+
+
+def changed(**members):
+    """The same with other members."""
+    return type("Wrong", (Right,), members)
+
+
+class NoProcess(Processor):
+    """Lacks what it should do."""
+
+    input = Input("publish", from_underlying=False)
+    outputs = (Output("sow"),)
+
+    def init(self, context, settings):
+        """Begin."""
+
+
+class Undeclared(RecordProcessor):
+    """Declares nothing."""
+
+    def process_record(self, record):
+        """Do nothing."""
+
+
+WRONG = {
+    "no class": (Right(), "it is not a Processor; name a subclass of processor.api.Processor"),
+    "another class": (dict, "it is not a Processor"),
+    "nothing declared": (Undeclared, "`input` is missing; declare input = .*; `outputs` is missing; declare a tuple"),
+    "an input that is a text": (changed(input="publish"), "`input` is 'publish'; declare input = "),
+    "an input of the class": (changed(input=Input), "`input` is <class"),
+    "an unknown input": (changed(input=Input("publsh", from_underlying=False)), "its role is one of publish, sow"),
+    "an input of deltas": (changed(input=Input("delta", from_underlying=True)), "its role is one of publish, sow"),
+    "an input of a text": (changed(input=Input("sow", from_underlying="orders")), "from_underlying True or False"),
+    "outputs that are a text": (changed(outputs="sow"), "`outputs` is 'sow'; declare a tuple"),
+    "outputs of texts": (changed(outputs=("sow",)), r"`outputs` is \('sow',\); declare a tuple"),
+    "one output alone": (changed(outputs=Output("sow")), "declare a tuple"),
+    "an unknown role": (
+        changed(outputs=(Output("alerts"),)),
+        "the role 'alerts'; known: publish, sow, delta, ack, mark",
+    ),
+    "an output twice": (changed(outputs=(Output("sow"), Output("sow", repartition=True))), "declares 'sow' twice"),
+    "dead letters": (changed(outputs=(Output("sow"), Output("dlq"))), "every processor has dead letters"),
+    "a repartition of a number": (changed(outputs=(Output("sow", 1),)), "neither True nor False"),
+    "settings of a dict": (changed(settings_type={"at_least": 5}), "`settings_type` is .* it is a pydantic model"),
+    "settings of another class": (changed(settings_type=dict), "it is a pydantic model"),
+    "repeatable by a text": (changed(is_repeatable="no"), "`is_repeatable` is 'no'; it is True or False"),
+    "no process": (NoProcess, "it does not define process"),
+    "a process that is no method": (changed(process=None), "`process` is no method that takes records"),
+    "a process of two": (changed(process=lambda self, key, value: None), "`process` is no method that takes records"),
+    "an init of one": (changed(init=lambda self, context: None), "`init` is no method that takes context, settings"),
+    "a punctuate of none": (changed(punctuate=lambda self: None), "`punctuate` is no method that takes now_ms"),
+    "a check of one": (changed(check=classmethod(lambda cls, settings: None)), "`check` is no class method that takes"),
+    "arguments to make it": (changed(__init__=lambda self, settings: None), "it is made without arguments"),
+}
+
+
+@pytest.mark.parametrize(("processor_type", "problem"), WRONG.values(), ids=WRONG)
+def test_a_wrong_declaration_is_refused_by_name_with_what_to_write(processor_type, problem):
+    """Each kind, with a sentence of its own."""
+    with pytest.raises(ConfigurationError, match=f"^processor 'mine': .*{problem}"):
+        check_declaration(processor_type, "'mine'")
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    """Whoever mends a declaration should need one try."""
+    with pytest.raises(ConfigurationError, match=r"`input` is 'x'.*; `outputs` is 'y'.*; `settings_type` is"):
+        check_declaration(changed(input="x", outputs="y", settings_type=3), "'mine'")
+
+
+def test_right_ones_pass():
+    """Ours, a list of outputs, and a processor that only takes what it likes."""
+    check_declaration(Right, "right")
+    check_declaration(changed(outputs=[Output("sow")], process=lambda self, *records: None), "right")
+    for name, processor_type in installed().items():
+        check_declaration(processor_type, name)
+
+
+def test_an_installed_plugin_with_a_wrong_declaration_is_named(tmp_path, monkeypatch):
+    """By its entry point and where that leads."""
+    install(tmp_path, "wrong-plugin", {"counting": "wrong_plugin:Wrong"})
+    (tmp_path / "wrong_plugin.py").write_text(
+        "from processor.api import Input, RecordProcessor\n"
+        "class Wrong(RecordProcessor):\n"
+        "    input = Input('publish', from_underlying=False)\n"
+        "    outputs = 'sow'\n"
+        "    def process_record(self, record): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"^processor 'counting' \(wrong_plugin:Wrong\): `outputs` is 'sow'"):
+        installed()
+
+
+def test_the_driver_refuses_it_as_well():
+    """A plug-in's own tests fail in the same words."""
+    with pytest.raises(ConfigurationError, match="processor Wrong: `outputs` is 'sow'"):
+        ProcessorTestDriver(changed(outputs="sow"), {}, name="copies")

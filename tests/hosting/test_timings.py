@@ -1,0 +1,57 @@
+"""A histogram whose observations have a weight tells what the library's own would tell of each alone."""
+
+from __future__ import annotations
+
+import random
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+
+from processor.hosting.timings import BOUNDS_S, Timing, Timings
+
+
+def shown(registry: CollectorRegistry) -> list[str]:
+    """What is served, without the time at which a library's metric was made."""
+    return [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
+
+
+def test_many_at_once_are_shown_as_each_alone_is_by_the_library(random_seed) -> None:
+    """Every line, with bounds hit exactly, nothing at all, and what is longer than the last bound."""
+    rng = random.Random(random_seed)
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    timings = Timings("late_seconds", "How late.", ("processor", "timing"))
+    ours.register(timings)
+    histogram = Histogram("late_seconds", "How late.", ["processor", "timing"], buckets=BOUNDS_S, registry=theirs)
+    for _ in range(20):
+        timing = Timing()
+        for _ in range(rng.randrange(5)):
+            # Of a binary fraction, any order of adding comes to the same.
+            seconds, times = rng.choice([0.0, 0.5, 1.0, 300.0, 301.0, rng.randrange(1 << 20) / 1024]), rng.randrange(50)
+            timing.add(seconds, times)
+            for _ in range(times):
+                histogram.labels("orders", "sent").observe(seconds)
+        timings.add("orders", {"sent": timing})
+    assert shown(ours) == shown(theirs)
+
+
+def test_names_and_processors_have_their_own() -> None:
+    """What was added before is still there; what is added later does not reach into what was given."""
+    registry = CollectorRegistry()
+    timings = Timings("late_seconds", "How late.", ("processor", "timing"))
+    registry.register(timings)
+    timing = Timing()
+    timing.add(0.2, 3)
+    for processor, name in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
+        timings.add(processor, {name: timing})
+
+    def count(processor: str, name: str) -> float | None:
+        return registry.get_sample_value("late_seconds_count", {"processor": processor, "timing": name})
+
+    assert [count("a", "x"), count("a", "y"), count("b", "x"), count("b", "y")] == [6.0, 3.0, 3.0, None]
+    assert timing.times == 3
+
+
+def test_a_clock_that_was_set_back_took_no_time() -> None:
+    """The sum never falls: readers would take that for a restart."""
+    timing = Timing()
+    timing.add(-5.0, 2)
+    assert (timing.times, timing.seconds, timing.counts[0]) == (2, 0.0, 2)

@@ -1,0 +1,88 @@
+"""What is asked of a cluster about topics that have just been made, or are not there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from processor.errors import Stop
+from processor.kafka.admin.admin import Admin
+from processor.tools.broker import EmbeddedBroker
+from processor.topics.family import TopicSpec
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_topic_that_is_being_made_is_waited_for(bootstrap: str, unique: str) -> None:
+    """To the client one without leaders is one that is not there."""
+    admin, topic = Admin({"bootstrap.servers": bootstrap}), f"{unique}.sow"
+    later = threading.Timer(0.3, admin.create, [[TopicSpec(topic, "sow", 2, {})]])
+    later.start()
+    try:
+        assert admin.end_offsets(topic, [0, 1]) == {0: 0, 1: 0}
+    finally:
+        later.join()
+        admin.delete([topic])
+
+
+def test_one_that_is_not_there_is_told_soon_and_not_made(bootstrap: str, unique: str) -> None:
+    """Whoever made a mistake in a name does not wait long."""
+    admin = Admin({"bootstrap.servers": bootstrap})
+    began_s = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(Stop, match=f"asking for the ends of {unique}.sow: .*leader"):
+            admin.end_offsets(f"{unique}.sow", [0])
+    assert time.monotonic() - began_s < 10
+
+
+class BlindClient:
+    """Looks for leaders only when told to, as librdkafka does where it has once seen none."""
+
+    def __init__(self) -> None:
+        self.looked_at: list[str | None] = []
+
+    def list_offsets(self, asked: Iterable[TopicPartition], **_: object) -> dict[TopicPartition, Future[Any]]:
+        """One answer for each partition."""
+        answers: dict[TopicPartition, Future[Any]] = {}
+        for place in asked:
+            answers[place] = Future()
+            if self.looked_at:
+                answers[place].set_result(SimpleNamespace(offset=7))
+            else:
+                answers[place].set_exception(KafkaException(KafkaError(KafkaError._NOENT)))
+        return answers
+
+    def list_topics(self, topic: str | None, **_: object) -> None:
+        """Now it knows them."""
+        self.looked_at.append(topic)
+
+
+def test_a_client_that_has_seen_no_leader_is_made_to_look_again() -> None:
+    """By listing all topics: to ask for one may make it."""
+    admin, client = Admin({"bootstrap.servers": "localhost:1"}), BlindClient()
+    admin._client = cast("Any", client)
+    assert admin.end_offsets("orders.sow", [0, 1]) == {0: 7, 1: 7}
+    assert client.looked_at == [None]
+
+
+@pytest.mark.long
+def test_a_broker_that_was_away_for_a_moment_has_leaders_again() -> None:
+    """It is fenced until the controller has heard of it: who asks meanwhile sees partitions without leaders."""
+    with EmbeddedBroker() as broker:
+        topic = "orders.sow"
+        Admin({"bootstrap.servers": broker.bootstrap}).create([TopicSpec(topic, "sow", 2, {})])
+        ours = psutil.Process().children(recursive=True)
+        [java] = [child for child in ours if "java" in child.name() and str(broker.data_dir) in str(child.cmdline())]
+        java.suspend()
+        time.sleep(10)  # Longer than its session with the controller.
+        java.resume()
+        for _ in range(100):
+            assert Admin({"bootstrap.servers": broker.bootstrap}).end_offsets(topic, [0, 1]) == {0: 0, 1: 0}

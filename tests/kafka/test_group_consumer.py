@@ -1,0 +1,172 @@
+"""When the group's consumer says that a partition has no more records: stream time stands on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from processor.errors import PartitionHeld
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.topics.family import TopicSpec
+
+pytestmark = pytest.mark.broker
+
+PATIENCE_S = 30.0
+
+
+class Member:
+    """One member of the group, which reads a topic of two partitions: 0 with the records a, b, c, and 1 empty."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self.bootstrap = bootstrap
+        self._kafka = {"bootstrap.servers": bootstrap}
+        self._assigned: set[int] = set()
+        Admin(self._kafka).create([TopicSpec(topic, "publish", 2, {})])
+        self.send(0, b"a", b"b", b"c")
+        self.consumer = GroupConsumer(self._kafka, group=topic, topic=topic, session_timeout_s=3.0, listener=self)
+        self.read: list[bytes] = []
+        self.wait(lambda: len(self._assigned) == 2)
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """Note them."""
+        self._assigned |= set(partitions)
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """Forget them."""
+        self._assigned -= set(partitions)
+
+    on_lost = on_revoked
+
+    def send(self, partition: int, *values: bytes, transaction: bool = False) -> None:
+        """Publish records, in a transaction of their own if that is said."""
+        given = {"transactional.id": self.topic} if transaction else {}
+        producer = Producer({**self._kafka, "linger.ms": 0, **given})
+        if transaction:
+            producer.init_transactions(10)
+            producer.begin_transaction()
+        for value in values:
+            producer.produce(self.topic, value, partition=partition)
+        if transaction:
+            producer.commit_transaction(10)
+        assert producer.flush(10) == 0
+
+    def wait(self, reached: Callable[[], bool]) -> None:
+        """Poll until a fact is there."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not reached():
+            assert time.monotonic() < deadline_s, (self.read, self.consumer.ended)
+            self.read += [message.value() for message in self.consumer.poll(1, 0.02)]
+
+
+@pytest.fixture
+def member(bootstrap: str, unique: str) -> Iterator[Member]:
+    """A member with both partitions, none of which is begun."""
+    member = Member(bootstrap, f"{unique}.publish")
+    yield member
+    member.consumer.close()
+    Admin(member._kafka).delete([member.topic])
+
+
+def test_an_end_is_told_after_the_last_record_and_until_the_next(member):
+    """Of an empty partition too; what comes in a transaction, whose marker no position steps over, is no exception."""
+    member.consumer.begin(0, 0)
+    member.consumer.begin(1, 0)
+    member.wait(lambda: member.consumer.ended == {0, 1})
+    assert member.read == [b"a", b"b", b"c"]
+    member.send(0, b"d", transaction=True)
+    member.wait(lambda: member.read[3:] == [b"d"])
+    member.wait(lambda: member.consumer.ended == {0, 1})
+    member.send(1, b"e", b"f")
+    seen = []
+    while member.read[4:] != [b"e", b"f"]:
+        member.wait(lambda: len(member.read) > 4 + len(seen))
+        seen.append(member.consumer.ended == {0})
+    assert seen[0], "between two records is no end"
+    member.wait(lambda: member.consumer.ended == {0, 1})
+
+
+def test_an_end_is_told_again_to_whoever_begins_again(member):
+    """A rewind of a partition that stands at its end, before it, or is empty; none is told before it begins."""
+    for place in (0, 3, 2, 3):
+        member.consumer.begin(0, place)
+        member.consumer.begin(1, 0)
+        assert member.consumer.ended == set()
+        member.read.clear()
+        member.wait(lambda: member.consumer.ended == {0, 1})
+        assert member.read == [b"a", b"b", b"c"][place:]
+        member.consumer.pause(0)
+        member.consumer.pause(1)
+        assert member.consumer.ended == set()
+
+
+def test_a_transactions_marker_is_nothing_to_wait_for(member: Member):
+    """Who has every record has no lag, also where the last offset is a marker and no record."""
+    member.send(0, b"d", transaction=True)
+    member.consumer.begin(0, 0)
+    member.wait(lambda: 0 in member.consumer.ended)
+    assert member.read == [b"a", b"b", b"c", b"d"]
+    assert member.consumer.lag(0, 4) == 0
+    member.send(0, b"e")
+    member.wait(lambda: b"e" in member.read and 0 not in member.consumer.ended)
+    assert member.consumer.lag(0, 3) > 0
+
+
+class Damaged:
+    """A consumer that gets an error of a partition with the next messages, as of a batch that does not unpack."""
+
+    def __init__(self, consumer: Any, error: Message) -> None:
+        self._consumer = consumer
+        self._errors = [error]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        """Real messages behind the error."""
+        messages = self._consumer.consume(count, timeout_s)
+        if messages and self._errors:
+            return [self._errors.pop(), *messages]
+        return cast("list[Message]", messages)
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
+def test_a_batch_that_does_not_unpack_stops_its_partition_only(member: Member, code: int) -> None:
+    """The others' records of the same poll are returned; the partition is told of once, and read again when begun."""
+    consumer = member.consumer
+    error = Message(topic=member.topic, partition=1, offset=5, error=KafkaError(code, "it does not unpack"))
+    real, consumer._consumer = consumer._consumer, cast("Any", Damaged(consumer._consumer, error))
+    consumer.begin(0, 0)
+    consumer.begin(1, 0)
+    member.wait(lambda: member.read == [b"a", b"b", b"c"])
+    held = consumer.take_unreadable()
+    assert [(partition, hold.reason) for partition, hold in held.items()] == [(1, "unreadable_batch")]
+    assert f"{member.topic} partition 1: the batch of records at offset 5 cannot be read" in str(held[1])
+    assert consumer.take_unreadable() == {}
+    consumer._consumer = real
+    member.send(1, b"d")
+    member.wait(lambda: 0 in consumer.ended)
+    assert member.read == [b"a", b"b", b"c"], "it was paused"
+    consumer.begin(1, 0)
+    member.wait(lambda: member.read == [b"a", b"b", b"c", b"d"])
+
+
+def test_input_that_is_gone_stops_its_partition_only(member: Member) -> None:
+    """Retention has deleted what was to be read next; the other partition is read on."""
+    kafka = AdminClient({"bootstrap.servers": member.bootstrap})
+    member.send(1, b"d")
+    for future in kafka.delete_records([TopicPartition(member.topic, 0, 2)]).values():
+        future.result()
+    member.consumer.begin(0, 0)
+    member.consumer.begin(1, 0)
+    held: dict[int, PartitionHeld] = {}
+    member.wait(lambda: bool(held.update(member.consumer.take_unreadable()) or (held and member.read)))
+    assert member.read == [b"d"]
+    assert [(partition, hold.reason) for partition, hold in held.items()] == [(0, "input_gone")]
+    assert "nothing is skipped silently" in str(held[0])

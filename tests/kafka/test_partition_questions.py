@@ -1,0 +1,123 @@
+"""Questions about partitions that Kafka answers late, wrongly or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from processor.errors import ConfigurationError
+from processor.kafka.admin.admin import partition_questions
+from processor.kafka.admin.partition_questions import Answers, PartitionQuestion, offset_of
+from processor.kafka.renewal import Renewal
+
+
+class Kafka:
+    """Takes questions; the test answers them, by try and partition."""
+
+    def __init__(self) -> None:
+        self.tries: list[dict[int, Future[Any]]] = []
+        self.refreshed = 0
+        self.renewal = Renewal(lambda: None, lambda: None)
+
+    def ask(self, partitions: Sequence[int]) -> Answers[int]:
+        """One try."""
+        self.tries.append({partition: Future() for partition in partitions})
+        return Answers(self.tries[-1], offset_of, 0.05)
+
+    def refresh(self) -> None:
+        """Leaders are looked for."""
+        self.refreshed += 1
+
+    def answer(self, partition: int, offset: int) -> None:
+        """The latest try is answered."""
+        self.tries[-1][partition].set_result(SimpleNamespace(offset=offset))
+
+    def fail(self, partition: int, code: int) -> None:
+        """The latest try fails."""
+        self.tries[-1][partition].set_exception(KafkaException(KafkaError(code)))
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    """One that is asked again at once."""
+    monkeypatch.setattr(partition_questions, "_PAUSE_MAX_S", 0.0)
+    monkeypatch.setattr(partition_questions, "_OVERDUE_S", 0.0)
+    return Kafka()
+
+
+def question(kafka: Kafka, *partitions: int) -> PartitionQuestion[int]:
+    """One that is under way."""
+    asked = PartitionQuestion("the end of orders.sow partition {}", cast("Any", kafka), kafka.ask)
+    for partition in partitions:
+        asked.want(partition)
+    assert asked.turn() == {}
+    return asked
+
+
+def test_all_partitions_are_asked_of_at_once_and_taken_as_they_are_answered(kafka: Kafka) -> None:
+    """One that is not answered keeps none of the others back."""
+    asked = question(kafka, 0, 1, 2)
+    kafka.answer(0, 7)
+    kafka.answer(2, 9)
+    assert asked.turn() == {0: 7, 2: 9}
+    assert asked.unanswered(1) == "the end of orders.sow partition 1"
+    assert asked.unanswered(0) is None
+    assert [sorted(each) for each in kafka.tries] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("offset", [-1001, -1, -2])
+def test_a_negative_offset_is_no_answer(kafka: Kafka, offset: int) -> None:
+    """Librdkafka gives -1001 for a result where a leader is changing: it is asked again, by whoever leads then."""
+    asked = question(kafka, 0, 1)
+    kafka.answer(0, offset)
+    kafka.answer(1, 5)
+    assert asked.turn() == {1: 5}
+    assert kafka.refreshed == 1
+    kafka.answer(0, 40)
+    assert asked.turn() == {0: 40}
+
+
+def test_what_was_not_answered_is_asked_by_itself(kafka: Kafka) -> None:
+    """Librdkafka gives the answers of one request together: a dead leader would keep all of them back again."""
+    asked = question(kafka, 0, 1, 2)
+    kafka.fail(0, KafkaError._TIMED_OUT)
+    kafka.answer(1, 5)
+    kafka.fail(2, KafkaError.NOT_LEADER_FOR_PARTITION)
+    assert asked.turn() == {1: 5}
+    assert [sorted(each) for each in kafka.tries[1:]] == [[0], [2]]
+
+
+def test_a_client_that_never_tells_is_given_up(kafka: Kafka) -> None:
+    """The try is over when its time is, whatever librdkafka does; after three the client is made anew."""
+    asked = question(kafka, 0)
+    deadline_s = time.monotonic() + 10
+    while len(kafka.tries) < 4:
+        assert time.monotonic() < deadline_s, "it was waited for"
+        assert asked.turn() == {}
+    assert kafka.renewal.count == 1
+    assert "no answer in time" in (asked.unanswered(0) or "")
+
+
+def test_a_partition_that_has_left_is_asked_of_no_more(kafka: Kafka) -> None:
+    """Its answer, which is under way, is nobody's."""
+    asked = question(kafka, 0, 1)
+    asked.forget(0)
+    kafka.answer(0, 7)
+    kafka.answer(1, 8)
+    assert asked.turn() == {1: 8}
+    assert asked.turn() == {}
+    assert len(kafka.tries) == 1
+
+
+def test_what_is_refused_is_not_asked_again(kafka: Kafka) -> None:
+    """An ACL is missing: waiting mends nothing."""
+    asked = question(kafka, 0)
+    kafka.fail(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(ConfigurationError, match=r"the end of orders.sow partition 0: Kafka refuses.*ACLs"):
+        asked.turn()

@@ -1,0 +1,53 @@
+"""What a row found wrong, and how product records are read for the comparison."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from processor.record import Record
+from tests.programs.oracle.numbers import real
+from tests.programs.oracle.values import Path, path_of
+
+
+class Problem(NamedTuple):
+    """A difference between the product and the model."""
+
+    what: str
+    """What differs, such as `sow value` or `delta header removed`."""
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}"
+
+
+def headers_of(record: Record) -> dict[str, str]:
+    """The headers of a record as texts; of a name that occurs twice the last one counts."""
+    return {name: (value or b"").decode() for name, value in record.headers or []}
+
+
+def removed_of(headers: dict[str, str]) -> frozenset[Path]:
+    """The paths in header `removed`."""
+    return frozenset(map(path_of, json.loads(headers.get("removed", "[]"))))
+
+
+def compared(place: str, wanted: dict[str, str], found: dict[str, str]) -> list[Problem]:
+    """The headers that differ, but for those that are compared by their meaning."""
+    names = (wanted.keys() | found.keys()) - {"removed", "empty", "fields", "touched"}
+    return [
+        Problem(f"{place} header {name}", f"{found.get(name)}, not {wanted.get(name)}; found {found}")
+        for name in sorted(names)
+        if wanted.get(name) != found.get(name)
+    ]
+
+
+def parsed(value: Any) -> Any:
+    """A value that the product parsed from JSON, as the model has it: each number in the model's one kind for it."""
+    if isinstance(value, dict):
+        return {name: parsed(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [parsed(element) for element in value]
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else real(value)
+    return value

@@ -1,0 +1,50 @@
+"""The covering array covers what it should."""
+
+import itertools
+
+from tests.programs.array.features import FACTORS, FORBIDDEN, VALUES
+from tests.programs.array.pairs import Factors, Forbidden, covering_array, pairs_in
+
+SMALL = Factors(
+    {"a": ["1", "2", "3"], "b": ["x", "y"], "c": ["p", "q"]},
+    [
+        Forbidden({"a": frozenset(["1"]), "b": frozenset(["x"])}, "they cannot meet"),
+        Forbidden({"a": frozenset(["2"]), "b": frozenset(["x", "y"]), "c": frozenset(["q"])}, "nor can these"),
+    ],
+)
+
+
+def test_pairs_are_feasible_where_some_allowed_row_has_them():
+    """A pair may be infeasible though no combination names it alone."""
+    allowed = [
+        row
+        for values in itertools.product(*SMALL.values.values())
+        if SMALL.is_allowed(row := dict(zip(SMALL.values, values, strict=True)))
+    ]
+    assert {pair for row in allowed for pair in pairs_in(row)} == set(SMALL.feasible_pairs())
+    assert (("a", "2"), ("c", "q")) not in SMALL.feasible_pairs()
+
+
+def test_every_feasible_pair_of_features_is_covered_by_an_allowed_row(array_rows):
+    """Each row has one value of every factor; together they have every pair that can meet."""
+    feasible = FACTORS.feasible_pairs()
+    covered = {pair for row in array_rows for pair in pairs_in(row)}
+    assert covered == set(feasible)
+    assert all(FACTORS.is_allowed(row) for row in array_rows)
+    assert all(row.keys() == VALUES.keys() for row in array_rows)
+    print(f"{len(feasible)} of {len(list(FACTORS.pairs()))} pairs in {len(array_rows)} rows")
+    assert len(feasible) > 3_000
+    assert len(array_rows) < 100
+
+
+def test_the_same_factors_give_the_same_rows(array_rows):
+    """A row that failed can be found again by its number."""
+    assert covering_array(FACTORS) == array_rows
+
+
+def test_every_infeasible_pair_has_a_reason():
+    """A pair that no row has is one that a combination forbids, with a sentence that says why."""
+    feasible = set(FACTORS.feasible_pairs())
+    for pair in FACTORS.pairs():
+        assert (pair in feasible) is not any(combination.holds(dict(pair)) for combination in FORBIDDEN)
+    assert all(len(combination.reason.split()) > 3 for combination in FORBIDDEN)

@@ -1,0 +1,105 @@
+"""When the last update of a quiet key is delivered, once the feed has stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from processor.kafka.partitioner import partition_for
+from tests.programs.benchmarks.conflation_feed import load
+from tests.programs.benchmarks.conflation_programs import sowstream, suppress, underlying
+from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.programs.benchmarks.conflation_programs import Running, Underlying
+
+KEYS = 100
+UPDATES = 1_000
+INTERVALS = 10
+"""How long the quiet key is waited for."""
+QUIET = b"quiet"
+PARTITION = partition_for(QUIET, PARTITIONS)
+ANOTHER = next(key for number in count() if partition_for(key := b"another%d" % number, PARTITIONS) == PARTITION)
+"""To suppress, time is that of its partition."""
+
+
+class Quiet(NamedTuple):
+    """What became of the quiet key."""
+
+    ours_s: float
+    """From its update until a reader of the conflated topic had it."""
+    waited_s: float
+    """How long Kafka Streams was given."""
+    theirs_s: float | None
+    """From the update of another key that came then; None: it was not asked."""
+
+
+def quiet(bootstrap: str, directory: Path, interval_s: float, streams: str | None) -> Quiet:
+    """Let both see the same small feed, and then the same update of one key that is idle."""
+    with contextlib.ExitStack() as cleanup:
+        family = cleanup.enter_context(underlying(bootstrap, directory, interval_s))
+        last = load(bootstrap, f"{family.name}.sow", UPDATES, KEYS, rate=UPDATES, began_ms=(time.time() - 1) * 1000)
+        say("a quiet key")
+        ours = _Watch(family, cleanup.enter_context(sowstream(family)), cleanup)
+        theirs = None
+        if streams is not None:
+            running = cleanup.enter_context(suppress(streams, family, UPDATES))
+            assert running.process.stdout is not None
+            running.process.stdout.readline()
+            theirs = _Watch(family, running, cleanup)
+        ours.await_all({key: value for key, value in last.items() if partition_for(key, PARTITIONS) == PARTITION})
+        began_s = _publish(family, QUIET)
+        ours_s = ours.seconds_until(QUIET, began_s, TIMEOUT_S)
+        assert ours_s is not None, ours.running.log.read_text()[-3000:]
+        if theirs is None:
+            return Quiet(ours_s, 0.0, None)
+        waited_s = interval_s * INTERVALS
+        if (early_s := theirs.seconds_until(QUIET, began_s, waited_s)) is not None:
+            raise SystemExit(f"Kafka Streams did deliver the quiet key, after {early_s:.2f} s")
+        theirs_s = theirs.seconds_until(QUIET, _publish(family, ANOTHER), TIMEOUT_S)
+        assert theirs_s is not None, theirs.running.log.read_text()[-3000:]
+        return Quiet(ours_s, waited_s, theirs_s)
+
+
+class _Watch:
+    """A reader of what a program delivers."""
+
+    def __init__(self, family: Underlying, running: Running, cleanup: contextlib.ExitStack) -> None:
+        self.running = running
+        self._reader = Consumer({"bootstrap.servers": family.bootstrap, "group.id": running.output,
+                                 "enable.auto.commit": False, "isolation.level": "read_committed"})  # fmt: skip
+        cleanup.callback(self._reader.close)
+        self._reader.assign([TopicPartition(f"{running.output}.sow", PARTITION, 0)])
+
+    def await_all(self, last: dict[bytes, bytes]) -> None:
+        """Read until every key's last value was delivered."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while last:
+            assert time.monotonic() < deadline_s, self.running.log.read_text()[-3000:]
+            message = self._reader.poll(0.1)
+            if message is not None and last.get(message.key() or b"") == message.value():
+                del last[message.key() or b""]
+
+    def seconds_until(self, key: bytes, began_s: float, limit_s: float) -> float | None:
+        """When a key was delivered; None: not within the limit."""
+        while (left_s := began_s + limit_s - time.monotonic()) > 0:
+            message = self._reader.poll(min(left_s, 0.1))
+            if message is not None and message.error() is None and message.key() == key:
+                return time.monotonic() - began_s
+        return None
+
+
+def _publish(family: Underlying, key: bytes) -> float:
+    """One update of a key that has none; when it was sent."""
+    producer = Producer({"bootstrap.servers": family.bootstrap, "linger.ms": 0})
+    headers: list[tuple[str, bytes]] = [("version", b"1"), ("kind", b"insert")]
+    began_s = time.monotonic()
+    producer.produce(f"{family.name}.sow", b'{"id":"%s"}' % key, key, PARTITION, headers=headers)
+    producer.flush(10)
+    return began_s

@@ -1,0 +1,13 @@
+"""The input of `sowstream bench`, for whoever has an address and no settings."""
+
+from __future__ import annotations
+
+from processor.tools.bench import load as bench
+from processor.tools.bench.load import SEED, Write, messages
+
+__all__ = ["Write", "load", "messages"]
+
+
+def load(bootstrap: str, topic: str, count: int, keys: int, *, seed: int = SEED, write: Write | None = None) -> None:
+    """Publish `count` records over `keys` keys, as JSON without headers unless told otherwise."""
+    bench.load({"bootstrap.servers": bootstrap}, topic, count, keys, seed=seed, write=write)

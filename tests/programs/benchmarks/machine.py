@@ -1,0 +1,85 @@
+"""Says what figures were measured on: processor, memory, and the version of everything that took part."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import confluent_kafka
+import psutil
+
+from processor.runtime.process import allocator
+from processor.tools.broker import jars
+from processor.tools.broker.java import find_java
+from tests.programs.benchmarks.peers import QUIX
+from tests.programs.benchmarks.restore import STREAMS
+
+PACKAGES = ("confluent-kafka", "rocksdict", "orjson", "pyspark", "pandas", "pyarrow")
+"""Installed packages whose versions matter to the figures."""
+
+
+def machine() -> dict[str, str | int | float]:
+    """The machine and the versions, as they go into the JSON beside the figures."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "commit": _commit(),
+        "Python": platform.python_version(),
+        "librdkafka": confluent_kafka.libversion()[0],
+        "Kafka": _kafka(),
+        "Java": _java(),
+        "allocator": allocator.of_programs(),
+        "Kafka Streams": STREAMS,
+        "Quix Streams": QUIX,
+        **{package: _installed(package) for package in PACKAGES},
+    }
+
+
+def load_average() -> float:
+    """Processes that wanted to run during the last minute: what else the machine did."""
+    return round(os.getloadavg()[0], 1)
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or "unknown"
+    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _commit() -> str:
+    """The commit that was measured; with a plus where files differ from it."""
+    order = ["git", "describe", "--always", "--dirty=+", "--abbrev=9"]
+    try:
+        run = subprocess.run(order, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return run.stdout.strip()
+
+
+def _kafka() -> str:
+    """The broker's version, as its locked jars have it; not that of a broker given with `--bootstrap`."""
+    locked = Path(jars.__file__).with_name("jars.lock").read_text(encoding="utf-8")
+    found = re.search(r"^org\.apache\.kafka:kafka-clients:(\S+)", locked, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+def _java() -> str:
+    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    found = re.search(r'version "([^"]+)"', said)
+    return found[1] if found else "unknown"
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"

@@ -1,0 +1,162 @@
+"""Measures one worker, exactly once, beside the pass-through ceiling and its rivals: same input and broker, in turn."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from processor.config import load as load_settings
+from processor.tools.bench import programs, setup
+from processor.tools.bench.figures import Figure, ratios
+from processor.tools.bench.programs import consumed, cpu_s
+from processor.tools.bench.setup import PARTITIONS, Setup, write_setup
+from processor.tools.broker import EmbeddedBroker
+from processor.tools.broker.server import free_port
+from tests.programs.benchmarks.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from processor.kafka.readers.log_reader import LogReader
+
+__all__ = ["PARTITIONS", "TIMEOUT_S", "Figure", "Run", "broker", "committed", "consumed", "cpu_s", "free_port"]
+__all__ += ["load", "passthrough", "say", "topic", "wait_until", "worker", "write_settings"]
+
+TIMEOUT_S = 600.0
+
+Run: TypeAlias = "Callable[[str, str, int], Figure]"
+"""One run of a program: the broker, the family whose `.publish` has the input, and how many records it has."""
+
+
+def main() -> None:
+    """Run the rounds and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rivals", action="store_true", help="beside Kafka Streams and Quix Streams, too")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
+    arguments = parser.parse_args()
+    with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
+        directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
+        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        competitors = contestants(directory, rivals=arguments.rivals)
+        figures: dict[str, list[Figure]] = {program: [] for program in competitors}
+        for number in range(1, arguments.rounds + 1):
+            say(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
+            with topic(bootstrap, arguments.records, arguments.keys) as name:
+                for program, run in competitors.items():
+                    figures[program].append(run(bootstrap, name, arguments.records))
+                    say(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
+        report(figures)
+        if arguments.json:
+            rounds = {program: [figure._asdict() for figure in of_program] for program, of_program in figures.items()}
+            arguments.json.write_text(json.dumps(rounds, indent=1) + "\n")
+
+
+def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
+    """What takes part, by name: ours is `sowstream`."""
+    found: dict[str, Run | None] = {
+        "pass-through": passthrough,
+        "sowstream": lambda bootstrap, name, count: worker(
+            bootstrap, name, write_settings(directory / name, name, bootstrap), count
+        ),
+    }
+    if rivals:
+        # They import this module.
+        from tests.programs.benchmarks.peers import kafka_streams, quix_streams
+
+        found |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
+    return {program: run for program, run in found.items() if run is not None}
+
+
+@contextlib.contextmanager
+def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
+    """A loaded input topic, and outputs that nothing has been written to: the name of their family."""
+    name = f"bench{uuid.uuid4().hex[:8]}"
+    with setup.topics({"bootstrap.servers": bootstrap}, name, f"{name}.pass1", f"{name}.pass2"):
+        load(bootstrap, f"{name}.publish", records, keys)
+        yield name
+
+
+@contextlib.contextmanager
+def broker(given: str | None) -> Iterator[str]:
+    """The broker to measure on."""
+    if given is not None:
+        yield given
+        return
+    with EmbeddedBroker() as embedded:
+        yield embedded.bootstrap
+
+
+def write_settings(directory: Path, name: str, bootstrap: str, **topic: Any) -> Path:
+    """Settings of one worker that keeps its state in `directory`; everything not said in `topic` is as shipped."""
+    return write_setup(directory, name, {"bootstrap.servers": bootstrap}, topic=topic).file
+
+
+def setup_of(bootstrap: str, name: str, settings: Path) -> Setup:
+    """What `write_settings` wrote, and whoever changed it since."""
+    config = load_settings(settings)
+    assert config.runtime.metrics_port is not None
+    partitions = config.topics[name].partitions
+    return Setup(name, {"bootstrap.servers": bootstrap}, settings, config.runtime.metrics_port, partitions)
+
+
+def passthrough(bootstrap: str, name: str, count: int) -> Figure:
+    """One run of the ceiling."""
+    with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory:
+        outputs = f"{name}.pass1", f"{name}.pass2"
+        kafka = {"bootstrap.servers": bootstrap}
+        return programs.run_ceiling(kafka, Path(directory), f"{name}.publish", outputs, count)
+
+
+def worker(bootstrap: str, name: str, settings: Path, count: int) -> Figure:
+    """One run of a worker, from its first record until the group has committed all."""
+    return programs.run_worker(setup_of(bootstrap, name, settings), count)
+
+
+def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: float) -> None:
+    """Look until it is so."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not reached():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"the worker ended or stalled:\n{log.read_text()[-3000:]}")
+        time.sleep(every_s)
+
+
+def committed(reader: LogReader, topic: str, partitions: int = PARTITIONS) -> int:
+    """How many input records the group has committed."""
+    return programs.committed(reader, topic, partitions)
+
+
+def report(figures: dict[str, list[Figure]]) -> None:
+    """The medians, side by side, and ours as so many times each other's: the median of the rounds' ratios."""
+    ours = figures["sowstream"]
+    print(f"{'':14}{'records/s':>12}{'CPU s/M':>10}{'sowstream is':>16}   (medians of {len(ours)} rounds)")
+    for program, of_program in figures.items():
+        rate = statistics.median(figure.records_per_s for figure in of_program)
+        cpu = statistics.median(figure.cpu_s_per_million for figure in of_program)
+        of_rounds = sorted(ratios(ours, of_program))
+        rounds = ", ".join(f"{ratio:.2f}" for ratio in of_rounds)
+        said = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
+        print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{said}")
+
+
+def say(text: str) -> None:
+    """Progress, for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A conflater without fault, on paper: the evidence that a run should leave behind."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import defaultdict
+from itertools import islice
+from typing import Any
+
+from tests.programs.conflated.evidence import Delivery, Evidence, Update
+from tests.programs.conflated.walk import Walk
+
+_BEGAN_MS = 1_700_000_000_000
+
+
+def evidence(seed: int, count: int, keys: int, interval_ms: int) -> Evidence:
+    """A millisecond between two updates; each delivery is made 20 ms late, and seen 5 ms later."""
+    paper = _Paper(interval_ms)
+    for offset, (key, value, headers) in enumerate(islice(Walk(seed, keys).records(), count)):
+        told = {name: text.decode() for name, text in headers}
+        paper.take(key, Update(offset, _BEGAN_MS + offset, int(told["version"]), value), told)
+    paper.deliver_until(_BEGAN_MS + count + interval_ms)
+    return Evidence(paper.updates, paper.sow, paper.delta)
+
+
+class _Paper:
+    """What is pending, and what was delivered."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self.updates: dict[bytes, list[Update]] = defaultdict(list)
+        self.sow: dict[bytes, list[Delivery]] = defaultdict(list)
+        self.delta: dict[bytes, list[Delivery]] = defaultdict(list)
+        self._interval_ms = interval_ms
+        self._due: list[tuple[int, bytes]] = []
+        self._pending: dict[bytes, list[Update]] = {}
+        self._there: dict[bytes, Update] = {}
+        self._offset = 0
+
+    def take(self, key: bytes, update: Update, told: dict[str, str]) -> None:
+        """One update, after what is due before it."""
+        self.deliver_until(update.timestamp_ms)
+        self.updates[key].append(update)
+        if key not in self._pending:
+            heapq.heappush(self._due, (update.timestamp_ms + self._interval_ms, key))
+        self._pending.setdefault(key, []).append(update)
+        if "no_conflate" in told:
+            self._deliver(key, update.timestamp_ms, {"no_conflate": "true"})
+
+    def deliver_until(self, now_ms: int) -> None:
+        """Whatever is due by then."""
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, key = heapq.heappop(self._due)
+            # One that was delivered at once has an interval of its own since.
+            if key in self._pending and self._pending[key][0].timestamp_ms + self._interval_ms == due_ms:
+                self._deliver(key, due_ms, {})
+
+    def _deliver(self, key: bytes, now_ms: int, told: dict[str, str]) -> None:
+        folded = self._pending.pop(key)
+        last, before = folded[-1], self._there.pop(key, None)
+        if last.value is None and before is None:
+            return
+        if last.value is not None:
+            self._there[key] = last
+        headers = {
+            "version": str(last.version),
+            "first_timestamp": str(folded[0].timestamp_ms),
+            "source": f"t.sow/0/{last.offset}",
+            **({"conflated": str(len(folded))} if len(folded) > 1 else {}),
+            **({"kind": "delete"} if last.value is None else {"kind": "insert"} if before is None else {}),
+            **told,
+        }
+        place = self._offset, now_ms + 20, now_ms + 25.0
+        self._offset += 1
+        self.sow[key].append(Delivery(*place, last.value, headers))
+        headers = headers | {"delta_base": str(before.version if before else 0)}
+        delta, removed = _moved(json.loads(before.value or b"") if before else {}, json.loads(last.value or b"{}"))
+        if before is not None and last.value is not None:
+            delta |= _touched([json.loads(update.value or b"{}") for update in (before, *folded)])
+        if last.value is not None and removed:
+            headers["removed"] = json.dumps(removed)
+        self.delta[key].append(Delivery(*place, json.dumps(delta).encode(), headers))
+
+
+def _touched(states: list[dict[str, Any]]) -> dict[str, Any]:
+    """The members that were others on the way, with their values at its end."""
+    return {
+        name: value
+        for name, value in states[-1].items()
+        if any(state.get(name) != states[0].get(name) for state in states)
+    }
+
+
+def _moved(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The members that are others now, and pointers to those that are gone."""
+    changed = {name: value for name, value in new.items() if old.get(name) != value}
+    removed = [f"/{name}" for name in old if name not in new]
+    for name, value in changed.items():
+        if isinstance(value, dict) and isinstance(old.get(name), dict):
+            removed += [f"/{name}/{member}" for member in old[name] if member not in value]
+    return changed, removed

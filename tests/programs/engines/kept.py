@@ -1,0 +1,109 @@
+"""What an engine kept and told: its SOW topic, its delta topic replayed, its dead letters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from processor.codec import codec_options, load_codec
+from processor.config import TopicConfig
+from processor.merge import apply_delta, same
+from processor.record import Name, Value
+from tests.programs.engines.commands import KINDS
+
+PARTITIONS = 4
+_SAID = (Name.VERSION, Name.KIND, Name.REMOVED, Name.EMPTY, Name.CORRELATION_ID, "client", "sequence", "traceparent")
+
+
+@dataclass
+class Kept:
+    """What one family of topics came to."""
+
+    sow: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Version and value of each live record."""
+    deltas: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+    """How many deltas each key has had, and a checksum over all they say, in order."""
+    letters: Counter[tuple[bytes | None, bytes | None, bytes]] = field(default_factory=Counter)
+    """Key, value and reason of each dead letter."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many deltas of each kind."""
+    wrong: list[str] = field(default_factory=list)
+    """Where replayed deltas are not what the SOW topic says."""
+
+
+def kept(bootstrap: str, name: str, kind: str) -> Kept:
+    """Read a family and replay its deltas."""
+    found = Kept()
+    for message in read(bootstrap, f"{name}.sow"):
+        headers = dict(message.headers() or ())
+        if message.value() is None:
+            found.sow.pop(message.key(), None)
+        else:
+            found.sow[message.key()] = (headers[Name.VERSION], message.value())
+    topic = TopicConfig(**KINDS[kind])
+    codec = load_codec(topic.message_type, codec_options(topic, name="history"))
+    replica: dict[bytes, Value] = {}
+    for message in read(bootstrap, f"{name}.delta"):
+        key, value, raw = message.key(), message.value(), message.headers() or []
+        headers = dict(raw)
+        kind_said = headers.get(Name.KIND, b"update").decode()
+        found.kinds[kind_said] += 1
+        count, checksum = found.deltas.get(key, (0, b""))
+        said = repr([(header, headers.get(header)) for header in _SAID]).encode()
+        found.deltas[key] = (count + 1, hashlib.blake2b(checksum + said + value, digest_size=8).digest())
+        if kind_said in ("delete", "expire"):
+            del replica[key]
+            continue
+        delta = codec.decode_command(value, raw, is_delta=True)
+        replica[key] = apply_delta(replica.get(key), delta, json.loads(headers.get(Name.REMOVED, b"[]")))
+    if replica.keys() != found.sow.keys():
+        found.wrong.append(f"{name}: deltas leave {len(replica)} records, the SOW topic has {len(found.sow)}")
+    for key in replica.keys() & found.sow.keys():
+        if not same(replica[key], codec.decode_own(found.sow[key][1])):
+            found.wrong.append(f"{name}: {key!r}: replayed {replica[key]}, kept {found.sow[key][1]!r}")
+    for message in read(bootstrap, f"{name}.dlq"):
+        found.letters[message.key(), message.value(), dict(message.headers() or ())["dlq_reason"]] += 1
+    return found
+
+
+def differences(name: str, one: Kept, other: Kept) -> list[str]:
+    """Where another engine's family is not the same."""
+    wrong = []
+    for what in ("sow", "deltas", "letters"):
+        mine, theirs = getattr(one, what), getattr(other, what)
+        different = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
+        wrong += [f"{name}: {what} of {key!r}: {mine.get(key)} and {theirs.get(key)}" for key in sorted(different)[:3]]
+        if different:
+            wrong.append(f"{name}: {what}: {len(different):,} of {len(mine.keys() | theirs.keys()):,} keys differ")
+    return wrong
+
+
+def read(bootstrap: str, topic: str) -> Iterator[Message]:
+    """Every committed record, by somebody else's consumer."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    todo = set(range(PARTITIONS))
+    try:
+        while todo:
+            for message in consumer.consume(10_000, 0.2):
+                if message.error() is None:
+                    yield message
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    todo.discard(message.partition())
+                else:
+                    raise KafkaException(message.error())
+    finally:
+        consumer.close()

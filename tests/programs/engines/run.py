@@ -1,0 +1,262 @@
+"""One run: the same commands to three engines, and whether they kept and told the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from processor.config import load
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
+from spark_integration import hand_over, merge_batch, merge_stream
+from tests.programs.engines.commands import KINDS, Commands
+from tests.programs.engines.kept import PARTITIONS, Kept, differences, kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tests.programs.engines.commands import Command
+
+ENGINES = ("worker", "batch", "stream")
+PATIENCE_S = 1_800
+
+
+class Plan(NamedTuple):
+    """What is to be run."""
+
+    seed: int
+    commands: int = 2_000_000
+    """Over all topics."""
+    keys: int = 25_000
+    """Of each topic."""
+    expiring: int = 500
+    """More keys of each topic, whose records expire half-way."""
+
+    def __str__(self) -> str:
+        return f"{self.commands:,} commands, {len(KINDS)} topics of {self.keys:,} keys, seed {self.seed}"
+
+
+def run(
+    plan: Plan, spark: SparkSession, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]
+) -> list[str]:
+    """Run it; the lines say what differs, none that nothing does."""
+    families = {(engine, kind): f"{name}_{engine}_{kind}" for engine in ENGINES for kind in KINDS}
+    settings = directory / "sowstream.yaml"
+    settings.write_text(yaml.safe_dump(_settings(bootstrap, directory, families)))
+    config = load(settings)
+    Admin(config.kafka).create(specs(config))
+    history = {kind: Commands(kind, plan.seed, plan.keys) for kind in KINDS}
+    options = {"kafka.bootstrap.servers": bootstrap}
+    publisher = Publisher(bootstrap, families)
+    half = plan.commands // len(KINDS) // 2
+    with contextlib.ExitStack() as running:
+        watched = [families["worker", kind] for kind in KINDS]
+        running.enter_context(_worker(settings, watched, directory))
+        queries = [
+            running.enter_context(_stream(spark, families["stream", kind], settings, options, directory))
+            for kind in KINDS
+        ]
+        publisher.send({kind: commands.take(half) for kind, commands in history.items()})
+        say(f"{publisher.sent:,} commands published")
+        _catch_up(config.kafka, watched, queries)
+        say("worker and stream have them all")
+        alive = {families[engine, kind] for engine in ("worker", "stream") for kind in KINDS}
+        expired = _Expired(bootstrap, alive)
+        publisher.send({kind: commands.expiring(plan.expiring) for kind, commands in history.items()})
+        expired.wait(plan.expiring)
+        say("what was to expire has expired")
+        publisher.send({kind: commands.again(plan.expiring) for kind, commands in history.items()})
+        publisher.send({kind: commands.take(half) for kind, commands in history.items()})
+        say(f"{publisher.sent:,} commands published")
+        _catch_up(config.kafka, watched, queries)
+        say("worker and stream have them all")
+    for kind in KINDS:
+        family = families["batch", kind]
+        begun = time.monotonic()
+        with merge_batch(spark, family, config=settings, options=options, deltas=True, partitions=4) as merged:
+            hand_over(merged, options=options, deltas=True)
+        say(f"merged {family} in {time.monotonic() - begun:.0f} s")
+    wrong: list[str] = []
+    for kind in KINDS:
+        found = {engine: kept(bootstrap, families[engine, kind], kind) for engine in ENGINES}
+        say(f"{kind}: {_figures(found)}")
+        wrong += [line for one in found.values() for line in one.wrong[:3]]
+        for engine in ENGINES[1:]:
+            wrong += differences(f"{kind}: worker and {engine}", found["worker"], found[engine])
+        wrong += _proves_nothing(kind, found["worker"])
+    return wrong
+
+
+class Publisher:
+    """Sends each command to the topic of each engine."""
+
+    def __init__(self, bootstrap: str, families: dict[tuple[str, str], str]) -> None:
+        self.sent = 0
+        self._families = families
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "partitioner": "murmur2_random",
+                # Else a batch that is sent again could overtake another one, for one engine and not for the others.
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+
+    def send(self, commands: dict[str, Iterable[Command]]) -> None:
+        """Send them, the topics in turn, and wait until the broker has them."""
+        left = {kind: iter(of_kind) for kind, of_kind in commands.items()}
+        while left:
+            for kind, of_kind in [*left.items()]:
+                part = [*islice(of_kind, 10_000)]
+                if not part:
+                    del left[kind]
+                    continue
+                for engine in ENGINES:
+                    self._send(f"{self._families[engine, kind]}.publish", part)
+                self.sent += len(part)
+        assert self._producer.flush(60) == 0, "the broker did not take the commands in time"
+
+    def _send(self, topic: str, commands: Iterable[Command]) -> None:
+        for key, value, headers in commands:
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, headers=headers or None)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        self._producer.poll(0)
+
+
+class _Expired:
+    """Waits until families have told that records expired."""
+
+    def __init__(self, bootstrap: str, families: Iterable[str]) -> None:
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "watch", "isolation.level": "read_committed"}
+        )
+        places = [
+            TopicPartition(f"{family}.delta", partition) for family in families for partition in range(PARTITIONS)
+        ]
+        for place in places:
+            place.offset = self._consumer.get_watermark_offsets(place, timeout=30)[1]
+        self._consumer.assign(places)
+        self._told = dict.fromkeys((f"{family}.delta" for family in families), 0)
+
+    def wait(self, keys: int) -> None:
+        """Wait until each has told of so many."""
+        deadline = time.monotonic() + PATIENCE_S
+        while any(told < keys for told in self._told.values()):
+            assert time.monotonic() < deadline, f"told of so many expiries, of {keys} each: {self._told}"
+            for message in self._consumer.consume(10_000, 0.5):
+                assert message.error() is None, message.error()
+                self._told[message.topic()] += ("kind", b"expire") in (message.headers() or [])
+        self._consumer.close()
+
+
+def _settings(bootstrap: str, directory: Path, families: dict[tuple[str, str], str]) -> dict[str, Any]:
+    return {
+        "kafka": {"bootstrap.servers": bootstrap},
+        "state_dir": str(directory / "state"),
+        "topics": {
+            family: {"key": ["/id"], "partitions": PARTITIONS, **KINDS[kind]} for (_, kind), family in families.items()
+        },
+    }
+
+
+@contextlib.contextmanager
+def _worker(settings: Path, families: list[str], directory: Path) -> Iterator[None]:
+    """One worker process for all topics."""
+    with (directory / "worker.log").open("w") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "processor.cli.main", "worker", *families, "-c", str(settings)],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield
+            assert worker.poll() is None, f"the worker ended with {worker.returncode}: see {log.name}"
+        finally:
+            worker.terminate()
+            worker.wait(60)
+
+
+@contextlib.contextmanager
+def _stream(
+    spark: SparkSession, family: str, settings: Path, options: dict[str, str], directory: Path
+) -> Iterator[StreamingQuery]:
+    query = (
+        merge_stream(spark, family, config=settings, options=options, initial=None)
+        .option("checkpointLocation", str(directory / "checkpoints" / family))
+        .trigger(processingTime="2 seconds")
+        .start()
+    )
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def _catch_up(kafka: dict[str, str], families: list[str], queries: list[StreamingQuery]) -> None:
+    """Wait until the worker and the streams have taken all there is."""
+    admin = Admin(kafka)
+    deadline = time.monotonic() + PATIENCE_S
+    for query in queries:
+        _await_stream(query, admin, deadline)
+    for family in families:
+        topic = f"{family}.publish"
+        ends = admin.end_offsets(topic, range(PARTITIONS))
+        group = Consumer({**kafka, "group.id": f"sowstream.{family}"})
+        while True:
+            places = group.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30)
+            if all(place.offset >= ends[place.partition] or not ends[place.partition] for place in places):
+                break
+            assert time.monotonic() < deadline, f"the worker of {topic} is at {places} of {ends}"
+            time.sleep(0.5)
+        group.close()
+
+
+def _await_stream(query: StreamingQuery, admin: Admin, deadline: float) -> None:
+    """Wait until a stream has taken all there is, and what it held back until the next micro-batches."""
+    done_in: int | None = None
+    while True:
+        assert query.isActive, f"a stream ended: {query.exception()}"
+        assert time.monotonic() < deadline, f"a stream is at {query.lastProgress}"
+        progress = query.lastProgress
+        if progress is not None and progress["sources"][0]["endOffset"]:
+            ((topic, offsets),) = json.loads(progress["sources"][0]["endOffset"]).items()
+            ends = admin.end_offsets(topic, range(PARTITIONS))
+            if done_in is None and all(offsets.get(str(number), 0) >= end for number, end in ends.items()):
+                done_in = progress["batchId"]
+            if done_in is not None and progress["batchId"] >= done_in + 2:
+                return
+        time.sleep(0.5)
+
+
+def _figures(found: dict[str, Kept]) -> str:
+    return "; ".join(
+        f"{engine} {len(one.sow):,} records, {sum(count for count, _ in one.deltas.values()):,} deltas "
+        f"({one.kinds['delete']:,} deletes, {one.kinds['expire']:,} expiries), {one.letters.total():,} dead letters"
+        for engine, one in found.items()
+    )
+
+
+def _proves_nothing(kind: str, one: Kept) -> list[str]:
+    """What a history must have brought about to be worth comparing."""
+    brought = {"records": one.sow, "deletes": one.kinds["delete"], "expiries": one.kinds["expire"]}
+    brought["dead letters"] = one.letters
+    return [f"{kind}: the history brought no {what}" for what, found in brought.items() if not found]

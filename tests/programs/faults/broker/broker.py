@@ -1,0 +1,206 @@
+"""One real broker that a scenario may kill, stop and start again: the same data, the same ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import psutil
+
+from processor.tools.broker import guard
+from processor.tools.broker.jars import class_path
+from processor.tools.broker.java import find_java
+from processor.tools.broker.readiness import await_ready
+from processor.tools.broker.server import HOST, Server, cluster_id
+from tests.programs.faults.broker.ports import quiet_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+_START_TIMEOUT_S = 90.0
+_STOP_TIMEOUT_S = 20.0
+_QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""Java's quick compiler: a broker that is killed every minute never earns back the work of the thorough one."""
+_SKIPPED = "these partitions are likely deleted already"
+
+
+class AtFault(AssertionError):
+    """The broker itself broke its promise.
+
+    When a transaction ends while one of its partitions has no leader, as during a start, Kafka (seen with 4.3.1) takes
+    the partition for deleted and writes no marker there (KAFKA-20734): it has ended, and is open in that partition.
+    """
+
+
+class Place(NamedTuple):
+    """Who a broker is, and where its controller listens."""
+
+    node: int
+    """Its number in the cluster, from 1."""
+    controller_port: int
+    """For the other brokers."""
+
+
+class Broker:
+    """A broker of its own, or one of a cluster. Ends with the process that started it, however that ends.
+
+    It has a second listener, which tells clients to come to `proxied_port`: where a proxy listens, if there is one.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        places: Sequence[Place] = (),
+        node: int = 1,
+        cluster: str = "",
+        heap: str = "384m",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say what to run; nothing happens before `start`.
+
+        Args:
+            directory: where it keeps everything.
+            places: the whole cluster; none: this broker alone.
+            node: which of them it is.
+            cluster: the cluster's id; must be the same for all of them.
+            heap: Java's `-Xmx`.
+            settings: Kafka settings that differ from those of a test's broker.
+        """
+        self.places = list(places) or [Place(1, quiet_port())]
+        self.node = node
+        self.proxied_port = quiet_port()
+        """Where clients of the second listener are told to go: a proxy's place."""
+        self.target_port = quiet_port()
+        """Where the second listener really is."""
+        self._cluster = cluster or cluster_id()
+        self._more = dict(settings or {})
+        self._server = Server(directory.absolute(), quiet_port(), heap, find_java(), class_path())
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Its address for clients that come straight to it."""
+        return self._server.bootstrap
+
+    @property
+    def proxied_bootstrap(self) -> str:
+        """Its address for clients that come through a proxy."""
+        return f"{HOST}:{self.proxied_port}"
+
+    @property
+    def port(self) -> int:
+        """Where clients come straight to it."""
+        return self._server.port
+
+    @property
+    def skipped_markers(self) -> str | None:
+        """Kafka's own words where it left a transaction open for ever; see `AtFault`."""
+        logs = self._server.data_dir.glob("kafka*.log")
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if _SKIPPED in line]
+        return lines[0] if lines else None
+
+    def start(self) -> None:
+        """Start it, and return when it takes topics and transactions."""
+        self.begin()
+        self.await_ready()
+
+    def begin(self) -> None:
+        """Start it without waiting: the brokers of a cluster need one another."""
+        assert self._guard is None, "it runs already"
+        self._server.prepare()
+        with (self._server.data_dir / "server.properties").open("a", encoding="utf-8") as settings:
+            settings.write(self._settings())
+        *formatting, running = self._server.commands()
+        for command in formatting:
+            command[command.index("-t") + 1] = self._cluster
+        order = {
+            "commands": [*formatting, running],
+            "log": str(self._server.data_dir / "java.log"),
+            "remove": None,
+            "stop_timeout_s": _STOP_TIMEOUT_S,
+        }
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(guard.__file__), json.dumps(order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=_QUICK_JAVA | os.environ,
+        )
+
+    def await_ready(self) -> None:
+        """Return when it takes topics and transactions."""
+        assert self._guard is not None
+        output = self._guard.stdout
+        await_ready(
+            self._server,
+            has_ended=lambda: bool(select.select([output], [], [], 0)[0]),
+            timeout_s=_START_TIMEOUT_S,
+        )
+
+    def stop(self) -> None:
+        """End it in good order, if it runs."""
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+            self._end()
+
+    def kill(self) -> None:
+        """End it as a power cut would: SIGKILL."""
+        assert self._guard is not None
+        for java in psutil.Process(self._guard.pid).children():
+            java.kill()
+        self._end()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _end(self) -> None:
+        guard_process, self._guard = self._guard, None
+        assert guard_process is not None
+        try:
+            guard_process.wait(_STOP_TIMEOUT_S + 5)
+        except subprocess.TimeoutExpired:
+            os.killpg(guard_process.pid, signal.SIGKILL)
+            guard_process.wait()
+        for pipe in (guard_process.stdin, guard_process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _settings(self) -> str:
+        """What differs from a laptop's broker; of a setting that occurs twice, Kafka takes the last."""
+        own = dict(self.places)[self.node]
+        copies = min(3, len(self.places))
+        in_sync = max(1, copies - 1)
+        more = "".join(f"{name}={value}\n" for name, value in self._more.items())
+        voters = ",".join(f"{place.node}@{HOST}:{place.controller_port}" for place in self.places)
+        return f"""\
+node.id={self.node}
+controller.quorum.voters={voters}
+listeners=PLAINTEXT://{self.bootstrap},PROXIED://{HOST}:{self.target_port},CONTROLLER://{HOST}:{own}
+advertised.listeners=PLAINTEXT://{self.bootstrap},PROXIED://{self.proxied_bootstrap}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+default.replication.factor={copies}
+min.insync.replicas={in_sync}
+offsets.topic.replication.factor={copies}
+transaction.state.log.replication.factor={copies}
+transaction.state.log.min.isr={in_sync}
+share.coordinator.state.topic.replication.factor={copies}
+share.coordinator.state.topic.min.isr={in_sync}
+log.cleaner.dedupe.buffer.size=8388608
+{more}"""

@@ -1,0 +1,130 @@
+"""Three real brokers, and who of them does what."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from processor.tools.broker.probe import _ask
+from processor.tools.broker.server import HOST, cluster_id
+from tests.programs.faults.broker.broker import Broker, Place
+from tests.programs.faults.broker.ports import quiet_port
+from tests.programs.faults.broker.questions import active_controller, transactional_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+_FIND_COORDINATOR = 10
+_GROUP = 0
+_PATIENCE_S = 60.0
+
+
+class Cluster:
+    """Brokers 1 to 3, each its own controller too: three copies of everything, two of which must be in sync."""
+
+    def __init__(
+        self, directory: Path, *, size: int = 3, heap: str = "384m", settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Say where; nothing is started. `heap` and `settings` are those of each `Broker`."""
+        places = [Place(number, quiet_port()) for number in range(1, size + 1)]
+        same = cluster_id()
+        self.brokers = {
+            place.node: Broker(
+                directory / f"broker-{place.node}",
+                places=places,
+                node=place.node,
+                cluster=same,
+                heap=heap,
+                settings=settings,
+            )
+            for place in places
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def group_coordinator(self, group: str) -> int:
+        """The broker that keeps a group's members and offsets."""
+        encoded = group.encode()
+        question = struct.pack(f">h{len(encoded)}sb", len(encoded), encoded, _GROUP)
+        return self._ask_all(lambda _, port: _coordinator(port, question), f"nobody coordinates {group}")
+
+    def transaction_coordinator(self, prefix: str) -> int:
+        """The broker that decides the transactions of some producer whose transactional id begins with this."""
+        return self._ask_all(
+            lambda node, port: node if any(name.startswith(prefix) for name in transactional_ids(port)) else None,
+            f"nobody coordinates transactions of {prefix}",
+        )
+
+    def controller(self) -> int:
+        """The broker that is the active controller: the leader of the metadata quorum."""
+        return self._ask_all(lambda _, port: active_controller(port), "no active controller")
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The broker that takes what is written to a partition."""
+        metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(topic, timeout=15)
+        return int(metadata.topics[topic].partitions[partition].leader)
+
+    def await_in_sync(self) -> None:
+        """Wait until every partition has all its copies again: only then may the next broker be lost."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while behind := self._behind(admin):
+            assert time.monotonic() < deadline_s, f"not in sync after {_PATIENCE_S:g} s: {behind[:5]}"
+            time.sleep(0.2)  # Between two looks; the fact decides.
+
+    def __enter__(self) -> Self:
+        for broker in self.brokers.values():
+            broker.begin()
+        for broker in self.brokers.values():
+            broker.await_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # In good order each would wait for a controller that is no more.
+        for broker in self.brokers.values():
+            with contextlib.suppress(AssertionError):
+                broker.kill()
+
+    def _behind(self, admin: AdminClient) -> list[str]:
+        try:
+            topics = admin.list_topics(timeout=5).topics.values()
+        except KafkaException as error:
+            return [str(error)]
+        return [
+            f"{topic.topic}/{number}"
+            for topic in topics
+            for number, partition in topic.partitions.items()
+            if len(partition.isrs) < len(partition.replicas)
+        ]
+
+    def _ask_all(self, ask: Callable[[int, int], int | None], failure: str) -> int:
+        """Ask one broker after the other, by number and port, until one answers; the answer."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            for node, broker in self.brokers.items():
+                with contextlib.suppress(OSError, struct.error, IndexError):
+                    if (answer := ask(node, broker.port)) is not None:
+                        return answer
+            assert time.monotonic() < deadline_s, failure
+            time.sleep(0.1)  # Between two looks; the fact decides.
+
+
+def _coordinator(port: int, question: bytes) -> int | None:
+    """FindCoordinator v1 at one broker: throttle int32, error int16, message string or null, node int32."""
+    with socket.create_connection((HOST, port), 2) as to:
+        answer = _ask(to, _FIND_COORDINATOR, question)
+    error, length = struct.unpack_from(">hh", answer, 4)
+    return int(struct.unpack_from(">i", answer, 8 + max(0, length))[0]) if error == 0 else None

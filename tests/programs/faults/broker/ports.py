@@ -1,0 +1,25 @@
+"""Ports that stay ours while nobody listens on them."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+from processor.tools.broker.server import HOST
+
+_FIRST, _LAST = 20_000, 30_000
+"""Below the ports that the kernel gives to connections: one of those may take the place of a broker that is away, and
+a client that tries a closed port again and again may even be connected with itself."""
+
+
+def quiet_port() -> int:
+    """A loopback port that was free a moment ago, and that no connection is given by chance."""
+    while True:
+        port = random.randrange(_FIRST, _LAST)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        return port

@@ -1,0 +1,202 @@
+"""Three brokers, of which each role is killed again and again: how long partitions are silent, and who else suffers."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.config.runtime import RuntimeConfig
+from tests.programs.faults.broker.cluster import Cluster
+from tests.programs.faults.broker.crew import Crew
+from tests.programs.faults.broker.silence import Silence
+from tests.programs.faults.load import Load, commands
+from tests.programs.faults.scenario import Scenario, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.endtoend.world import World
+
+MARGIN_S: Final = 15.0
+"""How much longer than a worker's session a partition may be silent after one broker of three is killed."""
+_KEYS = 20_000
+_RECORDS_MAX = 10_000_000  # More than a scenario's time is enough for: it ends the load itself.
+_RECORDS_PER_S = 250
+_AWAY_S = 12.0, 20.0  # Longer than Kafka needs to notice that a broker is dead.
+_PATIENCE_S = 240.0
+_SETTLED_S = 3.0
+_KAFKAS_OWN = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
+
+
+class Disturbed(AssertionError):
+    """Nothing is lost, but somebody stood still or ended who must not."""
+
+
+class Kill(NamedTuple):
+    """What a kill did to those that were not killed."""
+
+    role: str
+    nodes: tuple[int, ...]
+    input_s: float
+    """Longest silence of a partition that is published to: nobody can process what is not there."""
+    delta_s: float
+    """Longest silence of a partition that workers write, in the worst case."""
+    partition: int
+    """Which one that was."""
+    ended: int
+    """How many workers ended."""
+    wiped: int
+    """How many states were wiped."""
+    is_over: bool
+    """Whether all partitions went on before the patience was."""
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        nodes = " and ".join(map(str, self.nodes))
+        more = f", {self.ended} ended, {self.wiped} wiped" + ("" if self.is_over else ", STILL SILENT")
+        worst = f"delta {self.delta_s:.1f} s (partition {self.partition})"
+        return f"{self.role:<24} broker {nodes}: input {self.input_s:.1f} s, {worst}{more}"
+
+
+class Roles:
+    """A cluster under load whose brokers are killed by what they do."""
+
+    def __init__(self, stage: Stage, cluster: Cluster, world: World, crew: Crew, silence: Silence) -> None:
+        """Say who takes part; all of them must run."""
+        self._stage = stage
+        self._cluster = cluster
+        self._crew = crew
+        self._silence = silence
+        self._input, self._delta = f"{world.name}.publish", f"{world.name}.delta"
+        prefix, group = f"{world.config.application_id}.", f"{world.config.application_id}.{world.name}"
+        self.find: dict[str, Callable[[], int]] = {
+            "group coordinator": lambda: cluster.group_coordinator(group),
+            "transaction coordinator": lambda: cluster.transaction_coordinator(prefix),
+            "controller": cluster.controller,
+            "leader of a SOW partition": lambda: cluster.leader(f"{world.name}.sow", stage.rng.randrange(4)),
+        }
+        self.kills: list[Kill] = []
+
+    def kill(self, role: str) -> None:
+        """Kill whoever has a role; it comes back when all partitions go on without it."""
+        node = self.find[role]()
+        before, killed_s = self._before(), time.monotonic()
+        self._cluster.brokers[node].kill()
+        time.sleep(self._stage.rng.uniform(*_AWAY_S))  # Dead for so long; the seed says how long.
+        is_over = self._await_flow()
+        self._note(role, (node,), before, killed_s, None, is_over)
+        self._cluster.brokers[node].start()
+        self._cluster.await_in_sync()
+
+    def kill_two(self) -> None:
+        """Kill two at once: nobody can go on until one is back, and that is when the silence begins to count."""
+        nodes = tuple(sorted(self._stage.rng.sample(sorted(self._cluster.brokers), 2)))
+        before, killed_s = self._before(), time.monotonic()
+        for node in nodes:
+            self._cluster.brokers[node].kill()
+        time.sleep(self._stage.rng.uniform(*_AWAY_S))  # Dead for so long; the seed says how long.
+        for node in nodes:
+            self._cluster.brokers[node].begin()
+        for node in nodes:
+            self._cluster.brokers[node].await_ready()
+        back_s = time.monotonic()
+        is_over = self._await_flow()
+        self._note("two at once, since back", nodes, before, killed_s, back_s, is_over)
+        self._cluster.await_in_sync()
+
+    def _before(self) -> tuple[int, int]:
+        return len(self._crew.reasons), self._crew.count("local state wiped")
+
+    def _await_flow(self) -> bool:
+        """Wait until all partitions have gone on for a while; whether they did in time."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        flowing_s = time.monotonic()
+        while time.monotonic() - flowing_s < _SETTLED_S:
+            if self._silence.silent(self._delta):
+                flowing_s = time.monotonic()
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.2)  # Between two looks; the fact decides.
+        return True
+
+    def _note(
+        self,
+        role: str,
+        nodes: tuple[int, ...],
+        before: tuple[int, int],
+        killed_s: float,
+        back_s: float | None,
+        is_over: bool,
+    ) -> None:
+        silences = self._silence.longest_s(self._delta, killed_s, after_s=back_s)
+        partition = max(silences, key=silences.__getitem__)
+        inputs = self._silence.longest_s(self._input, killed_s, after_s=back_s)
+        ended, wiped = (now - then for now, then in zip(self._before(), before, strict=True))
+        kill = Kill(role, nodes, max(inputs.values()), silences[partition], partition, ended, wiped, is_over)
+        self.kills.append(kill)
+        self._stage.say(f"  {len(self.kills):>2} {kill.line}")
+
+
+def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
+    """Kill each role so often, then two at once, with Kafka's own time limits and the workers' own session.
+
+    Raises:
+        Disturbed: a partition was silent for too long, a worker ended, or a state was wiped.
+    """
+    own = RuntimeConfig()
+    cluster = stage.keep(Cluster(stage.directory, heap="256m", settings=_KAFKAS_OWN))
+    limits = {"session_timeout_s": own.session_timeout_s, "transaction_timeout_s": own.transaction_timeout_s}
+    world = stage.world(bootstrap=cluster.bootstrap, runtime=limits)
+    topics = [f"{world.name}.publish", f"{world.name}.delta"]
+    silence = Silence(cluster.bootstrap, topics, world.config.topics[world.name].partitions)
+    with Crew(world, 2) as crew, silence:
+        with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
+            crew.wait(lambda: all(crew.has_told("restored")), "partitions of both")
+            crew.wait(lambda: not silence.silent(topics[1]), "deltas of every partition")
+            roles = Roles(stage, cluster, world, crew, silence)
+            for _ in range(times):
+                for role in roles.find:
+                    roles.kill(role)
+            for _ in range(pairs):
+                roles.kill_two()
+            load.stop()
+        crew.settle()
+    stage.check(world)
+    refuse(roles.kills, own.session_timeout_s + MARGIN_S, crew.reasons)
+
+
+def refuse(kills: list[Kill], silence_max_s: float, reasons: list[str]) -> None:
+    """Hold kills against what is promised.
+
+    Raises:
+        Disturbed: one of them did more than it may.
+    """
+    wrong = [
+        kill.line for kill in kills if kill.delta_s > silence_max_s or kill.ended or kill.wiped or not kill.is_over
+    ]
+    if wrong or reasons:
+        told = "\n".join(wrong + reasons)
+        raise Disturbed(
+            f"{len(wrong)} of {len(kills)} kills broke the promise of {silence_max_s:g} s of silence, no worker ended "
+            f"and no state wiped; {len(reasons)} workers ended\n{told}"
+        )
+
+
+SCENARIOS = [
+    Scenario(
+        "each-role",
+        "of three brokers kill -9 the group's and a transactions' coordinator, controller, SOW leader, two at once: "
+        "no partition silent for longer than the session and 15 s, no worker ends",
+        900,
+        partial(kill_roles, times=1, pairs=1),
+    ),
+    Scenario(
+        "forty-kills",
+        "the same with each role killed 10 times, and two at once 3 times; only if asked for",
+        5400,
+        partial(kill_roles, times=10, pairs=3),
+        is_extra=True,
+    ),
+]

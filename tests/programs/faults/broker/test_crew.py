@@ -1,0 +1,34 @@
+"""A crew notices each of its workers that ends otherwise than it may."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tests.endtoend.world import Worker
+from tests.programs.faults.broker.crew import Crew
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.endtoend.world import World
+
+
+class _Place(SimpleNamespace):
+    """A world without a broker, whose workers end at once with exit code 1 and no word to people."""
+
+    def start(self) -> Worker:
+        worker = Worker(cast("World", self), "worker", [], ["tests.programs.faults.no_such_module"], {})
+        self.workers.append(worker)
+        return worker
+
+
+def test_one_that_ends_after_the_last_look_is_told_of(tmp_path: Path) -> None:
+    """Between the watcher's last turn and the end of the block nobody else looks."""
+    place: Any = _Place(directory=tmp_path, workers=[], file=tmp_path / "none")
+    crew = Crew(place)
+    crew._over.set()  # The watcher looks no more.
+    with pytest.raises(AssertionError, match="exit code 1"), crew:
+        place.workers[0].process.wait()

@@ -1,0 +1,116 @@
+"""What scenarios measure with, and hold against their promises."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import prometheus_client
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.programs.faults.broker.questions import active_controller, transactional_ids
+from tests.programs.faults.broker.roles import Disturbed, Kill, refuse
+from tests.programs.faults.broker.scrape import quiet_ports, samples
+from tests.programs.faults.broker.silence import Silence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOOD = Kill("controller", (1,), 9.0, 20.0, 3, 0, 0, is_over=True)
+
+
+def wait(reached: Callable[[], bool]) -> None:
+    """Wait for a fact."""
+    deadline_s = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)  # Between two looks; the fact decides.
+
+
+def test_the_longest_silence_is_that_of_the_worst_gap_which_may_go_on() -> None:
+    """Of each partition by itself, from a moment on, and what a second reader sees again counts for nothing."""
+    silence, now_s = Silence("nobody:1", ["x"], 3), time.monotonic()
+    arrivals = {0: [20.0, 19.9, 9.9, 0.0], 1: [20.0, 17.0, 0.0], 2: [20.0, 5.0]}
+    for partition, ages_s in arrivals.items():
+        for offset, age_s in enumerate(ages_s):
+            silence._came(("x", partition), offset, now_s - age_s)
+    silence._came(("x", 2), 1, now_s)
+    silence._came(("x", 2), 0, now_s)
+    longest = silence.longest_s("x", now_s - 18)
+    assert longest == pytest.approx({0: 10, 1: 17, 2: 15}, abs=0.5)
+    assert silence.longest_s("x", now_s - 18, after_s=now_s - 12) == pytest.approx({0: 9.9, 1: 12, 2: 7}, abs=0.5)
+    assert silence.since("x", now_s - 15) == pytest.approx({0: 5.1, 1: 15, 2: 10})
+    assert silence.since("x", now_s - 19.95) == pytest.approx({0: 0, 1: 2.95, 2: 14.95})
+    silence._came(("x", 1), 3, now_s + 0.1)
+    assert silence.since("x", now_s + 0.05) == {0: None, 1: 0.0, 2: None}
+    assert silence.silent("x", for_s=4) == [2]
+    assert silence.first("x", now_s - 25) == pytest.approx({0: 5, 1: 5, 2: 5})
+
+
+@pytest.mark.broker
+def test_what_is_not_committed_is_silence(bootstrap: str, unique: str) -> None:
+    """A record of an open transaction has not come yet."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique})
+    producer.init_transactions(30)
+    with Silence(bootstrap, [unique], 1) as silence:
+
+        def publish_again() -> bool:
+            """A reader that begins at the end may miss the first ones."""
+            producer.begin_transaction()
+            producer.produce(unique, b"committed", partition=0)
+            producer.commit_transaction(30)
+            return silence.first(unique, 0.0)[0] is not None
+
+        wait(publish_again)
+        producer.begin_transaction()
+        producer.produce(unique, b"open", partition=0)
+        producer.flush(30)
+        wait(lambda: silence.silent(unique, for_s=1.0) == [0])
+        producer.commit_transaction(30)
+        wait(lambda: not silence.silent(unique, for_s=1.0))
+        assert silence.longest_s(unique, 0.0)[0] > 0.9
+    admin.delete_topics([unique])[unique].result(30)
+
+
+@pytest.mark.broker
+def test_a_broker_says_who_is_the_controller_and_whose_transactions_it_coordinates(bootstrap: str, unique: str) -> None:
+    """A lone broker does all of it."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{unique}.some.worker"})
+    producer.init_transactions(30)
+    port = int(bootstrap.rpartition(":")[2])
+    assert active_controller(port) == 1
+    assert f"{unique}.some.worker" in transactional_ids(port)
+
+
+def test_metrics_are_read_with_their_labels() -> None:
+    """As a process serves them."""
+    (port,) = quiet_ports(1)
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.Gauge("held", "Partitions.", ["processor", "reason"], registry=registry).labels("x", "r").set(2)
+    server, thread = prometheus_client.start_http_server(port, "127.0.0.1", registry=registry)
+    try:
+        assert ("held", {"processor": "x", "reason": "r"}, 2.0) in samples(port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "change", [{"delta_s": 25.1}, {"ended": 1}, {"wiped": 1}, {"is_over": False}], ids=lambda change: next(iter(change))
+)
+def test_a_kill_that_breaks_a_promise_is_found(change: dict[str, float]) -> None:
+    """Too long a silence, a worker that ended, a state that was wiped, a partition that never went on."""
+    refuse([GOOD, GOOD], 25.0, [])
+    with pytest.raises(Disturbed, match="1 of 2 kills"):
+        refuse([GOOD, GOOD._replace(**change)], 25.0, [])
+
+
+def test_a_worker_that_ended_between_two_kills_is_found() -> None:
+    """Whenever it was."""
+    with pytest.raises(Disturbed, match="1 workers ended"):
+        refuse([GOOD], 25.0, ["Kafka does not answer"])

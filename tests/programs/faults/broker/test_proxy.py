@@ -1,0 +1,233 @@
+"""The proxy does what the scenarios believe it does."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from processor.tools.broker.server import HOST
+from tests.programs.faults.broker.fault import Act, Api, Fault, Way
+from tests.programs.faults.broker.ports import quiet_port
+from tests.programs.faults.broker.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TIMEOUT_S = 5.0
+
+
+class Echo:
+    """A broker that answers each request with its API and id, and remembers what it got."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[int, int]] = []
+        self.changed = threading.Condition()
+        self.server = socket.create_server((HOST, 0))
+        self.port: int = self.server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        with contextlib.suppress(OSError):
+            self.server.shutdown(socket.SHUT_RDWR)  # It would take one more while somebody waits in `accept`.
+        self.server.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.server.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while len(frame := _frame(connection)) >= 8:
+                api, _, correlation = struct.unpack_from(">hhi", frame)
+                with self.changed:
+                    self.got.append((api, correlation))
+                    self.changed.notify_all()
+                connection.sendall(struct.pack(">iih", 6, correlation, api))
+
+    def await_request(self, api: int, correlation: int) -> None:
+        """Wait until this one has come."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: (api, correlation) in self.got, _TIMEOUT_S), self.got
+
+
+class Caller:
+    """A client of one connection."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = socket.create_connection((HOST, port), _TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def send(self, api: int, correlation: int, body: bytes = b"") -> None:
+        """Send a request."""
+        self.connection.sendall(struct.pack(">ihhi", 8 + len(body), api, 0, correlation) + body)
+
+    def answer(self, timeout_s: float = _TIMEOUT_S) -> int:
+        """The next answer's id."""
+        self.connection.settimeout(timeout_s)
+        frame = _frame(self.connection)
+        if len(frame) < 4:
+            raise EOFError
+        return int(struct.unpack_from(">i", frame)[0])
+
+    def ask(self, api: int, correlation: int) -> float:
+        """How long the answer took, in s."""
+        began_s = time.monotonic()
+        self.send(api, correlation)
+        assert self.answer() == correlation
+        return time.monotonic() - began_s
+
+
+def ask_anew(proxy: Proxy, api: int, correlation: int) -> None:
+    """Ask on a connection of its own."""
+    with Caller(proxy.port) as caller:
+        caller.ask(api, correlation)
+
+
+def _frame(connection: socket.socket) -> bytes:
+    """The next frame without its size; shorter where the connection ends."""
+    size = _read(connection, 4)
+    return _read(connection, int.from_bytes(size, "big")) if len(size) == 4 else b""
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size and (more := connection.recv(size - len(content))):
+        content += more
+    return content
+
+
+@pytest.fixture
+def broker() -> Iterator[Echo]:
+    """Somebody who answers."""
+    echo = Echo()
+    yield echo
+    echo.close()
+
+
+@pytest.fixture
+def proxy(broker: Echo) -> Iterator[Proxy]:
+    """The proxy before it."""
+    with Proxy(quiet_port(), broker.port) as made:
+        yield made
+
+
+@pytest.fixture
+def caller(proxy: Proxy) -> Iterator[Caller]:
+    """A client of the proxy."""
+    with Caller(proxy.port) as made:
+        yield made
+
+
+def test_requests_and_answers_pass(proxy: Proxy, caller: Caller) -> None:
+    """Also large ones, and the proxy counts them by API."""
+    caller.send(Api.PRODUCE, 1, bytes(3_000_000))
+    assert caller.answer() == 1
+    caller.ask(Api.END_TXN, 2)
+    assert proxy.requests == {Api.PRODUCE: 1, Api.END_TXN: 1}
+
+
+@pytest.mark.parametrize("way", Way)
+def test_one_api_is_delayed_and_the_others_are_not(proxy: Proxy, caller: Caller, way: Way) -> None:
+    """As often as was asked for."""
+    fault = proxy.inject(Fault(Api.END_TXN, way, Act.DELAY, delay_s=0.2))
+    assert caller.ask(Api.PRODUCE, 1) < 0.2
+    assert not fault.done.is_set()
+    assert caller.ask(Api.END_TXN, 2) >= 0.2
+    assert fault.done.is_set()
+    assert caller.ask(Api.END_TXN, 3) < 0.2
+
+
+def test_a_lost_request_never_arrives(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+    """The connection stays."""
+    proxy.inject(Fault(Api.END_TXN, Way.REQUEST, Act.LOSE))
+    caller.send(Api.END_TXN, 1)
+    caller.ask(Api.END_TXN, 2)
+    assert broker.got == [(Api.END_TXN, 2)]
+
+
+def test_a_lost_answer_is_of_a_request_that_arrived(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+    """So a client that asks again has asked twice."""
+    proxy.inject(Fault(Api.TXN_OFFSET_COMMIT, Way.ANSWER, Act.LOSE))
+    caller.send(Api.TXN_OFFSET_COMMIT, 1)
+    caller.ask(Api.TXN_OFFSET_COMMIT, 2)
+    assert broker.got == [(Api.TXN_OFFSET_COMMIT, 1), (Api.TXN_OFFSET_COMMIT, 2)]
+
+
+@pytest.mark.parametrize(("way", "arrives"), [(Way.REQUEST, False), (Way.ANSWER, True)])
+def test_a_reset_ends_the_connection(proxy: Proxy, broker: Echo, caller: Caller, way: Way, *, arrives: bool) -> None:
+    """Before the request arrives, or after it."""
+    proxy.inject(Fault(Api.END_TXN, way, Act.RESET))
+    caller.send(Api.END_TXN, 1)
+    with pytest.raises(ConnectionResetError):
+        caller.answer()
+    assert broker.got == ([(Api.END_TXN, 1)] if arrives else [])
+    ask_anew(proxy, Api.END_TXN, 2)
+
+
+def test_a_late_request_arrives_after_its_client_has_asked_again(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+    """Reset at once, repeated on another connection, and then the first one comes."""
+    proxy.inject(Fault(Api.END_TXN, Way.REQUEST, Act.LATE, delay_s=0.2))
+    caller.send(Api.END_TXN, 1)
+    with pytest.raises(ConnectionResetError):
+        caller.answer()
+    ask_anew(proxy, Api.END_TXN, 2)
+    broker.await_request(Api.END_TXN, 1)
+    assert broker.got == [(Api.END_TXN, 2), (Api.END_TXN, 1)]
+
+
+def test_a_stalled_network_delivers_what_it_held(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+    """Also of a client that has gone, as a kernel would; and meanwhile connections are taken, but not served."""
+    caller.ask(Api.PRODUCE, 1)
+    proxy.stall()
+    caller.send(Api.PRODUCE, 2)
+    with Caller(proxy.port) as other:
+        other.send(Api.PRODUCE, 3)
+        with pytest.raises(TimeoutError):
+            other.answer(0.1)
+    assert broker.got == [(Api.PRODUCE, 1)]
+    proxy.flow()
+    assert caller.answer() == 2
+    broker.await_request(Api.PRODUCE, 3)
+
+
+def test_a_refusing_proxy_takes_nobody_and_admits_them_again(proxy: Proxy, caller: Caller) -> None:
+    """Those who were connected are reset."""
+    caller.ask(Api.PRODUCE, 1)
+    proxy.refuse()
+    with pytest.raises(ConnectionResetError):
+        caller.answer()
+    with pytest.raises(ConnectionRefusedError):
+        ask_anew(proxy, Api.PRODUCE, 2)
+    proxy.admit()
+    ask_anew(proxy, Api.PRODUCE, 2)
+
+
+def test_a_slow_network_delays_and_does_not_narrow(proxy: Proxy, caller: Caller) -> None:
+    """Ten requests sent at once take one round trip, not ten."""
+    proxy.delay_s = 0.1
+    began_s = time.monotonic()
+    for correlation in range(10):
+        caller.send(Api.PRODUCE, correlation)
+    assert [caller.answer() for _ in range(10)] == list(range(10))
+    assert 0.2 <= time.monotonic() - began_s < 1.0
+
+
+def test_a_broker_that_is_away_looks_as_it_would_without_the_proxy(proxy: Proxy, broker: Echo) -> None:
+    """A client hears at once that nobody is there."""
+    broker.close()
+    with pytest.raises((ConnectionResetError, EOFError)):
+        ask_anew(proxy, Api.PRODUCE, 1)

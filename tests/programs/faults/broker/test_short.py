@@ -1,0 +1,55 @@
+"""The broker's side of the fault suite, in short; `make faults` plays it in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.programs.faults.broker.bounces import bounce
+from tests.programs.faults.broker.broker import AtFault, Broker
+from tests.programs.faults.broker.fault import Api
+from tests.programs.faults.broker.network import HARMS, harm_requests
+from tests.programs.faults.scenario import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+_SEED = 5
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that may come to harm."""
+    with Broker(tmp_path_factory.mktemp("faults") / "broker") as made:
+        yield made
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A short one."""
+    with Stage(_SEED, tmp_path, print, is_short=True) as made:
+        yield made
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(stage: Stage, broker: Broker) -> None:
+    """Kafka has committed, the worker cannot know, and asks again."""
+    harm_requests(stage, Api.END_TXN, HARMS["reset-after"], broker)
+
+
+@pytest.mark.long
+def test_a_commit_that_arrives_late_ends_no_later_transaction(stage: Stage, broker: Broker) -> None:
+    """The worker has asked again by then, and works on the next transaction (KAFKA-17754)."""
+    harm_requests(stage, Api.END_TXN, HARMS["late"], broker)
+
+
+@pytest.mark.long
+def test_a_broker_that_is_killed_under_load_loses_and_doubles_nothing(stage: Stage, broker: Broker) -> None:
+    """SIGKILL while workers commit; it comes back with what it had."""
+    try:
+        bounce(stage, Broker.kill, broker)
+    except AtFault as error:
+        pytest.skip(f"Kafka itself failed: {error}")

@@ -1,0 +1,118 @@
+"""The checker: accounts for every input record by what an independent reader finds in the output topics.
+
+Its own words on what must be are in `expected.py`, a fold of the input that shares no code with the product; how the
+outputs are held against it is in `examine.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tests.programs.faults.examine import (
+    Complaints,
+    OutputExam,
+    compare_records,
+    compare_sow,
+    examine_dlq,
+    examine_rekeyed,
+    replay,
+)
+from tests.programs.faults.expected import expect
+from tests.programs.faults.open_transactions import open_transactions
+
+if TYPE_CHECKING:
+    from tests.endtoend.oracle import Seen
+    from tests.endtoend.world import World
+
+Guarantee = Literal["exactly_once", "at_least_once"]
+
+
+class Discrepancy(AssertionError):
+    """What came out is not what had to; the message says what, how often, and the first few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The account of a run: inputs = updates + rejected + duplicates + nothing + rekeyed."""
+
+    inputs: int
+    """Input records, those that a worker sent again with their key among them."""
+    updates: int
+    """Input records that changed a key, each told once by SOW and once by delta."""
+    rejected: int
+    duplicates: int
+    nothing: int
+    """Deletes of what is not there."""
+    rekeyed: int
+    keys: int
+    """Records in SOW at the end."""
+    repeats: int
+    """Outputs told again; 0 unless the guarantee allows it."""
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.inputs:,} records: {self.updates:,} updates of now {self.keys:,} keys, {self.rejected:,} rejected, "
+            f"{self.duplicates:,} duplicates, {self.nothing:,} deletes of nothing, {self.rekeyed:,} sent again"
+        )
+        return f"{told}; {self.repeats:,} outputs told again" if self.repeats else told
+
+
+class Evidence(NamedTuple):
+    """What was read of a family after a run: each topic in order of partition and offset."""
+
+    name: str
+    inputs: list[Seen]
+    sow: list[Seen]
+    delta: list[Seen]
+    dlq: list[Seen]
+
+
+def check(world: World, *, guarantee: Guarantee = "exactly_once", name: str | None = None) -> Figures:
+    """Account for every input record of a family; call it when all input is processed.
+
+    Args:
+        world: the family; its topics have the default policies.
+        guarantee: at_least_once lets outputs come again, with the same content.
+        name: the family's name, if it is not the world's own.
+
+    Raises:
+        Discrepancy: something does not add up.
+    """
+    wrong = open_transactions(world)
+    topics = {role: world.read(role, name) for role in ("publish", "sow", "delta", "dlq")}
+    evidence = Evidence(name or world.name, topics["publish"], topics["sow"], topics["delta"], topics["dlq"])
+    figures, more = account(evidence, guarantee=guarantee)
+    wrong += more
+    if wrong:
+        raise Discrepancy("\n".join([f"{evidence.name}: {figures}", *wrong]))
+    return figures
+
+
+def account(evidence: Evidence, *, guarantee: Guarantee = "exactly_once") -> tuple[Figures, list[str]]:
+    """The same, of what was read; the account, and what is wrong."""
+    name, inputs, sow, delta, dlq = evidence
+    may_repeat = guarantee == "at_least_once"
+    expected, complaints = expect(f"{name}.publish", inputs), Complaints()
+    exams = {
+        role: OutputExam(f"{name}.{role}", expected, complaints, may_repeat=may_repeat) for role in ("sow", "delta")
+    }
+    compare_records(f"{name}.sow", exams["sow"].run(sow), expected, complaints)
+    deltas = exams["delta"].run(delta)
+    world = compare_sow(f"{name}.sow", sow, expected, complaints)
+    replay(f"{name}.delta", deltas, world, expected, complaints)
+    repeats = examine_dlq(f"{name}.dlq", dlq, expected, complaints, may_repeat=may_repeat)
+    examine_rekeyed(f"{name}.publish", inputs, expected, complaints, once=not may_repeat)
+    figures = Figures(
+        inputs=len(inputs),
+        updates=sum(map(len, expected.updates.values())),
+        rejected=len(expected.rejected),
+        duplicates=expected.duplicates,
+        nothing=expected.nothing,
+        rekeyed=len(expected.rekeyed),
+        keys=len(world),
+        repeats=repeats + sum(exam.repeats for exam in exams.values()),
+    )
+    if not figures.updates:
+        complaints.add("proves nothing", f"no record of {name} was to be merged")
+    return figures, complaints.lines()

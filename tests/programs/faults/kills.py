@@ -1,0 +1,123 @@
+"""Workers that are killed -9: at every point between two commits, and whenever it hits them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from tests.endtoend.crashing_worker import POINTS, die
+from tests.programs.faults.load import Load, commands, publish
+from tests.programs.faults.scenario import Scenario, Stage
+
+if TYPE_CHECKING:
+    from tests.endtoend.world import Worker, World
+
+_KEYS = 2_000
+_RECORDS_PER_S = 1_000
+_RECORDS_MAX = 10_000_000  # More than any scenario has time for.
+
+
+def at_every_point(stage: Stage) -> None:
+    """On a state that another worker left; where the victim dies, a third one takes over."""
+    world = stage.world()
+    for number, point in enumerate(POINTS):
+        count = stage.rng.randint(1, 3)
+        stage.say(f"  {point}, the {count}. time")
+        if point == "during restore":
+            publish(world, commands(stage.seed + 1_000, 2_000, _KEYS))
+            start_and_settle(world)
+            world.forget_state()
+        victim = world.start(crash=(point, count))
+        with Load(world, commands(stage.seed + number, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
+            if POINTS[point][3] is die:
+                world.wait(lambda victim=victim: victim.process.poll() is not None, f"dying {point}")
+                # Of what was injected, not of something else.
+                assert victim.process.returncode == -signal.SIGKILL, victim.log()
+                world.start()
+            else:
+                world.wait(lambda victim=victim: "injected" in victim.log(), f"a calamity {point}")
+            load.stop()
+        world.settle()
+        stop_all(world)
+        stage.check(world)
+
+
+def at_random(stage: Stage) -> None:
+    """Two workers under load, of which now and then one is killed, and started again at once."""
+    kills = 3 if stage.is_short else 30
+    world = stage.world()
+    workers = [world.start(), world.start()]
+    world.wait(lambda: any(is_ready(worker) for worker in workers), "a worker starting")
+    with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
+        for number in range(kills):
+            time.sleep(stage.rng.uniform(0.1, 4))  # At whatever they are doing by then; the seed says when.
+            place = stage.rng.randrange(len(workers))
+            stage.say(f"  kill {number + 1} of {kills}: worker {place}, {load.published:,} records are published")
+            kill(workers[place])
+            workers[place] = world.start()
+        load.stop()
+    world.settle()
+    stop_all(world)
+    stage.check(world)
+
+
+def all_at_once(stage: Stage) -> None:
+    """Three workers, two of them on directories of their own; all of them die, and come back."""
+    turns = 1 if stage.is_short else 5
+    world = stage.world()
+    with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
+        for turn in range(turns):
+            workers = [world.start(), *(world.start(state_dir=world.directory / f"state-{n}") for n in range(2))]
+            world.wait(lambda workers=workers: any(map(is_ready, workers)), "a worker starting")
+            time.sleep(stage.rng.uniform(0, 4))  # At whatever they are doing by then; the seed says when.
+            stage.say(f"  turn {turn + 1} of {turns}: {load.published:,} records are published")
+            kill(*workers)
+        load.stop()
+    world.start()
+    world.settle()
+    stop_all(world)
+    stage.check(world)
+
+
+def kill(*workers: Worker) -> None:
+    """End these at once, as a power cut would; one that has ended by itself is an error that nobody else would see."""
+    for worker in workers:
+        code = worker.process.poll()
+        assert code is None, f"exit code {code} before it was killed:\n{worker.log()}"
+    for worker in workers:
+        worker.process.kill()
+    for worker in workers:
+        worker.kill()
+
+
+def is_ready(worker: Worker) -> bool:
+    """Whether it has taken a partition."""
+    return '"event": "restored"' in worker.file.read_text(errors="replace")
+
+
+def start_and_settle(world: World) -> None:
+    """A worker in good order, until all is processed."""
+    world.start()
+    world.settle()
+    stop_all(world)
+
+
+def stop_all(world: World) -> None:
+    """End the workers in good order; one that cannot is an error."""
+    for worker in world.workers:
+        if worker.process.poll() is None:
+            code = worker.stop()
+            assert code == 0, f"exit code {code}:\n{worker.log()}"
+
+
+SCENARIOS = [
+    Scenario(
+        "kill-points",
+        f"kill -9, abort or lost commit at each of {len(POINTS)} points between two commits, under load",
+        400,
+        at_every_point,
+    ),
+    Scenario("kill-random", "kill -9 30 times of one of two workers at random moments, under load", 300, at_random),
+    Scenario("kill-all", "kill -9 of all three workers at once, 5 times, under load", 200, all_at_once),
+]

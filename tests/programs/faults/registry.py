@@ -1,0 +1,20 @@
+"""All scenarios, in the order in which they run."""
+
+from __future__ import annotations
+
+from tests.programs.faults import bugs, input_gone, kills, pauses, rebalances, state_damage, volume
+from tests.programs.faults.broker import away, bounces, network, roles
+
+SCENARIOS = [
+    *bugs.SCENARIOS,
+    *kills.SCENARIOS,
+    *pauses.SCENARIOS,
+    *rebalances.SCENARIOS,
+    *state_damage.SCENARIOS,
+    *input_gone.SCENARIOS,
+    *volume.SCENARIOS,
+    *bounces.SCENARIOS,
+    *network.SCENARIOS,
+    *roles.SCENARIOS,
+    *away.SCENARIOS,
+]

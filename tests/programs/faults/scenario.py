@@ -1,0 +1,129 @@
+"""What a scenario of the fault suite is, and what it is given to run with."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from processor.tools.broker import EmbeddedBroker
+from tests.endtoend.world import World
+from tests.programs.faults.checker import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from tests.programs.faults.checker import Figures, Guarantee
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One calamity, or one kind of them: `--only NAME`."""
+
+    name: str
+    """A word or two with hyphens, such as `kill-random`."""
+    what: str
+    """One line for the table: what happens to whom, and how often."""
+    limit_s: float
+    """Longest time it may take; more is a failure."""
+    run: Callable[[Stage], None]
+    is_extra: bool = False
+    """Whether it runs only where `--only` names it: it takes as long as many others."""
+
+
+class TooSlow(AssertionError):
+    """A scenario took longer than it may."""
+
+
+@dataclass
+class Stage:
+    """What a scenario runs with: a broker, an empty directory, a seed; it keeps the account.
+
+    ```python
+    def run(stage: Stage) -> None:
+        world = stage.world()          # closed by the stage
+        ...
+        stage.check(world)             # raises Discrepancy; counts the run and its records
+    ```
+    """
+
+    seed: int
+    directory: Path
+    say: Callable[[str], None]
+    given: str | None = None
+    """The bootstrap of a broker that runs; None: an embedded one, started when it is asked for."""
+    is_short: bool = False
+    """Whether `make test` runs it: the same on less."""
+    runs: int = 0
+    """How often everything was accounted for."""
+    rng: random.Random = field(init=False)
+    began_s: float = field(init=False, default_factory=time.monotonic)
+    _cleanup: contextlib.ExitStack = field(init=False, default_factory=contextlib.ExitStack)
+    _made: int = field(init=False, default=0)
+    _inputs: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """The broker that scenarios share who do nothing to it."""
+        if self.given is None:
+            self.given = self.keep(EmbeddedBroker()).bootstrap
+        return self.given
+
+    def keep(self, thing: contextlib.AbstractContextManager[_T]) -> _T:
+        """Enter a context that ends with the stage, after the worlds made later."""
+        return self._cleanup.enter_context(thing)
+
+    def world(self, *, bootstrap: str | None = None, **settings: Any) -> World:
+        """A new family of topics whose outputs say their source; `settings` are those of `World`."""
+        self._made += 1
+        name = f"faults{self.rng.getrandbits(32):08x}"
+        directory = self.directory / f"{self._made}"
+        directory.mkdir(parents=True)
+        world = World(bootstrap or self.bootstrap, directory, name, **{"source_header": True, **settings})
+        self._cleanup.callback(world.close)
+        return world
+
+    def check(self, world: World, *, guarantee: Guarantee = "exactly_once") -> Figures:
+        """Account for every record of a run.
+
+        Raises:
+            Discrepancy: something does not add up.
+        """
+        figures = check(world, guarantee=guarantee)
+        self.runs += 1
+        self._inputs[world.name] = figures.inputs
+        self.say(f"  {figures}")
+        return figures
+
+    @property
+    def records(self) -> int:
+        """How many input records were accounted for, each counted once."""
+        return sum(self._inputs.values())
+
+    def count(self, world: World, records: int) -> None:
+        """A run that was not to be right."""
+        self.runs += 1
+        self._inputs[world.name] = records
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the scenario began."""
+        return time.monotonic() - self.began_s

@@ -1,0 +1,187 @@
+"""What befalls a state directory between two workers: the next one finds out, and restores from the SOW topic."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from processor.store import layout
+from tests.endtoend.test_restore import (
+    fall_behind_the_horizon,
+    remove_everything,
+    remove_manifest,
+    run_ahead,
+    truncate_tables,
+)
+from tests.programs.faults.kills import start_and_settle, stop_all
+from tests.programs.faults.load import commands, publish
+from tests.programs.faults.scenario import Scenario, Stage
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.endtoend.world import Worker, World
+
+_KEYS = 2_000
+_RECORDS = 3_000
+_TOLD = ("local state damaged", "local state wiped", "local state is not ours")
+
+
+class Scene(NamedTuple):
+    """What a damage is done with."""
+
+    rng: random.Random
+    partition: Path
+    """The directory of the partition that is harmed."""
+    other: Path
+    """That of another partition of the same topic."""
+    foreign: Path
+    """That of the same partition of another topic."""
+
+
+def remove_tables(scene: Scene) -> None:
+    """Every table file is gone."""
+    for table in _files(scene, "*.sst"):
+        table.unlink()
+
+
+def remove_one_table(scene: Scene) -> None:
+    """One of them is."""
+    scene.rng.choice(_files(scene, "*.sst")).unlink()
+
+
+def remove_current(scene: Scene) -> None:
+    """RocksDB's pointer to its list of files is gone."""
+    for file in _files(scene, "CURRENT"):
+        file.unlink()
+
+
+def truncate_manifest(scene: Scene) -> None:
+    """The list of files is cut in the middle."""
+    for file in _files(scene, "MANIFEST-*"):
+        with file.open("r+b") as opened:
+            opened.truncate(file.stat().st_size // 2)
+
+
+def empty_every_file(scene: Scene) -> None:
+    """Every file is there, and none has a byte: a file system that lost what was not synced."""
+    for file in _files(scene, "*"):
+        file.write_bytes(b"")
+
+
+def flip_bits(scene: Scene) -> None:
+    """Bits are turned over in every kilobyte of every table."""
+    for table in _files(scene, "*.sst"):
+        data = bytearray(table.read_bytes())
+        for begin in range(0, len(data), 1024):
+            data[scene.rng.randrange(begin, min(begin + 1024, len(data)))] ^= 1 << scene.rng.randrange(8)
+        table.write_bytes(data)
+
+
+def flip_one_bit(scene: Scene) -> None:
+    """One bit of one file; where it goes unread, it harms nobody."""
+    file = scene.rng.choice([file for file in _files(scene, "*") if file.stat().st_size])
+    data = bytearray(file.read_bytes())
+    data[scene.rng.randrange(len(data))] ^= 1 << scene.rng.randrange(8)
+    file.write_bytes(data)
+
+
+def take_the_neighbours(scene: Scene) -> None:
+    """A copy of another partition's directory."""
+    _replace(scene.partition, scene.other)
+
+
+def take_another_topics(scene: Scene) -> None:
+    """A copy of the directory of the same partition of another topic."""
+    _replace(scene.partition, scene.foreign)
+
+
+def _of(damage: Callable[[Path], None]) -> Callable[[Scene], None]:
+    return lambda scene: damage(scene.partition)
+
+
+DAMAGES: dict[str, tuple[Callable[[Scene], None], bool]] = {
+    "the directory is deleted": (_of(remove_everything), False),
+    "all tables are missing": (remove_tables, True),
+    "one table is missing": (remove_one_table, True),
+    "the manifest is missing": (_of(remove_manifest), True),
+    "CURRENT is missing": (remove_current, True),
+    "tables are truncated": (_of(truncate_tables), True),
+    "the manifest is truncated": (truncate_manifest, True),
+    "every file is empty": (empty_every_file, True),
+    "bits are flipped in every table": (flip_bits, True),
+    "one bit is flipped": (flip_one_bit, False),
+    "it is another partition's": (take_the_neighbours, True),
+    "it is another topic's": (take_another_topics, True),
+    "it is newer than SOW": (_of(run_ahead), True),
+    "it is older than delete.retention.ms": (_of(fall_behind_the_horizon), True),
+}
+"""Each damage, and whether the worker must tell of it."""
+
+
+def every_damage(stage: Stage) -> None:
+    """One after the other, to all partitions but one of the same topic."""
+    world, foreign = stage.world(), stage.world()
+    for number, (what, (damage, is_told)) in enumerate(DAMAGES.items()):
+        publish(world, commands(stage.seed + number, _RECORDS, _KEYS))
+        start_and_settle(world)
+        if number == 0:
+            publish(foreign, commands(stage.seed, _RECORDS, _KEYS))
+            start_and_settle(foreign)
+        for partition in range(3):
+            places = (_directory(world, partition), _directory(world, 3), _directory(foreign, partition))
+            damage(Scene(stage.rng, *places))
+        publish(world, commands(stage.seed + 100 + number, _RECORDS, _KEYS))
+        worker = world.start()
+        world.settle()
+        stop_all(world)
+        stage.say(f"  {what}: {'; '.join(_told(worker)) or 'nothing said'}")
+        stage.check(world)
+        assert not is_told or _told(worker), f"{what}: the worker did not tell of it\n{worker.log()}"
+
+
+def stale_copy(stage: Stage) -> None:
+    """An old copy is put back: it is caught up with, not thrown away."""
+    world = stage.world()
+    publish(world, commands(stage.seed, _RECORDS, _KEYS))
+    start_and_settle(world)
+    copy = world.directory / "copy"
+    shutil.copytree(_directory(world, 0).parent, copy)
+    publish(world, commands(stage.seed + 1, _RECORDS, _KEYS))
+    start_and_settle(world)
+    _replace(_directory(world, 0).parent, copy)
+    publish(world, commands(stage.seed + 2, _RECORDS, _KEYS))
+    worker = world.start()
+    world.settle()
+    stop_all(world)
+    stage.check(world)
+    assert not _told(worker), worker.log()
+
+
+def _directory(world: World, partition: int) -> Path:
+    return world.config.state_dir / f"app-{world.name}" / world.name / str(partition)
+
+
+def _files(scene: Scene, pattern: str) -> list[Path]:
+    found = sorted(file for file in (scene.partition / layout.ROCKSDB_DIRECTORY).glob(pattern) if file.is_file())
+    assert found, f"no {pattern} in {scene.partition}"
+    return found
+
+
+def _replace(directory: Path, copy: Path) -> None:
+    shutil.rmtree(directory)
+    shutil.copytree(copy, directory)
+
+
+def _told(worker: Worker) -> list[str]:
+    """What it said of damage: each kind once."""
+    text = worker.file.read_text(errors="replace")
+    return [told for told in _TOLD if told in text]
+
+
+SCENARIOS = [
+    Scenario("state-damage", f"{len(DAMAGES)} kinds of damage to three of four state directories", 400, every_damage),
+    Scenario("state-stale", "an old copy of the state is put back", 60, stale_copy),
+]

@@ -1,0 +1,65 @@
+"""The table of scenarios and what came of them, printed and kept in the README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.programs.faults.scenario import Scenario
+
+README: Final = Path(__file__).with_name("README.md")
+_BEGIN, _END = "<!-- written by make faults ARGS=--readme -->\n\n", "\n\n<!-- end -->"
+_HEAD: Final = ["| scenario | what happens | runs | records | result | time |", "|---|---|--:|--:|---|--:|"]
+_NOT_YET: Final = "| | | not run yet | |"
+
+
+class Outcome(NamedTuple):
+    """What came of a scenario: a line of the table."""
+
+    scenario: Scenario
+    runs: int
+    records: int
+    failure: str | None
+    seconds: float
+    spoiled: int = 0
+    """Tries before this one in which the broker itself broke its promise."""
+
+    @property
+    def cells(self) -> str:
+        """What stands behind the scenario."""
+        result = "ok" if self.failure is None else "FAILED"
+        if self.spoiled:
+            result += f", at try {self.spoiled + 1}: KAFKA-20734"
+        return f"| {self.runs} | {self.records:,} | {result} | {self.seconds:.0f} s |"
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    """The outcomes, in order."""
+    return "\n".join([*_HEAD, *(f"{_begin(outcome.scenario)} {outcome.cells}" for outcome in outcomes)])
+
+
+def write(scenarios: Iterable[Scenario], outcomes: Iterable[Outcome]) -> None:
+    """Put the outcomes into the README; what was not run keeps its line, if what it does is still the same."""
+    text = README.read_text()
+    before, rest = text.split(_BEGIN)
+    old, after = rest.split(_END)
+    new = {outcome.scenario.name: outcome.cells for outcome in outcomes}
+    lines = list(_HEAD)
+    for scenario in scenarios:
+        begin = _begin(scenario)
+        known = next((line for line in old.splitlines() if line.startswith(begin)), f"{begin} {_NOT_YET}")
+        lines.append(f"{begin} {new[scenario.name]}" if scenario.name in new else known)
+    README.write_text(before + _BEGIN + "\n".join(lines) + _END + after)
+
+
+def missing(scenarios: Iterable[Scenario]) -> list[str]:
+    """The scenarios that have no line in the README."""
+    lines = README.read_text().splitlines()
+    return [one.name for one in scenarios if not any(line.startswith(_begin(one)) for line in lines)]
+
+
+def _begin(scenario: Scenario) -> str:
+    return f"| `{scenario.name}` | {scenario.what}"

@@ -1,0 +1,247 @@
+"""The checker finds every kind of fault in what a worker wrote, and nothing wrong in what is right."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.endtoend.oracle import Seen
+from tests.programs.faults.checker import Evidence, account
+from tests.programs.faults.expected import expect
+from tests.programs.faults.load import commands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAME = "t"
+_PARTITIONS = 4
+
+
+def _evidence(seed: int = 5, count: int = 2_000, keys: int = 50) -> Evidence:
+    """What a worker without fault writes for a load."""
+    inputs: list[Seen] = []
+    ends = [0] * _PARTITIONS
+
+    def take(key: bytes | None, value: bytes | None, headers: dict[str, str]) -> None:
+        partition = sum(key or b"") % _PARTITIONS
+        inputs.append(Seen(partition, ends[partition], key, value, headers))
+        ends[partition] += 1
+
+    for key, value, headers in commands(seed, count, keys):
+        take(key, value, headers)
+        if key is None:
+            take(str(json.loads(value or b"")["id"]).encode(), value, headers)
+    inputs.sort(key=lambda given: (given.partition, given.offset))
+    expected = expect(f"{_NAME}.publish", inputs)
+    sow, delta = [], []
+    for partition, updates in expected.updates.items():
+        before: dict[bytes, Any] = {}
+        for offset, update in enumerate(updates):
+            headers = {"version": str(update.version), "source": update.source}
+            value = None if update.record is None else json.dumps(update.record).encode()
+            told, more = value, {"delta_base": "0"} if update.version == 1 else {}
+            if update.record is None:
+                more = {"kind": "delete"}
+            elif update.key in before:
+                changed, removed = _difference(before[update.key], update.record)
+                told, more = json.dumps(changed).encode(), {"removed": json.dumps(removed)} if removed else {}
+            before[update.key] = update.record
+            if update.record is None:
+                del before[update.key]
+            sow.append(Seen(partition, offset, update.key, value, headers))
+            delta.append(Seen(partition, offset, update.key, told, headers | more))
+    dlq = [
+        Seen(given.partition, offset, given.key, given.value, given.headers | {"source": source, "dlq_reason": "bad"})
+        for offset, (source, given) in enumerate(expected.rejected.items())
+    ]
+    return Evidence(_NAME, inputs, sow, delta, dlq)
+
+
+def _difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> tuple[dict[str, Any], list[str]]:
+    """A delta that makes the new record of the old one: changed fields, and pointers to those that are gone."""
+    changed: dict[str, Any] = {}
+    removed = [f"{path}/{name}" for name in old if name not in new]
+    for name, value in new.items():
+        if name in old and isinstance(old[name], dict) and isinstance(value, dict):
+            within, gone = _difference(old[name], value, f"{path}/{name}")
+            removed += gone
+            if within:
+                changed[name] = within
+        elif name not in old or old[name] != value:
+            changed[name] = value
+    return changed, removed
+
+
+def _headers(record: Seen, **changes: str) -> Seen:
+    return record._replace(headers=record.headers | changes)
+
+
+def _in_the_middle(records: list[Seen], accept: Callable[[Seen], bool] = lambda _: True) -> int:
+    return next(place for place in range(len(records) // 2, len(records)) if accept(records[place]))
+
+
+def _lose(role: str) -> Callable[[Evidence], None]:
+    def lose(evidence: Evidence) -> None:
+        records = getattr(evidence, role)
+        del records[_in_the_middle(records)]
+
+    return lose
+
+
+def _repeat(role: str) -> Callable[[Evidence], None]:
+    def repeat(evidence: Evidence) -> None:
+        records = getattr(evidence, role)
+        place = _in_the_middle(records)
+        records.insert(place, records[place])
+
+    return repeat
+
+
+def _swap(role: str) -> Callable[[Evidence], None]:
+    def swap(evidence: Evidence) -> None:
+        records = getattr(evidence, role)
+        place = next(
+            place
+            for place in range(len(records) // 2, len(records))
+            if records[place].partition == records[place + 1].partition
+        )
+        records[place], records[place + 1] = records[place + 1], records[place]
+
+    return swap
+
+
+def _change(role: str, change: Callable[[Seen], Seen]) -> Callable[[Evidence], None]:
+    def changed(evidence: Evidence) -> None:
+        records = getattr(evidence, role)
+        place = _in_the_middle(records, lambda record: record.value is not None)
+        records[place] = change(records[place])
+
+    return changed
+
+
+def _next_version(record: Seen) -> Seen:
+    return _headers(record, version=str(int(record.headers["version"]) + 1))
+
+
+def _other_value(record: Seen) -> Seen:
+    return record._replace(value=b'{"id": "other"}')
+
+
+def _other_kind(record: Seen) -> Seen:
+    body = json.loads(record.value or b"")
+    return record._replace(value=json.dumps(body | {"n": float(body["n"])}).encode())
+
+
+def _reject_a_good_one(evidence: Evidence) -> None:
+    good = next(given for given in evidence.inputs if given.key is not None and given.value is not None)
+    source = f"{_NAME}.publish/{good.partition}/{good.offset}"
+    evidence.dlq.append(good._replace(headers={"source": source, "dlq_reason": "plugin_failed", "dlq_detail": "-"}))
+
+
+def _merge_a_duplicate(evidence: Evidence) -> None:
+    """A sequence that was taken before is merged: one more SOW record and delta."""
+    seen: set[tuple[int, str]] = set()
+    for given in evidence.inputs:
+        if (mark := (given.partition, given.headers.get("sequence", ""))) in seen and mark[1]:
+            source = f"{_NAME}.publish/{given.partition}/{given.offset}"
+            told = given._replace(offset=10**6, headers={"version": "999", "source": source})
+            evidence.sow.append(told)
+            evidence.delta.append(told)
+            return
+        seen.add(mark)
+
+
+def _send_again_twice(evidence: Evidence) -> None:
+    """A record without a key is sent again twice, and merged twice in order: only `trace` gives it away."""
+    original = next(given for given in evidence.inputs if given.key is None)
+    copy = next(
+        given for given in evidence.inputs if given.key and given.headers.get("trace") == original.headers["trace"]
+    )
+    evidence.inputs.append(copy._replace(offset=10**6))
+
+
+_BUGS: dict[str, tuple[Callable[[Evidence], None], str]] = {
+    "a delta is lost": (_lose("delta"), "lost in t.delta: 1"),
+    "a SOW record is lost": (_lose("sow"), "lost in t.sow: 1"),
+    "an update is lost in both": (lambda e: (_lose("sow")(e), _lose("delta")(e))[0], "lost in t.sow: 1"),
+    "a dead letter is lost": (_lose("dlq"), "lost in t.dlq: 1"),
+    "a delta is told twice": (_repeat("delta"), "told twice in t.delta: 1"),
+    "a SOW record is told twice": (_repeat("sow"), "told twice in t.sow: 1"),
+    "a dead letter is told twice": (_repeat("dlq"), "told twice in t.dlq: 1"),
+    "two SOW records change places": (_swap("sow"), "out of order in t.sow: 1"),
+    "two deltas change places": (_swap("delta"), "out of order in t.delta: 1"),
+    "a version is skipped": (_change("delta", _next_version), "wrong version in t.delta: 1"),
+    "a version of SOW is skipped": (_change("sow", _next_version), "wrong version in t.sow: 1"),
+    "a SOW record is another": (_change("sow", _other_value), "wrong record in t.sow: 1"),
+    "a number of SOW is of another kind": (_change("sow", _other_kind), "wrong record in t.sow: 1"),
+    "a number of a delta is of another kind": (_change("delta", _other_kind), "wrong record in t.delta"),
+    "a delta says something else": (_change("delta", _other_value), "wrong record in t.delta"),
+    "a dead letter is another": (_change("dlq", _other_value), "another record than its source in t.dlq: 1"),
+    "a good record is rejected": (_reject_a_good_one, "rejected though it is good in t.dlq: 1"),
+    "a duplicate is merged": (_merge_a_duplicate, "of no input record in t.sow: 1"),
+    "a record is sent again twice": (_send_again_twice, "sent again 2 times in t.publish: 1"),
+}
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_what_is_right_is_not_complained_of(guarantee: Any) -> None:
+    """Every fate is among the records, and each is counted once."""
+    figures, wrong = account(_evidence(), guarantee=guarantee)
+    assert wrong == []
+    fates = (figures.updates, figures.rejected, figures.duplicates, figures.nothing, figures.rekeyed)
+    assert all(fates)
+    assert sum(fates) == figures.inputs
+
+
+@pytest.mark.parametrize("bug", _BUGS)
+def test_every_bug_is_found_and_called_by_its_name(bug: str) -> None:
+    """One record of two thousand is enough."""
+    evidence = _evidence()
+    harm, complaint = _BUGS[bug]
+    harm(evidence)
+    _, wrong = account(evidence)
+    assert any(complaint in line for line in wrong), wrong
+
+
+def test_at_least_once_lets_outputs_come_again_and_nothing_else() -> None:
+    """A run of them, with the same content; what is told again otherwise, or lost, is wrong."""
+    evidence = _evidence()
+    for role in ("delta", "dlq"):
+        records = getattr(evidence, role)
+        middle = len(records) // 2
+        records[middle + 20 : middle + 20] = records[middle : middle + 20]
+    figures, wrong = account(evidence, guarantee="at_least_once")
+    assert wrong == []
+    assert figures.repeats == 20 + 18
+    _, wrong = account(evidence)
+    assert any("told twice in t.delta: 20" in line for line in wrong), wrong
+
+    place = _in_the_middle(evidence.delta, lambda record: record.value is not None)
+    evidence.delta.insert(place + 1, _other_value(evidence.delta[place]))
+    _, wrong = account(evidence, guarantee="at_least_once")
+    assert any("told again otherwise in t.delta: 1" in line for line in wrong), wrong
+    _lose("delta")(again := _evidence())
+    _, wrong = account(again, guarantee="at_least_once")
+    assert any("lost in t.delta: 1" in line for line in wrong), wrong
+
+
+def test_a_run_without_records_proves_nothing() -> None:
+    """Outputs that are empty because nothing was published are no good news."""
+    _, wrong = account(Evidence(_NAME, [], [], [], []))
+    assert any("proves nothing" in line for line in wrong), wrong
+
+
+def test_without_sources_key_and_version_tell() -> None:
+    """A topic that does not write header `source` is examined too."""
+    evidence = _evidence()
+    for records in (evidence.sow, evidence.delta):
+        records[:] = [
+            record._replace(headers={name: value for name, value in record.headers.items() if name != "source"})
+            for record in records
+        ]
+    assert account(evidence)[1] == []
+    del evidence.delta[random.Random(1).randrange(len(evidence.delta))]
+    assert any("lost in t.delta: 1" in line for line in account(evidence)[1])

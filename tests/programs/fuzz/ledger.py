@@ -1,0 +1,171 @@
+"""Accounts for every input record by what an independent reader finds in the output topics."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Message
+
+from tests.programs.fuzz.asked import Asked
+from tests.programs.fuzz.merged import Input, command_of, expected, parse, same
+
+
+@dataclass
+class Ledger:
+    """One family of topics with `source_header`, read record by record: input first, then delta, DLQ, acks and SOW."""
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Each input record by its place, and why it may have left no trace; `must` where it may not."""
+    fates: Counter[str] = field(default_factory=Counter)
+    """How many were merged, rejected for each reason, or left no trace for each allowed cause."""
+    wrong: list[str] = field(default_factory=list)
+    """What does not add up."""
+    _given: dict[str, Input] = field(default_factory=dict)
+    _lives_ms: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """When each record was last updated, and how long it lives from then on at least; 0 is for ever."""
+    _rejected: dict[str, str] = field(default_factory=dict)
+    _asked: Asked = field(default_factory=Asked)
+    _seen: set[str] = field(default_factory=set)
+    _world: dict[bytes, Any] = field(default_factory=dict)
+    _versions: dict[bytes, int] = field(default_factory=dict)
+    _sow: dict[bytes, Any] = field(default_factory=dict)
+
+    def take_input(self, message: Message) -> None:
+        """An input record: what may become of it."""
+        headers = dict(message.headers() or ())
+        if message.key() is None:
+            trace = "rekeyed"
+        elif "sequence" in headers:
+            trace = "duplicate"
+        elif message.value() is None or headers.get("command") == b"sow_delete":
+            trace = "delete_of_nothing"
+        else:
+            trace = "must"
+        place = _place(message)
+        self.inputs[place] = trace
+        texts = _texts(message)
+        self._asked.take_input(place, message, texts)
+        if message.key() is not None:
+            self._given[place] = Input(message.key(), message.value(), texts, message.timestamp()[1])
+
+    def take_delta(self, message: Message) -> None:
+        """A merged record; replayed as a subscriber would."""
+        headers = _texts(message)
+        key, version = message.key() or b"", int(headers["version"])
+        given = None
+        if headers.get("kind") == "expire":
+            self.fates["expired by the clock"] += 1
+            published_ms, lives_ms = self._lives_ms.get(key, (0, 0))
+            if not lives_ms or message.timestamp()[1] < published_ms + lives_ms:
+                self.wrong.append(f"{_place(message)}: expired too early")
+        else:
+            self._account(headers["source"], "merged")
+            given = self._given.pop(headers["source"], None)
+        base = int(headers.get("delta_base", version - 1))
+        if base != self._versions.get(key, 0):
+            self.wrong.append(f"{_place(message)}: delta for version {base} met {self._versions.get(key, 0)}")
+        before = self._world.get(key)
+        if headers.get("kind") in ("delete", "expire"):
+            self._world.pop(key, None)
+            self._versions.pop(key, None)
+            if given is not None and expected(before, given) is not None:
+                self.wrong.append(f"{_place(message)}: a delete that nobody asked for")
+            return
+        self._versions[key] = version
+        record = _apply(before or {}, parse(message.value()))
+        for pointer in json.loads(headers.get("removed", "[]")):
+            *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+            holder = record
+            for name in path:
+                holder = holder.get(name, {}) if isinstance(holder, dict) else {}
+            if not isinstance(holder, dict) or last not in holder:
+                self.wrong.append(f"{_place(message)}: {pointer} is removed and was not there")
+                continue
+            del holder[last]
+        self._world[key] = record
+        if given is not None:
+            # A delta leaves a record its own time to live; a full publish has the topic's, which is none.
+            _, kept_ms = self._lives_ms.get(key, (0, 0))
+            lives_ms = kept_ms if before is not None and command_of(given) == "delta_publish" else 0
+            if "expiration" in given.headers:
+                lives_ms = int(float(given.headers["expiration"]) * 1000)
+            self._lives_ms[key] = (given.timestamp_ms, lives_ms)
+            if not same(expected(before, given), record, as_written=False):
+                self.wrong.append(f"{headers['source']}: {before!r:.200} and {given!r:.300} gave {record!r:.200}")
+
+    def take_dlq(self, message: Message) -> None:
+        """A rejected record."""
+        headers = _texts(message)
+        self._account(headers["source"], f"rejected: {headers['dlq_reason']}")
+        self._rejected[headers["source"]] = headers["dlq_reason"]
+        given = self._given.pop(headers["source"], None)
+        if given is not None and (given.value != message.value() or given.timestamp_ms > message.timestamp()[1]):
+            self.wrong.append(f"{headers['source']}: its dead letter is another one")
+        if headers["dlq_reason"] == "plugin_failed":
+            self.wrong.append(f"{headers['source']}: the processor itself failed: {headers['dlq_detail']}")
+
+    def take_ack(self, message: Message) -> None:
+        """An acknowledgement."""
+        self._asked.take_ack(message)
+
+    def take_sow(self, message: Message) -> None:
+        """A record of the state of the world."""
+        if message.value() is None:
+            self._sow.pop(message.key() or b"", None)
+        else:
+            self._sow[message.key() or b""] = parse(message.value())
+
+    def close(self, counted: dict[str, int]) -> None:
+        """Everything was read: does it add up?
+
+        Args:
+            counted: what the worker itself counted, by event.
+        """
+        left: Counter[str] = Counter(trace for place, trace in self.inputs.items() if place not in self._seen)
+        lost = [place for place, trace in self.inputs.items() if trace == "must" and place not in self._seen]
+        del left["must"]
+        if lost:
+            self.wrong.append(f"{len(lost)} input records left no trace, such as {lost[0]}")
+        traces = {name: counted.get(name, 0) for name in ("rekeyed", "duplicate", "delete_of_nothing")}
+        if sum(left.values()) != sum(traces.values()):
+            self.wrong.append(f"{dict(left)} left no trace, the worker counted {traces}")
+        self.fates.update({name: count for name, count in traces.items() if count})
+        asked = self._asked.close(self._rejected, self._seen - self._rejected.keys())
+        self.fates["asked for acks"] += asked
+        self.wrong += self._asked.wrong
+        differ = [
+            key
+            for key in self._world.keys() | self._sow.keys()
+            if not same(self._world.get(key), self._sow.get(key), as_written=True)
+        ]
+        if differ:
+            self.wrong.append(f"{len(differ)} keys: delta replay is not SOW, such as {differ[0]!r}")
+
+    def _account(self, place: str, fate: str) -> None:
+        if place in self._seen:
+            self.wrong.append(f"{place} is accounted for twice")
+        if place not in self.inputs:
+            self.wrong.append(f"{place} is no input record")
+        self._seen.add(place)
+        self.fates[fate] += 1
+
+
+def _place(message: Message) -> str:
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+
+def _texts(message: Message) -> dict[str, str]:
+    """Headers as text; the last of a name counts, as the worker's own come last."""
+    return {name: (value or b"").decode(errors="replace") for name, value in message.headers() or ()}
+
+
+def _apply(old: Any, delta: Any) -> Any:
+    if not isinstance(delta, dict):
+        return delta
+    new = dict(old) if isinstance(old, dict) else {}
+    for name, value in delta.items():
+        new[name] = _apply(new.get(name), value)
+    return new

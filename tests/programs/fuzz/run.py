@@ -1,0 +1,210 @@
+"""One run: rubbish into the input topic, a worker as shipped, and a ledger of what came out."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import yaml
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from processor.config import Config, load
+from processor.hosting.pipeline import specs
+from processor.kafka.admin.admin import Admin
+from tests.programs.benchmarks.throughput import free_port
+from tests.programs.fuzz.ledger import Ledger
+from tests.programs.fuzz.rubbish import RECORD_BYTES_MAX, commands
+
+PARTITIONS = 4
+TIMEOUT_S = 3600.0
+_MESSAGE_BYTES_MAX = 20_000_000
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    inputs: int = 0
+    """Input records, those that the worker sent again among them."""
+    fates: Counter[str] = field(default_factory=Counter)
+    """What became of them."""
+    wrong: list[str] = field(default_factory=list)
+    """What does not add up; empty if all is well."""
+    memory_mb: list[float] = field(default_factory=list)
+    """The worker's resident memory, ten times a second."""
+    aborted: int = 0
+    """Transactions that were rolled back."""
+    exit_code: int | None = None
+    """Of the worker, after SIGTERM."""
+    seconds: float = 0.0
+    """From the worker's start until all input was committed."""
+
+
+def run(bootstrap: str, directory: Path, *, records: int, seed: int, say: Callable[[str], None]) -> Outcome:
+    """Do it; the topics are gone afterwards."""
+    name = f"fuzz{uuid.uuid4().hex[:8]}"
+    config = _settings(bootstrap, directory, name)
+    admin = Admin(config.kafka)
+    admin.create(specs(config))
+    try:
+        say(f"publishing {records:,} records")
+        _publish(bootstrap, f"{name}.publish", records, seed)
+        outcome = Outcome()
+        counted = _work(config, directory, name, outcome, say)
+        _account(bootstrap, name, outcome, counted, say)
+        return outcome
+    finally:
+        admin.delete([spec.name for spec in specs(config)])
+
+
+def _settings(bootstrap: str, directory: Path, name: str) -> Config:
+    tree = {
+        "application_id": name,
+        "kafka": {"bootstrap.servers": bootstrap},
+        "state_dir": str(directory / "state"),
+        "topics": {
+            name: {
+                "partitions": PARTITIONS,
+                "max_record_bytes": RECORD_BYTES_MAX,
+                "source_header": True,
+                "dlq_max_ratio": 1,
+            }
+        },
+        "runtime": {"metrics_port": free_port()},
+    }
+    file = directory / "sowstream.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return load(file)
+
+
+def _publish(bootstrap: str, topic: str, records: int, seed: int) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "partitioner": "murmur2_random",
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "message.max.bytes": _MESSAGE_BYTES_MAX,
+        }
+    )
+    for key, value, headers in commands(seed, records):
+        while True:
+            try:
+                producer.produce(topic, value, key, headers=headers or None)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def _work(config: Config, directory: Path, name: str, outcome: Outcome, say: Callable[[str], None]) -> dict[str, int]:
+    """Run a worker until the group has committed the end of the input; what it counted, by event."""
+    log = directory / "worker.log"
+    port = config.runtime.metrics_port
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(directory / "sowstream.yaml")],
+            stdout=said,
+            stderr=said,
+        )
+    watched, began_s, told_s = psutil.Process(process.pid), time.monotonic(), time.monotonic()
+    try:
+        while (left := _left(config, name)) > 0:
+            if process.poll() is not None or time.monotonic() - began_s > TIMEOUT_S:
+                outcome.wrong.append(f"the worker ended or stalled:\n{log.read_text(errors='replace')[-3000:]}")
+                break
+            outcome.memory_mb.append(watched.memory_info().rss / 1e6)
+            if time.monotonic() - told_s > 10:
+                told_s = time.monotonic()
+                say(f"  {left:,} records to go, {outcome.memory_mb[-1]:.0f} MB")
+            time.sleep(0.1)  # Between two looks; the fact decides.
+        outcome.seconds = time.monotonic() - began_s
+        metrics = _metrics(port)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        outcome.exit_code = process.wait(timeout=60)
+    if outcome.exit_code != 0:
+        outcome.wrong.append(f"exit code {outcome.exit_code}")
+    outcome.aborted = int(
+        sum(value for line, value in metrics if line.startswith("sowstream_transactions_aborted_total"))
+    )
+    if outcome.aborted:
+        outcome.wrong.append(f"{outcome.aborted} transactions were rolled back")
+    events: Counter[str] = Counter()
+    for line, value in metrics:
+        if match := re.match(r'sowstream_events_total\{event="(\w+)"', line):
+            events[match[1]] += int(value)
+    return dict(events)
+
+
+def _left(config: Config, name: str) -> int:
+    """How many input records the group has still to commit."""
+    topic = f"{name}.publish"
+    reader = Consumer({**config.kafka, "group.id": f"{name}.{name}", "isolation.level": "read_committed"})
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    left = 0
+    for place in reader.committed(places, timeout=30):
+        _, end = reader.get_watermark_offsets(TopicPartition(topic, place.partition), timeout=30)
+        # The worker's own transactions leave a marker behind the records it sent again.
+        behind = end - max(place.offset, 0)
+        left += behind if behind > 1 else 0
+    reader.close()
+    return left
+
+
+def _metrics(port: int | None) -> list[tuple[str, float]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return [(line.rpartition(" ")[0], float(line.rpartition(" ")[2])) for line in lines if not line.startswith("#")]
+
+
+def _account(bootstrap: str, name: str, outcome: Outcome, counted: dict[str, int], say: Callable[[str], None]) -> None:
+    ledger = Ledger()
+    for role, take in (
+        ("publish", ledger.take_input),
+        ("delta", ledger.take_delta),
+        ("dlq", ledger.take_dlq),
+        ("ack", ledger.take_ack),
+        ("sow", ledger.take_sow),
+    ):
+        say(f"reading {name}.{role}")
+        for message in _records(bootstrap, f"{name}.{role}"):
+            take(message)
+    ledger.close(counted)
+    outcome.inputs, outcome.fates = len(ledger.inputs), ledger.fates
+    outcome.wrong += ledger.wrong[:20]
+
+
+def _records(bootstrap: str, topic: str) -> Iterator[Message]:
+    """Every committed record of a topic up to its end, by a plain consumer."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "ledger",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": _MESSAGE_BYTES_MAX,
+        }
+    )
+    reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    ends: set[int] = set()
+    while len(ends) < PARTITIONS:
+        for message in reader.consume(5_000, 0.2):
+            if message.error() is not None:
+                ends.add(message.partition())
+            else:
+                yield message
+    reader.close()

@@ -1,0 +1,182 @@
+"""A short run of `make fuzz`: the generator, the worker and the ledger, with a seed that is printed."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.config import TopicConfig
+from processor.record import Headers, Record
+from processor.testing import ProcessorTestDriver
+from tests.programs.fuzz.ledger import Ledger
+from tests.programs.fuzz.rubbish import commands
+from tests.programs.fuzz.run import run
+
+
+@pytest.mark.broker
+def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, random_seed):
+    """Merged, rejected with a reason, duplicate or nothing to do: nothing else, nothing twice, and no crash."""
+    outcome = run(bootstrap, tmp_path, records=20_000, seed=random_seed, say=print)
+    assert outcome.wrong == []
+    assert outcome.exit_code == 0
+    assert outcome.inputs >= 20_000
+    assert outcome.fates["merged"] > 5_000
+    assert outcome.fates["expired by the clock"] > 0
+    assert outcome.fates["asked for acks"] > 500
+
+
+def test_the_feed_of_a_seed_is_always_the_same():
+    """A failure can be made again."""
+    assert list(commands(7, 500)) == list(commands(7, 500))
+
+
+def test_a_ledger_that_misses_a_record_says_so():
+    """An input record that must leave a trace and has none is told by its place."""
+    ledger = Ledger(inputs={"t.publish/0/1": "must", "t.publish/0/2": "rekeyed"})
+    ledger.close({"rekeyed": 1})
+    assert ledger.wrong == ["1 input records left no trace, such as t.publish/0/1"]
+
+
+class Read(NamedTuple):
+    """A record as a consumer gives it."""
+
+    name: str
+    record: Record
+
+    def topic(self) -> str:
+        """Its topic."""
+        return self.name
+
+    def partition(self) -> int:
+        """The only one."""
+        return 0
+
+    def offset(self) -> int:
+        """Its place."""
+        return self.record.offset
+
+    def key(self) -> bytes | None:
+        """Its key."""
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        """Its message."""
+        return self.record.value
+
+    def headers(self) -> Headers | None:
+        """Its headers."""
+        return self.record.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """When it was made."""
+        return 1, self.record.timestamp_ms
+
+
+Topics = dict[str, list[Record]]
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def topics() -> tuple[Topics, Counter[str]]:
+    """Every topic after some thousand commands, and what the processor counted."""
+    topic = TopicConfig(source_header=True, dlq_max_ratio=1)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    for number, (key, value, headers) in enumerate(commands(SEED, 6_000, keys=50)):
+        driver.pipe_input(key, value, headers)
+        if number % 100 == 0:
+            driver.advance_time(20)
+            driver.commit()
+    driver.commit()
+    driver.commit()
+    roles = {role: driver.read_output(role) for role in ("delta", "dlq", "ack", "sow")}
+    return {"publish": driver.input, **roles}, driver.events
+
+
+def wrong(topics: Topics, counted: Counter[str]) -> list[str]:
+    """What the ledger says of them."""
+    ledger = Ledger()
+    takers: dict[str, Callable[..., None]] = {
+        "publish": ledger.take_input,
+        "delta": ledger.take_delta,
+        "dlq": ledger.take_dlq,
+        "ack": ledger.take_ack,
+        "sow": ledger.take_sow,
+    }
+    for role, take in takers.items():
+        for record in topics[role]:
+            take(Read(f"orders.{role}", record))
+    ledger.close(counted)
+    assert ledger.fates["merged"] > 1000
+    assert ledger.fates["expired by the clock"] > 0
+    return ledger.wrong
+
+
+def test_rubbish_without_a_broker_adds_up(topics):
+    """The processor alone, on a clock of its own."""
+    assert wrong(*topics) == []
+
+
+def _named(record: Record) -> bool:
+    return b"cmd-" in (record.value or b"")
+
+
+def _updates(record: Record) -> bool:
+    return bool(record.value) and len(json.loads(record.value)) > 1 and "kind" not in dict(record.headers or ())
+
+
+@pytest.mark.parametrize(("role", "which", "said"), [
+    ("delta", _updates, "left no trace"),
+    ("delta", lambda record: (b"kind", b"expire") not in (record.headers or ()), "left no trace"),
+    ("dlq", lambda record: b"sequence" not in str(record.headers).encode(), "left no trace"),
+    ("ack", _named, "are missing"),
+])  # fmt: skip
+def test_a_record_that_is_lost_is_told(topics, role, which, said):
+    """One record less in an output."""
+    records, counted = topics
+    places = [place for place, record in enumerate(records[role]) if which(record)]
+    place = places[len(places) // 2]
+    less = records[role][:place] + records[role][place + 1 :]
+    problems = wrong(records | {role: less}, counted)
+    assert any(said in problem for problem in problems), problems
+
+
+def test_a_key_that_the_sow_lacks_is_told(topics):
+    """Its deltas add up to a record."""
+    records, counted = topics
+    key = next(record.key for record in reversed(records["sow"]) if record.value is not None)
+    less = [record for record in records["sow"] if record.key != key]
+    assert any("delta replay is not SOW" in problem for problem in wrong(records | {"sow": less}, counted))
+
+
+def test_conflated_acks_that_are_lost_are_told(topics):
+    """Without the ones that stand for many, those that they stand for have none."""
+    records, counted = topics
+    alone = [ack for ack in records["ack"] if b"command_id" in (ack.value or b"")]
+    assert len(alone) < len(records["ack"])
+    assert any("{'persisted': 1} are missing" in problem for problem in wrong(records | {"ack": alone}, counted))
+
+
+@pytest.mark.parametrize(("role", "said"), [("delta", "twice"), ("dlq", "twice"), ("ack", "too many")])
+def test_a_record_that_comes_twice_is_told(topics, role, said):
+    """One record more in an output."""
+    records, counted = topics
+    places = [place for place, record in enumerate(records[role]) if role != "ack" or _named(record)]
+    place = places[len(places) // 2]
+    more = [*records[role][: place + 1], *records[role][place:]]
+    assert any(said in problem for problem in wrong(records | {role: more}, counted))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_wrong_value_is_told(topics, both):
+    """On the delta topic alone, and also where SOW and delta agree."""
+    records, counted = topics
+    place = max(place for place, record in enumerate(records["delta"]) if _updates(record))
+    changed = dict(records)
+    for role in ("delta", "sow") if both else ("delta",):
+        record = records[role][place]
+        value = json.dumps(json.loads(record.value or b"") | {"zz": 1}).encode()
+        changed[role] = [*records[role][:place], record._replace(value=value), *records[role][place + 1 :]]
+    assert any(" gave " in problem for problem in wrong(changed, counted))

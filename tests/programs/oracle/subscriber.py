@@ -1,0 +1,208 @@
+"""The model of a subscription (subscribe.md): the messages it must get, and the copy that its subscriber keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tests.programs.oracle.filters import Filter
+from tests.programs.oracle.keys import Key
+from tests.programs.oracle.select import Select, ordered
+from tests.programs.oracle.values import MISSING, Path, applied, difference, leaves, same, value_at, with_value
+
+Object = dict[str, Any]
+
+
+class Told(NamedTuple):
+    """One message."""
+
+    command: str
+    key: bytes
+    data: Object
+    is_delta: bool
+    version: int
+    reason: str | None
+    removed: frozenset[Path]
+
+
+class State(NamedTuple):
+    """A record as the SOW topic has it."""
+
+    record: Object
+    version: int
+
+
+class Event(NamedTuple):
+    """An update of the SOW topic."""
+
+    key: bytes
+    record: Object | None
+    version: int
+    kind: str
+    touched: Object | None = None
+    """Of an update of a conflated topic: the members that were touched in the interval (producers.md, rule 11)."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a subscriber asked for."""
+
+    key: Key
+    has_snapshot: bool
+    is_live: bool
+    is_delta: bool
+    selection: Filter | None = None
+    select: Select | None = None
+    order: Path | None = None
+    top_n: int | None = None
+    has_oof: bool = False
+    no_empties: bool = False
+    interval_ms: int | None = None
+    conflation_key: Path | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every single message follows from the updates: nothing is folded, and no update moves another key."""
+        return self.interval_ms is None and self.top_n is None
+
+    def projected(self, record: Object) -> Object:
+        """What is sent of a record."""
+        return record if self.select is None else self.select.project(record)
+
+    def focus(self, states: dict[bytes, State]) -> list[bytes]:
+        """The keys of the records in focus, in order."""
+        matching = {key: state.record for key, state in states.items() if self.matches(state.record)}
+        return ordered(matching, self.order)[: self.top_n]
+
+    def matches(self, record: Object | None) -> bool:
+        """Whether the filter matches a record."""
+        return record is not None and (self.selection is None or self.selection.matches(record))
+
+
+@dataclass
+class Subscriber:
+    """One subscription from its beginning."""
+
+    wanted: Wanted
+    states: dict[bytes, State]
+    """The SOW topic now."""
+    received: set[bytes] = field(default_factory=set)
+    """Records in focus of which it got a message."""
+    copy: dict[bytes, Object] = field(default_factory=dict)
+    """The records as the messages make them."""
+    ever: dict[tuple[bytes, int], list[Object]] = field(default_factory=dict)
+    """The records that a key had in each version; versions begin again with each life of a key."""
+    updated: dict[bytes, int] = field(default_factory=dict)
+    """Keys with an update since the beginning, by the turn of the last one."""
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        self.states = dict(self.states)
+        for key, state in self.states.items():
+            self.ever[key, state.version] = [state.record]
+        if self.wanted.is_delta and not self.wanted.has_snapshot:
+            # It is supposed to have what there was.
+            for key in self.wanted.focus(self.states):
+                self.copy[key] = self.wanted.projected(self.states[key].record)
+
+    def snapshot(self) -> list[Told]:
+        """The messages of the snapshot, in order where an order was asked for."""
+        wanted, told = self.wanted, []
+        for key in wanted.focus(self.states):
+            record, version = self.states[key]
+            told.append(Told("sow", key, wanted.projected(record), False, version, None, frozenset()))
+        self.received = {message.key for message in told}
+        return told
+
+    def take(self, event: Event) -> list[Told]:
+        """The messages of an update, where they follow from it alone (`Wanted.is_exact`)."""
+        wanted, key = self.wanted, event.key
+        old = self.states.get(key)
+        before = None if old is None else old.record
+        self.turn += 1
+        self.updated[key] = self.turn
+        if event.record is None:
+            self.states.pop(key, None)
+        else:
+            self.states[key] = State(event.record, event.version)
+            self.ever.setdefault((key, event.version), []).append(event.record)
+        was, now = wanted.matches(before), wanted.matches(event.record)
+        if not now:
+            is_told = was and key in self.received and wanted.has_oof
+            self.received.discard(key)
+            return [self._out_of_focus(event, before)] if is_told else []
+        assert event.record is not None
+        new = wanted.projected(event.record)
+        if not (was and wanted.is_delta):
+            self.received.add(key)
+            return [Told("publish", key, new, False, event.version, None, frozenset())]
+        assert before is not None
+        changed, gone = difference(wanted.projected(before), new)
+        keys = wanted.key.only(event.record)
+        if event.touched is not None:
+            # An object of which only members that are not selected were touched is not touched for this subscriber.
+            touched: Object = {}
+            for path, value in leaves(event.touched).items():
+                if value_at(new, path) is not MISSING:
+                    touched = with_value(touched, path, value)
+            changed = difference(keys, applied(keys, touched, []))[0]
+        if wanted.no_empties and not changed and not gone:
+            return []
+        self.received.add(key)
+        data = applied(keys, changed, [])
+        return [Told("publish", key, data, True, event.version, None, frozenset(gone))]
+
+    def _out_of_focus(self, event: Event, before: Object | None) -> Told:
+        last = before if event.record is None else event.record
+        assert last is not None
+        reason = (
+            {"delete": "deleted", "expire": "expired"}.get(event.kind, "match") if event.record is None else "match"
+        )
+        return Told("oof", event.key, self.wanted.projected(last), False, event.version, reason, frozenset())
+
+    def hear(self, message: Told) -> list[str]:
+        """Apply a message to the copy; what is wrong with it."""
+        wanted, key, wrong = self.wanted, message.key, []
+        if message.command == "oof":
+            if not wanted.has_oof or key not in self.copy:
+                wrong.append(f"{key!r}: an oof of a record that was not received")
+            self.copy.pop(key, None)
+        elif message.is_delta:
+            if key not in self.copy or not wanted.is_delta:
+                wrong.append(f"{key!r}: a delta of a record that the subscriber does not have")
+            self.copy[key] = applied(self.copy.get(key, {}), message.data, sorted(message.removed))
+        else:
+            self.copy[key] = message.data
+        if message.command != "oof":
+            records = self.ever.get((key, message.version), [])
+            if not any(same(self.copy[key], wanted.projected(record)) for record in records):
+                wrong.append(f"{key!r}: {self.copy[key]} was never version {message.version}")
+        return wrong
+
+    def settled(self) -> list[str]:
+        """What is wrong with the copy once everything was delivered."""
+        wanted = self.wanted
+        focus = wanted.focus(self.states)
+        if wanted.conflation_key is not None:
+            focus = self._newest_of_groups(focus)
+        elif not wanted.has_snapshot and not wanted.is_delta:
+            focus = [key for key in focus if key in self.updated or key in self.copy]
+        wrong = [
+            f"{key!r}: has {self.copy.get(key)}, not {wanted.projected(self.states[key].record)}"
+            for key in focus
+            if not self._has(key)
+        ]
+        if wanted.has_oof and wanted.has_snapshot:
+            wrong += [f"{key!r}: out of focus, and no oof came" for key in self.copy if key not in focus]
+        return wrong
+
+    def _has(self, key: bytes) -> bool:
+        return key in self.copy and same(self.copy[key], self.wanted.projected(self.states[key].record))
+
+    def _newest_of_groups(self, focus: list[bytes]) -> list[bytes]:
+        """Of the records that share the values of the conflation key, the one updated last."""
+        assert self.wanted.conflation_key is not None
+        newest: dict[str, bytes] = {}
+        for key in sorted((key for key in focus if key in self.updated), key=lambda key: self.updated[key]):
+            newest[repr(value_at(self.states[key].record, self.wanted.conflation_key))] = key
+        return list(newest.values())

@@ -1,0 +1,140 @@
+"""What becomes of a task that cannot go on, and what operators may order."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+
+import pytest
+
+from processor.codec.registry import load_codec
+from processor.config import TopicConfig
+from processor.errors import PartitionHeld
+from processor.hosting.pipeline import Pipeline
+from processor.record import Record
+from processor.runtime.holding.held_tasks import HeldTasks
+from processor.runtime.holding.holds import Hold, Holds, Resume
+from processor.runtime.process.metrics import HELD, ThreadMetrics
+from processor.runtime.task import Task
+from processor.runtime.task_state import TaskState
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
+from tests.runtime.holding.test_holds import Clock
+from tests.runtime.test_task import Script, Scripted
+
+
+class Notices:
+    """Keeps what was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, Hold | None]] = []
+        self.queue: SimpleQueue[Resume] = SimpleQueue()
+
+    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+        """As a worker's."""
+        self.told.append((pipeline, partition, hold))
+
+    def orders(self, _pipeline: str) -> SimpleQueue[Resume]:
+        """As a worker's."""
+        return self.queue
+
+
+class Scene:
+    """Two tasks of one thread, at input offset 40."""
+
+    def __init__(self, name: str) -> None:
+        self.clock = Clock()
+        self.notices = Notices()
+        self.name = name
+        self.held = HeldTasks(name, ThreadMetrics(name), self.notices, Holds(self.clock, lambda: 1_000))
+        topic = TopicConfig(dlq_window_records=4, dlq_max_ratio=0.5)
+        pipeline = Pipeline.of(Scripted, Script(), name=name, topic=topic)
+        self.tasks = {number: Task(pipeline, number, load_codec("json")) for number in (1, 2)}
+        for task in self.tasks.values():
+            task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+            task.start(40)
+
+    def hold(self, partition: int, error: PartitionHeld) -> None:
+        """As the thread does it."""
+        self.tasks[partition].rewind()
+        self.held.hold(self.tasks[partition], error)
+
+    def shown(self, reason: str) -> float:
+        """The metric's value."""
+        return HELD.labels(self.name, reason)._value.get()
+
+
+@pytest.fixture
+def scene(unique: str) -> Scene:
+    """Nothing is held yet."""
+    return Scene(unique)
+
+
+def test_a_hold_is_told_counted_and_over_with_the_first_commit(scene: Scene):
+    """Not with the next try: that may fail again."""
+    scene.hold(1, PartitionHeld("registry", "silent"))
+    assert scene.held.is_held(1)
+    assert not scene.held.is_held(2)
+    assert scene.shown("registry") == 1
+    assert [(partition, hold.offset, hold.reason) for _, partition, hold in scene.notices.told if hold] == [
+        (1, 40, "registry")
+    ]
+    assert scene.held.due(scene.tasks) == []
+    scene.clock.now_s += 1
+    task = scene.tasks[1]
+    assert scene.held.due(scene.tasks) == [task]
+    assert scene.shown("registry") == 0
+    task.start(40)
+    scene.held.went_on(scene.tasks.values())
+    assert scene.notices.told[-1][2] is not None, "nothing is committed yet"
+    task.committed_offset = 41
+    scene.held.went_on(scene.tasks.values())
+    assert scene.notices.told[-1] == (scene.name, 1, None)
+
+
+def test_an_order_given_before_the_hold_is_none(scene: Scene):
+    """The topic of orders is read from its beginning: what was ordered last month must not let today's records pass."""
+    scene.hold(1, PartitionHeld("rejects", "bad"))
+    scene.notices.queue.put(Resume(1, None, 999))
+    scene.notices.queue.put(Resume(2, None, 2_000))
+    assert scene.held.due(scene.tasks) == []
+    scene.notices.queue.put(Resume(None, None, 2_000))
+    assert scene.held.due(scene.tasks) == [scene.tasks[1]]
+
+
+@pytest.mark.parametrize(("until", "is_due"), [(39, False), (40, True), (42, True)])
+def test_an_order_to_skip_begins_where_the_partition_stands(scene: Scene, until: int, is_due: bool):
+    """One for what is behind it already means nothing, so that it may be read again and again."""
+    scene.hold(1, PartitionHeld("rejects", "bad"))
+    scene.notices.queue.put(Resume(1, until, 0))
+    assert (scene.held.due(scene.tasks) == [scene.tasks[1]]) is is_due
+
+
+def test_skipped_records_are_dead_letters_and_the_next_one_is_processed(scene: Scene):
+    """The processor never sees them."""
+    task = scene.tasks[1]
+    scene.hold(1, PartitionHeld("rejects", "bad"))
+    scene.notices.queue.put(Resume(1, 41, 0))
+    assert scene.held.due(scene.tasks) == [task]
+    task.start(40)
+    task.process([Record(b"k", b"%d" % offset, None, offset, 0) for offset in (40, 41, 42)])
+    outputs = task.take_outputs()
+    assert [(value, dict(headers)["dlq_reason"]) for _, value, headers in outputs["dlq"]] == [
+        (b"40", b"skipped"),
+        (b"41", b"skipped"),
+    ]
+    assert task.next_offset == 43
+
+
+def test_what_cannot_be_read_is_skipped_with_one_letter(scene: Scene):
+    """It has no value; its detail says which offsets it stands for."""
+    task = scene.tasks[1]
+    scene.hold(1, PartitionHeld("unreadable_batch", "bad"))
+    scene.notices.queue.put(Resume(1, 49, 0))
+    assert scene.held.due(scene.tasks) == [task]
+    task.start(40)
+    assert task.next_offset == 50
+    ((key, value, headers),) = task.take_outputs()["dlq"]
+    assert (key, value, dict(headers)["source"]) == (None, None, f"{scene.name}.publish/1/40".encode())
+    assert b"offsets 40 to 49" in (dict(headers)["dlq_detail"] or b"")
+    assert task.task_state is TaskState.RUNNING
+    assert task.has_uncommitted

@@ -1,0 +1,202 @@
+"""When too much of the input is rejected: how it is counted, and what is told."""
+
+import random
+
+import pytest
+
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.config import TopicConfig
+from processor.errors import PartitionHeld
+from processor.hosting.pipeline import Pipeline
+from processor.record import Record
+from processor.runtime.holding.reject_limit import RejectLimit
+from processor.testing import ProcessorTestDriver
+from tests.runtime.test_task import Script, Scripted
+
+
+def a_limit(ratio: float, window: int) -> RejectLimit:
+    """The limit of a partition."""
+    topic = TopicConfig(dlq_max_ratio=ratio, dlq_window_records=window)
+    return RejectLimit(Pipeline.of(Scripted, Script(), name="orders", topic=topic), 3)
+
+
+def records(first: int, count: int) -> list[Record]:
+    """Input records, as a transaction's markers leave them: with gaps."""
+    return [Record(b"k", b"1", None, 3 * offset, 0) for offset in range(first, first + count)]
+
+
+def stops_at(verdicts: list[bool], batches: list[int], *, ratio: float, window: int) -> int | None:
+    """The batch, counted in records, at which the limit stops; None if it does not. True is a rejected record."""
+    limit, first = a_limit(ratio, window), 0
+    for size in batches:
+        given = records(first, size)
+        for record, verdict in zip(given, verdicts[first : first + size], strict=True):
+            if verdict:
+                limit.rejected(record, "undecodable", "no")
+        first += size
+        try:
+            limit.took(given)
+        except PartitionHeld:
+            return first
+    return None
+
+
+def cut(rng: random.Random, count: int) -> list[int]:
+    """A number as a sum of random ones."""
+    sizes = []
+    while count:
+        sizes.append(rng.randint(1, count))
+        count -= sizes[-1]
+    return sizes
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_windows_lie_where_they_lie_whatever_the_batches_are(seed: int):
+    """It stops with the batch that fills the first window of which more than the ratio was rejected, or never."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    window, ratio = rng.randint(1, 12), rng.choice([0.0, 0.5, 0.9, 1.0])
+    share = rng.random()
+    verdicts = [rng.random() < share for _ in range(rng.randint(1, 60))]
+    full = range(0, len(verdicts) - window + 1, window)
+    bad = next((begin + window for begin in full if sum(verdicts[begin : begin + window]) > ratio * window), None)
+    batches = cut(rng, len(verdicts))
+    ends = [sum(batches[: n + 1]) for n in range(len(batches))]
+    expected = None if bad is None else next(end for end in ends if end >= bad)
+    assert stops_at(verdicts, batches, ratio=ratio, window=window) == expected
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_is_rejected_late_counts_in_the_window_where_it_came(seed: int):
+    """By a processor that lets records wait: however late, however often, and however many at once."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    window, count = rng.randint(1, 12), 60
+    limit = a_limit(0.5, window)
+    given = records(0, count)
+    bad = [record for record in given if rng.random() < 0.4]
+    full = [given[begin : begin + window] for begin in range(0, count - window + 1, window)]
+    expected = any(len([record for record in part if record in bad]) > window / 2 for part in full)
+    try:
+        for record in given:
+            limit.took([record])
+        for record in rng.sample(bad, len(bad)) + bad:
+            limit.rejected(record, "undecodable", "no")
+        limit.took(given[-1:])
+    except PartitionHeld:
+        assert expected
+    else:
+        assert not expected
+
+
+def test_windows_whose_input_is_committed_are_forgotten():
+    """Nothing of them comes again, nor late: no more is kept than may wait."""
+    limit = a_limit(0.5, 2)
+    given = records(0, 100)
+    for record in given:
+        limit.took([record])
+    assert len(limit._full) == 50
+    limit.committed(given[90].offset)
+    limit.took(given[-1:])
+    assert len(limit._full) == 5
+
+
+def test_a_record_counts_once_however_often_it_comes():
+    """Rollbacks bring the same records again, in other batches: they fill no window twice."""
+    limit = a_limit(0.5, 10)
+    for first, last in [(0, 4), (0, 4), (2, 6), (0, 6), (4, 9)]:
+        given = records(first, last - first)
+        for record in given[::2]:
+            limit.rejected(record, "undecodable", "no")
+        limit.took(given)
+    assert (limit._seen, len(limit._open.reasons)) == (9, 5)
+
+
+def test_what_was_rejected_in_an_attempt_that_failed_is_forgotten():
+    """The record may be taken the next time."""
+    limit = a_limit(0.0, 2)
+    given = records(0, 2)
+    limit.rejected(given[0], "undecodable", "no")
+    limit.rewound()
+    limit.took(given)
+
+
+def test_it_tells_where_how_many_why_and_what_to_do():
+    """The most frequent reason of the window, with its first example, cut to a sane length."""
+    limit = a_limit(0.5, 4)
+    given = records(0, 4)
+    limit.rejected(given[0], "key_mismatch", "no")
+    for record in given[1:3]:
+        limit.rejected(record, "undecodable", f"at byte {record.offset} of {'x' * 10_000}")
+    with pytest.raises(PartitionHeld) as stopped:
+        limit.took(given)
+    told = str(stopped.value)
+    assert told.startswith("orders.publish partition 3: 3 of 4 records in a row were rejected, 2 as undecodable")
+    assert "such as offset 3: at byte 3 of xxx" in told
+    assert "dlq_max_ratio (now 0.5; 1 holds nothing)" in told
+    assert "sowstream dlq list orders" in told
+    assert len(told) < 1_200
+
+
+def test_a_topic_of_the_settings_is_told_by_the_name_of_its_setting():
+    """So that the message can be copied."""
+    topic = TopicConfig(dlq_window_records=10)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    with pytest.raises(PartitionHeld, match=r"raise topics\.orders\.dlq_max_ratio \(now 0\.9; 1 holds nothing\)"):
+        driver.pipe_batch([("k", b"rubbish", None)] * 10)
+    assert driver.read_output("dlq") == []
+
+
+def test_what_an_operator_lets_pass_counts_no_more():
+    """Neither what was counted, nor the same records when they come again; what comes after them does."""
+    limit = a_limit(0.5, 2)
+
+    def give(given: list[Record]) -> None:
+        for record in given:
+            limit.rejected(record, "undecodable", "no")
+        limit.took(given)
+
+    with pytest.raises(PartitionHeld):
+        give(records(0, 3))
+    limit.rewound()
+    limit.let_pass()
+    give(records(0, 3))
+    with pytest.raises(PartitionHeld, match="2 of 2 records"):
+        give(records(3, 2))
+
+
+def test_skipped_records_do_not_count():
+    """An operator ordered it: they are in the dead letters as they should be."""
+    limit = a_limit(0.0, 2)
+    given = records(0, 2)
+    for record in given:
+        limit.rejected(record, "skipped", "by order")
+    limit.took(given)
+
+
+def test_with_ratio_1_everything_may_be_rejected():
+    """The worker goes on, and every record is in the dead-letter topic."""
+    topic = TopicConfig(dlq_window_records=10, dlq_max_ratio=1)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    driver.pipe_batch([("k", b"rubbish", None)] * 100)
+    driver.commit()
+    assert len(driver.read_output("dlq")) == 100
+
+
+@pytest.mark.parametrize(("failing", "stops"), [(9, False), (10, True)])
+def test_records_that_make_the_processor_raise_count_as_any_others(failing: int, stops: bool):
+    """Each is given three times and more until it is put aside, and counts once."""
+    topic = TopicConfig(dlq_window_records=10)
+    values = [b"%d" % number for number in range(10)]
+    script = Script(failing=frozenset(values[:failing]))
+    driver = ProcessorTestDriver(Scripted, script, name="visits", topic=topic)
+    batch = [("k", value, None) for value in values]
+    if not stops:
+        driver.pipe_batch(batch)
+        driver.commit()
+        assert len(driver.read_output("dlq")) == failing
+        return
+    with pytest.raises(
+        PartitionHeld, match=r"10 of 10 records in a row were rejected, 10 as plugin_failed, such as offset 0"
+    ):
+        driver.pipe_batch(batch)

@@ -1,0 +1,84 @@
+"""Who gives a process its memory."""
+
+import os
+import subprocess
+import sys
+from ctypes.util import find_library
+from pathlib import Path
+
+import pytest
+
+from processor.runtime.process import allocator
+
+SAY = [sys.executable, "-c", "from processor import allocator; print(allocator.in_use())"]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("7f00-7f01 r-xp 0 fe:00 1 /usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "jemalloc"),
+        ("7f00-7f01 r-xp 0 fe:00 1 /usr/lib/libtcmalloc_minimal.so.4.5.10", "tcmalloc"),
+        ("7f00-7f01 r-xp 0 fe:00 1 /usr/lib/libmimalloc.so.2.0", "mimalloc"),
+        ("7f00-7f01 r-xp 0 fe:00 1 /home/jemalloc/libc.so.6", "libc"),
+    ],
+)
+def test_it_is_read_off_the_libraries_of_the_process(tmp_path: Path, line: str, name: str) -> None:
+    """Of which a directory may be called anything."""
+    maps = tmp_path / "maps"
+    maps.write_text(f"7e00-7e01 r-xp 0 fe:00 1 /usr/bin/python\n{line}\n")
+    assert allocator.in_use(maps) == name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_large_blocks_that_are_freed_go_back_to_the_system() -> None:
+    """Also after many of them were freed, and beside small ones that are kept; without it, next to nothing does."""
+    program = (
+        "import sys; from processor import allocator\n"
+        "assert allocator.return_large_blocks() or sys.argv[1] == 'no'\n"
+        "lines = lambda: open('/proc/self/status')\n"
+        "held = lambda: next(int(line.split()[1]) for line in lines() if 'VmRSS' in line) // 1024\n"
+        "kept, before = [], held()\n"
+        "for _ in range(20):\n"
+        "    blocks = []\n"
+        "    for _ in range(100):\n"
+        "        blocks.append(b'x' * 900_000)\n"
+        "        kept.append(b'y' * 3_000)\n"
+        "    del blocks\n"
+        "print(held() - before)\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    said = subprocess.run([sys.executable, "-c", program, "yes"], env=env, capture_output=True, text=True, check=True)
+    assert int(said.stdout) < 40, said.stdout
+
+
+def test_where_nothing_tells_it_is_taken_for_libcs(tmp_path: Path) -> None:
+    """No other system than Linux has the list."""
+    assert allocator.in_use(tmp_path / "none") == "libc"
+
+
+@pytest.mark.skipif(find_library("jemalloc") is None, reason="jemalloc is not installed")
+def test_a_program_started_for_it_has_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader finds what was found."""
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    said = subprocess.run(
+        SAY, env={**os.environ, **allocator.environment()}, capture_output=True, text=True, check=True
+    )
+    assert (said.stdout.strip(), said.stderr) == ("jemalloc", "")
+    assert allocator.of_programs() == "jemalloc"
+
+
+def test_what_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed."""
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libmine.so")
+    monkeypatch.setattr(allocator, "find_library", lambda _: "libjemalloc.so.2")
+    assert allocator.environment() == {}
+    monkeypatch.delenv("LD_PRELOAD")
+    assert allocator.environment() == {"LD_PRELOAD": "libjemalloc.so.2"}
+
+
+def test_a_machine_without_it_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so."""
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(allocator, "find_library", lambda _: None)
+    assert allocator.environment() == {}
+    assert allocator.of_programs() == allocator.in_use()

@@ -1,0 +1,118 @@
+"""A worker's place on its machine: one each, and the same one after a restart."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from processor.errors import Stop
+from processor.runtime.process import slot
+from processor.runtime.process.slot import Slot
+
+HOLDER = """
+import sys
+from pathlib import Path
+from processor.runtime.process.slot import Slot
+
+held = Slot(Path(sys.argv[1]))
+print(held.number, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def take(tmp_path):
+    """Take a slot, of `tmp_path` or of another directory; those that the test keeps are given back."""
+    taken: list[Slot] = []
+
+    def take_slot(directory: Path = tmp_path) -> Slot:
+        taken.append(Slot(directory))
+        return taken[-1]
+
+    yield take_slot
+    for held in taken:
+        held.release()
+
+
+def test_each_worker_has_a_number_of_its_own(take):
+    """The first that is free; one that was given back goes to the next who asks."""
+    slots = [take() for _ in range(3)]
+    assert [held.number for held in slots] == [0, 1, 2]
+    slots[1].release()
+    assert take().number == 1
+
+
+def test_workers_of_other_directories_do_not_count(take, tmp_path):
+    """A state directory is a world of its own, and so are the transactional ids made of its slots."""
+    slots = [take(tmp_path / name) for name in "ab"]
+    assert [held.number for held in slots] == [0, 0]
+    assert slots[0].name != slots[1].name
+
+
+def test_the_same_directory_gives_the_same_name(take, tmp_path, monkeypatch):
+    """However it is spelled: a worker that comes back ends the transaction that it left open."""
+    held = take(tmp_path / "state")
+    held.release()
+    monkeypatch.chdir(tmp_path)
+    assert take(Path("state")).name == held.name
+
+
+def test_a_killed_workers_number_is_free_again(take, tmp_path):
+    """Whoever comes after it has the same transactional id, and ends the transaction it left open."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "0\n"
+            identity, pid = (tmp_path / "slots" / "0").read_text().split()
+            assert (len(identity), pid) == (32, str(process.pid))
+            assert take().number == 1
+        finally:
+            process.kill()
+    assert take().number == 0
+
+
+@pytest.mark.parametrize("host", ["worker-2", "straße.example", "a" * 300])
+def test_the_name_is_fit_for_a_transactional_id(take, monkeypatch, host):
+    """The host's name in Kafka's characters, a mark of the directory and the number."""
+    monkeypatch.setattr(slot.socket, "gethostname", lambda: host)
+    name = take().name
+    assert re.fullmatch(r"[a-zA-Z0-9._-]{1,60}-[0-9a-f]{8}-0-[0-9a-f]{32}", name)
+    assert name[:5] in host or host.startswith("stra")
+
+
+def test_two_installations_with_the_same_names_have_different_identities(take, tmp_path, monkeypatch):
+    """Pods of one release name in two namespaces see the same host name and the same path, each on its own volume."""
+    first = take(tmp_path / "state")
+    first.release()
+    (tmp_path / "state").rename(tmp_path / "elsewhere")
+    second = take(tmp_path / "state")
+    assert first.name != second.name
+    assert first.name.rpartition("-")[0] == second.name.rpartition("-")[0]
+
+
+@pytest.mark.parametrize("left", ["", "4711", "0123"])
+def test_a_slot_file_of_an_older_version_or_a_torn_one_gets_an_identity(take, tmp_path, left):
+    """It is kept from then on."""
+    (tmp_path / "slots").mkdir()
+    (tmp_path / "slots" / "0").write_text(left)
+    held = take()
+    held.release()
+    assert take().name == held.name
+
+
+def test_a_directory_that_cannot_be_used_stops_the_worker(tmp_path):
+    """With the setting to change."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Stop, match=rf"state_dir {tmp_path / 'file'}: Not a directory; choose a directory"):
+        Slot(tmp_path / "file")
+
+
+def test_there_is_an_end_to_them(take, monkeypatch):
+    """A machine with so many workers has another problem, and is told."""
+    monkeypatch.setattr(slot, "_SLOTS_MAX", 2)
+    assert [take().number for _ in range(2)] == [0, 1]
+    with pytest.raises(Stop, match="all 2 slots are taken"):
+        take()

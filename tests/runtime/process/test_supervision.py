@@ -1,0 +1,122 @@
+"""A pipeline that fails is started again; the others of its process do not notice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.config import TopicConfig
+from processor.errors import BrokerUnavailable, Stop
+from processor.hosting.pipeline import Pipeline
+from processor.runtime.process import supervision
+from processor.runtime.process.supervision import PipelineState, Supervised
+from processor.shared_topics.control import Resume
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOPIC = TopicConfig()
+PIPELINE = Pipeline.of(DeltaMerge, TOPIC, name="orders", topic=TOPIC)
+
+
+def reached(fact: Callable[[], bool]) -> None:
+    """Wait for a fact."""
+    deadline_s = time.monotonic() + 20
+    while not fact():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)  # Between two looks; the fact decides.
+
+
+class Runs:
+    """What a pipeline does, run after run: raise at the start, run, or run until it is told to raise."""
+
+    def __init__(self, *runs: Exception | None) -> None:
+        self._runs = list(runs)
+        self.begun = 0
+        self.told: list[str | None] = []
+        self.supervised = Supervised(
+            PIPELINE, self._run, tell_failed=lambda _name, message: self.told.append(message), first_pause_s=0.001
+        )
+
+    def _run(self, _pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
+        self.begun += 1
+        error = self._runs.pop(0) if self._runs else None
+        if error is not None:
+            raise error
+        is_running()
+        stop.wait()
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Runs]]:
+    """Starts pipelines, and ends them."""
+    all_runs: list[Runs] = []
+
+    def start(*runs: Exception | None) -> Runs:
+        all_runs.append(Runs(*runs))
+        all_runs[-1].supervised.thread.start()
+        return all_runs[-1]
+
+    yield start
+    for runs in all_runs:
+        runs.supervised.stop()
+        runs.supervised.thread.join(20)
+        assert not runs.supervised.thread.is_alive()
+
+
+def test_a_pipeline_that_fails_is_started_again_until_it_runs(started: Callable[..., Runs]):
+    """Any error: a foreign one, too. What it failed with is told, and that it runs again."""
+    runs = started(Stop("topics"), ValueError("a plug-in's"), None)
+    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    assert (runs.begun, runs.told) == (3, ["topics", "a plug-in's", None])
+    assert runs.supervised.error is None
+
+
+def test_one_that_is_made_to_fail_ends_its_run_first(started: Callable[..., Runs]):
+    """As by a topic that was deleted: it commits what it has, fails with that error, and is started again."""
+    runs = started()
+    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    runs.supervised.fail(Stop("deleted"))
+    reached(lambda: runs.begun == 2 and runs.supervised.state is PipelineState.RUNNING)
+    assert runs.told == ["deleted", None]
+
+
+def test_kafka_s_silence_is_no_failure(started: Callable[..., Runs], caplog: pytest.LogCaptureFixture):
+    """The process waits for it, and says so once, not with each try."""
+    runs = started(*[BrokerUnavailable("silence")] * 3, None)
+    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    assert runs.begun == 4
+    assert "silence" not in [message for message in runs.told if message]
+
+
+def test_it_has_failed_only_by_what_waiting_does_not_mend(monkeypatch: pytest.MonkeyPatch):
+    """While Kafka is silent the process is not to end."""
+    supervised = Supervised(PIPELINE, cast("Any", None))
+    monkeypatch.setattr(supervision.PIPELINE_STATE, "labels", lambda *_: cast("Any", threading.local()))
+    for error, has_failed in ((BrokerUnavailable("silence"), False), (Stop("disk"), True)):
+        supervised.error, supervised.state = error, PipelineState.FAILED
+        assert supervised.has_failed is has_failed
+
+
+def test_the_pauses_grow_and_kafka_s_do_not():
+    """1 s, 2 s ... five minutes; after Kafka's silence never more than five seconds."""
+    supervised = Supervised(PIPELINE, cast("Any", None))
+    pauses_s = [supervised._pause_s(Stop("disk")) for _ in range(12)]
+    assert pauses_s == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert supervised._pause_s(BrokerUnavailable("silence")) == 5
+
+
+def test_an_order_starts_it_at_once():
+    """Whoever has mended the cause need not wait for five minutes."""
+    orders: SimpleQueue[Resume] = SimpleQueue()
+    supervised = Supervised(PIPELINE, cast("Any", None), orders=orders)
+    orders.put(Resume(None, None, 0))
+    began_s = time.monotonic()
+    supervised._pause(300.0)
+    assert time.monotonic() - began_s < 60
+    assert orders.empty()

@@ -1,0 +1,125 @@
+"""The beginning of a restore; librdkafka's own cluster is Kafka here."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.errors import StateDamaged
+from processor.hosting.pipeline import Pipeline
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader
+from processor.runtime.recovery import restorer as restoring
+from processor.runtime.recovery.restorer import Restorer
+from processor.runtime.task import Task
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
+from tests.runtime.test_task import Script, Scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from processor.store.contract import Progress
+
+
+class Troubled(MemoryStore):
+    """A store that is damaged while it is in use: it cannot say how far it has come, until it was wiped."""
+
+    is_damaged = False
+
+    def progress(self) -> Progress:
+        """How far it has come."""
+        if self.is_damaged:
+            raise StateDamaged("a block's checksum is wrong")
+        return super().progress()
+
+    def wipe(self) -> None:
+        """Forget everything, the damage too."""
+        self.is_damaged = False
+        super().wipe()
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Restorer]]:
+    """Makes a restorer that has partitions to restore; their topics are empty."""
+    mock = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    brokers = mock.list_topics(timeout=10).brokers.values()
+    for topic in ("orders.publish", "orders.sow"):
+        mock.list_topics(topic, timeout=10)
+    kafka = {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
+    made: list[Restorer] = []
+
+    def made_of(open_state: Callable[[int], TransactionalState], partitions: int) -> Restorer:
+        restorer = Restorer(
+            reader=LogReader(kafka, group="g"),
+            admin=Admin(kafka),
+            source="orders.publish",
+            sow="orders.sow",
+            mark=None,
+            open_state=open_state,
+            stall_timeout_s=20.0,
+        )
+        restorer._aims.horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
+        pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
+        for partition in range(partitions):
+            restorer.add(Task(pipeline, partition, load_codec("json")))
+        made.append(restorer)
+        return restorer
+
+    yield made_of
+    for one in made:
+        one.close()
+    mock.flush(0)
+
+
+def until_ready(restorer: Restorer) -> None:
+    """Go on until every partition is ready."""
+    deadline_s = time.monotonic() + 20
+    while restorer.is_busy:
+        assert time.monotonic() < deadline_s, "not ready"
+        restorer.advance(0.01)
+
+
+def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
+    """The store is wiped and restored, like one whose damage is found later."""
+    store = Troubled()
+
+    def open_state(_: int) -> TransactionalState:
+        state = TransactionalState(store, cache_bytes=1_000)
+        store.is_damaged = True
+        return state
+
+    until_ready(begin(open_state, 1))
+    assert not store.is_damaged
+
+
+def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
+    """Here each takes longer than a turn may; those that are ready have their turns in between."""
+    monkeypatch.setattr(restoring, "_OPEN_S", 0.0)
+    opened: list[int] = []
+
+    def open_state(partition: int) -> TransactionalState:
+        opened.append(partition)
+        return TransactionalState(MemoryStore(), cache_bytes=1_000)
+
+    restorer = begin(open_state, 3)
+    restorer.advance(0.0)
+    assert opened == [0]
+    until_ready(restorer)
+    assert opened == [0, 1, 2]
+
+
+def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
+    """Only the committed position is asked for; no directory is opened and no settings of topics are."""
+    restorer = begin(lambda _: TransactionalState(MemoryStore(), cache_bytes=0), 2)
+    restorer._sow = None
+    deadline_s, ready = time.monotonic() + 20, []
+    while restorer.is_busy:
+        assert time.monotonic() < deadline_s, "not ready"
+        ready += restorer.advance(0.01)
+    assert [(task.partition, offset) for task, offset in ready] == [(0, 0), (1, 0)]

@@ -1,0 +1,289 @@
+"""Restores for which Kafka has no answer, a wrong one, or none of the records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import structlog
+from confluent_kafka import Producer, TopicPartition
+
+from processor.codec import load_codec
+from processor.config import TopicConfig
+from processor.errors import PartitionHeld
+from processor.hosting.pipeline import Pipeline
+from processor.kafka import outage
+from processor.kafka.admin.admin import Admin
+from processor.kafka.readers.log_reader import LogReader, Position
+from processor.runtime.recovery import stall
+from processor.runtime.recovery.restorer import Restorer
+from processor.runtime.task import Task
+from processor.store.layered_state import TransactionalState
+from processor.store.memory import MemoryStore
+from processor.topics.family import TopicSpec
+from tests.programs.faults.broker.broker import Broker
+from tests.programs.faults.broker.fault import Act, Api, Fault, Way
+from tests.programs.faults.broker.proxy import Proxy
+from tests.runtime.test_task import Script, Scripted
+
+pytestmark = pytest.mark.broker
+
+_PATIENCE_S = 40.0
+
+
+class Restoring:
+    """Two partitions of a topic of its own, with records in SOW and committed input offsets."""
+
+    def __init__(self, bootstrap: str, name: str, *, through: str | None = None, stall_timeout_s: float = 60.0) -> None:
+        kafka = {"bootstrap.servers": bootstrap}
+        self.name, self.held, self.ready = name, list[tuple[int, str, str]](), dict[int, int]()
+        self.wiped: list[str] = []
+        self._owner = Admin(kafka)
+        self._owner.create([TopicSpec(f"{name}.{role}", role, 2, {}) for role in ("publish", "sow")])
+        self.writer = Producer(kafka | {"transactional.id": name, "transaction.timeout.ms": 60_000})
+        self.writer.init_transactions(30)
+        self._group = LogReader(kafka, group=name)
+        for partition in (0, 1):
+            self.begin(partition)
+            self.writer.commit_transaction(30)
+        kafka = {"bootstrap.servers": through or bootstrap}
+        self.admin = Admin(kafka)
+        self.reader = LogReader(kafka, group=name, bears_trouble=True)
+        self.restorer = Restorer(
+            reader=self.reader, admin=self.admin, source=f"{name}.publish", sow=f"{name}.sow", mark=None,
+            open_state=self._open, stall_timeout_s=stall_timeout_s, on_held=self._hold,
+        )  # fmt: skip
+        self.tasks = self._tasks()
+
+    def begin(self, partition: int) -> None:
+        """A transaction: a SOW record and an input offset."""
+        self.writer.begin_transaction()
+        self.writer.produce(f"{self.name}.sow", b"{}", b"k", partition, headers=[("version", b"1")])
+        offset = [TopicPartition(f"{self.name}.publish", partition, 0)]
+        self.writer.send_offsets_to_transaction(offset, self._group.group_metadata(), 30)
+        assert self.writer.flush(30) == 0
+
+    def add(self, *partitions: int) -> None:
+        """Begin to restore."""
+        for partition in partitions:
+            self.restorer.add(self.tasks[partition])
+
+    def until(self, reached: Callable[[], object]) -> None:
+        """Go on until something has happened."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not reached():
+            assert time.monotonic() < deadline_s, (self.ready, self.held, self.restorer.waits_for)
+            self.ready |= {task.partition: offset for task, offset in self.restorer.advance(0.01)}
+
+    def stall(self) -> None:
+        """Have no patience any more."""
+        self.restorer._stalls._timeout_s = 2.0
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.restorer.close()
+        self._group.close()
+        self._owner.delete([f"{self.name}.publish", f"{self.name}.sow"])
+
+    def _tasks(self) -> list[Task]:
+        pipeline = Pipeline.of(Scripted, Script(), name=self.name, topic=TopicConfig())
+        return [Task(pipeline, partition, load_codec("json")) for partition in (0, 1)]
+
+    def _open(self, _partition: int) -> TransactionalState:
+        return TransactionalState(MemoryStore(), cache_bytes=1_000, on_wipe=self.wiped.append)
+
+    def _hold(self, task: Task, error: PartitionHeld) -> None:
+        self.held.append((task.partition, error.reason, str(error)))
+
+
+@pytest.fixture
+def restoring(bootstrap: str, unique: str) -> Iterator[Restoring]:
+    """On the broker that all tests share."""
+    made = Restoring(bootstrap, unique)
+    yield made
+    made.close()
+
+
+def test_an_offset_in_the_balance_holds_up_no_other_partition(restoring: Restoring) -> None:
+    """The other one is ready at once; this one is held with the reason, and ready when the transaction has ended."""
+    restoring.begin(1)
+    restoring.add(0, 1)
+    restoring.until(lambda: restoring.ready)
+    assert (restoring.ready, restoring.held) == ({0: 0}, [])
+    restoring.stall()
+    restoring.until(lambda: restoring.held)
+    [(partition, reason, why)] = restoring.held
+    assert (partition, reason) == (1, "open_transaction")
+    assert "the committed offset of" in why
+    assert "`sowstream transactions list` names it" in why
+    assert not restoring.restorer.is_busy
+    restoring.writer.commit_transaction(30)
+    restoring.add(1)
+    restoring.until(lambda: 1 in restoring.ready)
+
+
+def test_a_transaction_that_is_open_in_sow_is_named(restoring: Restoring) -> None:
+    """No record comes although there are some, and the broker says where the last stable offset stands."""
+    restoring.writer.begin_transaction()
+    restoring.writer.produce(f"{restoring.name}.sow", b"{}", b"k", 1, headers=[("version", b"1")])
+    assert restoring.writer.flush(30) == 0
+    restoring.add(0, 1)
+    restoring.until(lambda: restoring.ready)
+    restoring.stall()
+    restoring.until(lambda: restoring.held)
+    [(partition, reason, why)] = restoring.held
+    assert (partition, reason) == (1, "open_transaction")
+    assert "A transaction is open there from offset 2 on" in why
+    restoring.writer.abort_transaction(30)
+    assert restoring.ready == {0: 0}
+
+
+class Confused:
+    """A client whose first answers of some ends are librdkafka's invalid offset."""
+
+    def __init__(self, client: Any, partitions: Sequence[int], times: int) -> None:
+        self._client = client
+        self._partitions = partitions
+        self.left = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **more: Any) -> dict[TopicPartition, Future[Any]]:
+        """The real answers, or the invalid offset."""
+        answers = self._client.list_offsets(asked, **more)
+        if self.left == 0:
+            return cast("dict[TopicPartition, Future[Any]]", answers)
+        self.left -= 1
+        wrong: Future[Any] = Future()
+        wrong.set_result(SimpleNamespace(offset=-1001))
+        return {at: wrong if at.partition in self._partitions else answer for at, answer in answers.items()}
+
+
+def test_an_invalid_offset_wipes_no_state_and_completes_no_restore(restoring: Restoring) -> None:
+    """-1001 was taken for the end: a good state was "ahead" of it, and any end of partition would have done."""
+    restoring.add(0)
+    restoring.until(lambda: 0 in restoring.ready)
+    task = restoring.tasks[0]
+    position = task.state.position
+    restoring.begin(0)
+    restoring.writer.commit_transaction(30)
+    confused = Confused(restoring.admin._client, [0], 6)
+    restoring.admin._client = cast("Any", confused)
+    restoring.ready.clear()
+    restoring.add(0)
+    restoring.until(lambda: 0 in restoring.ready)
+    assert confused.left == 0
+    assert restoring.wiped == []
+    assert task.state.position == position + 2  # The record and its marker.
+
+
+class Distant(Restoring):
+    """Its questions go through a proxy."""
+
+    def __init__(self, broker: Broker, proxy: Proxy, name: str, **more: float) -> None:
+        super().__init__(broker.bootstrap, name, through=broker.proxied_bootstrap, **more)
+        self.proxy = proxy
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One whose answers can be lost."""
+    with Broker(tmp_path_factory.mktemp("waits") / "broker") as made:
+        yield made
+
+
+@pytest.fixture
+def distant(broker: Broker, unique: str) -> Iterator[Callable[..., Distant]]:
+    """Makes one behind a proxy."""
+    made: list[Distant] = []
+    with Proxy(broker.proxied_port, broker.target_port) as proxy:
+
+        def make(**more: float) -> Distant:
+            made.append(Distant(broker, proxy, unique, **more))
+            return made[-1]
+
+        yield make
+        proxy.clear()
+        proxy.flow()
+        for each in made:
+            each.close()
+
+
+def lose(proxy: Proxy, *apis: Api) -> list[Fault]:
+    """Lose every answer to these."""
+    return [proxy.inject(Fault(api, Way.ANSWER, Act.LOSE, times=10_000)) for api in apis]
+
+
+@pytest.mark.long
+def test_a_question_that_stays_unanswered_costs_the_client(distant: Callable[..., Distant], monkeypatch) -> None:
+    """The coordinator says nothing: what is waited for is logged, and a new client asks and gets its answer."""
+    monkeypatch.setattr(stall, "_SLOW_S", 1.0)
+    restoring = distant()
+    [fault] = lose(restoring.proxy, Api.OFFSET_FETCH)
+    with structlog.testing.capture_logs() as lines:
+        restoring.add(0)
+        restoring.until(lambda: restoring.admin.renewal.count > 0)
+        restoring.until(lambda: [line for line in lines if line["event"] == "a restore waits"])
+        assert "the committed offset of" in restoring.restorer.waits_for[0]
+    assert fault.met >= 3
+    [line] = [line for line in lines if line["event"] == "a restore waits"]
+    assert "the committed offset of" in line["waits_for"]
+    restoring.proxy.clear()
+    restoring.until(lambda: 0 in restoring.ready)
+    assert restoring.held == []
+
+
+@pytest.mark.long
+def test_a_silent_coordinator_is_told_as_that(distant: Callable[..., Distant]) -> None:
+    """Other questions are answered: the partition is held, and the process goes on."""
+    restoring = distant(stall_timeout_s=3.0)
+    lose(restoring.proxy, Api.OFFSET_FETCH)
+    restoring.add(0)
+    restoring.until(lambda: restoring.held)
+    [(partition, reason, why)] = restoring.held
+    assert (partition, reason) == (0, "kafka_silent")
+    assert "the committed offset of" in why
+
+
+@pytest.mark.long
+def test_a_kafka_that_is_away_holds_nothing(distant: Callable[..., Distant]) -> None:
+    """All wait for it, for longer than a partition may stall, and are ready when it is back."""
+    restoring = distant(stall_timeout_s=4.0)
+    restoring.proxy.refuse()
+    restoring.add(0, 1)
+    restoring.until(outage.is_away)
+    until_s = time.monotonic() + 12
+    restoring.until(lambda: time.monotonic() > until_s)
+    assert (restoring.ready, restoring.held) == ({}, [])
+    restoring.proxy.admit()
+    began_s = time.monotonic()
+    restoring.until(lambda: len(restoring.ready) == 2)
+    assert time.monotonic() - began_s < 15
+    assert restoring.held == []
+    assert outage.seconds() == 0
+
+
+def test_a_reader_that_connects_anew_goes_on_where_it_was(restoring: Restoring) -> None:
+    """Each record once, of what was read before and of what was not, and the end of each partition."""
+    sow = f"{restoring.name}.sow"
+    for _ in range(5):
+        restoring.begin(0)
+        restoring.writer.commit_transaction(30)
+    reader = restoring.reader
+    reader.add([Position(sow, 0, 0), Position(sow, 1, 0)])
+    seen: list[tuple[int | None, int | None]] = []
+    ends: set[int] = set()
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while ends != {0, 1}:
+        assert time.monotonic() < deadline_s, (seen, ends)
+        read = reader.read(1, 0.1)
+        seen += [(message.partition(), message.offset()) for message in read.messages]
+        ends |= {end.partition for end in read.ends}
+        if read.messages and len(seen) in (2, 5):
+            reader.renew()
+    assert sorted(seen) == [(0, 0), (0, 2), (0, 4), (0, 6), (0, 8), (0, 10), (1, 0)]

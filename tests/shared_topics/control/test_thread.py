@@ -1,0 +1,235 @@
+"""The worker's side of the control topic, on a real Kafka: what is written, what is not, and which orders arrive."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+from structlog.testing import capture_logs
+
+from processor.errors import HoldReason
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.publisher import Publisher
+from processor.runtime.holding.holds import Hold
+from processor.shared_topics.control import REMEDIES, ControlThread, ControlTopic, Order, Resume
+from processor.shared_topics.control import thread as control_thread
+from processor.topics.family import control_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.broker]
+
+APPLICATION = "desk"
+HELD = Hold("rejects", "too many records were rejected", 120, 1_700_000_000_000, 0, 0.0)
+PATIENCE_S = 20.0
+
+
+class Place:
+    """A control topic of one's own, and the threads on it."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.kafka = {"bootstrap.servers": bootstrap}
+        self.prefix = prefix
+        self.admin = Admin(self.kafka)
+        self.control = ControlTopic(self.kafka, self.admin, prefix=prefix)
+        self.threads: list[ControlThread] = []
+
+    def create(self) -> None:
+        """Make the topic."""
+        self.admin.create([control_spec(self.prefix)])
+
+    def thread(self, application_id: str = APPLICATION, process: str = "worker-0") -> ControlThread:
+        """A worker's, running."""
+        thread = ControlThread(self.kafka, application_id, self.prefix, process=process)
+        self.threads.append(thread)
+        thread.start()
+        return thread
+
+    def end(self) -> int:
+        """How many records the topic has had."""
+        return self.admin.end_offsets(self.control.topic, [0])[0]
+
+    def held(self, pipeline: str = "orders") -> dict[int, tuple[str, int]]:
+        """The partitions that are held, with reason and offset."""
+        entries = self.control.read(APPLICATION)
+        assert entries is not None
+        return {number: (one.reason, one.offset) for number, one in entries.held.get(pipeline, {}).items()}
+
+    def failed(self) -> dict[str, str]:
+        """The processes in which the pipeline has failed, with the message."""
+        entries = self.control.read(APPLICATION)
+        assert entries is not None
+        return {name: one.message for name, one in entries.failed.get("orders", {}).items()}
+
+    def write(self, key: str, value: object) -> None:
+        """A record as another program would write it."""
+        publisher = Publisher(self.kafka)
+        data = None if value is None else json.dumps(value).encode()
+        publisher.send(self.control.topic, key.encode(), data, partition=0)
+        publisher.flush(10)
+
+
+@pytest.fixture
+def place(bootstrap: str, unique: str) -> Iterator[Place]:
+    """A control topic that no other test has."""
+    made = Place(bootstrap, f"{unique}.")
+    yield made
+    for thread in made.threads:
+        thread.stop()
+    made.admin.delete([made.control.topic])
+
+
+def wait(reached: Callable[[], bool], what: str) -> None:
+    """Wait for a fact."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s"
+        time.sleep(0.02)
+
+
+def test_a_notice_is_written_and_taken_back(place: Place):
+    """A hold is in the topic with all that is known of it; once the partition goes on, nothing says so any more."""
+    place.create()
+    thread = place.thread()
+    thread.tell("orders", 3, HELD._replace(due_s=time.monotonic() + 60))
+    wait(lambda: place.held() == {3: ("rejects", 120)}, "the notice")
+    entries = place.control.read(APPLICATION)
+    assert entries is not None
+    notice = entries.held["orders"][3]
+    assert (notice.message, notice.since_ms, notice.tries) == (HELD.message, HELD.since_ms, 0)
+    assert 50_000 < notice.next_try_ms - time.time() * 1000 <= 60_000
+    assert notice.host
+    thread.tell("orders", 3, None)
+    wait(lambda: place.held() == {}, "taking it back")
+    assert place.end() == 2
+
+
+def test_a_notice_told_and_taken_back_at_once_leaves_nothing(place: Place):
+    """The newest news counts, however close they are."""
+    place.create()
+    thread = place.thread()
+    for tries in range(100):
+        thread.tell("orders", 3, HELD._replace(tries=tries))
+    thread.tell("orders", 3, None)
+    thread.tell("orders", 4, HELD)
+    wait(lambda: 4 in place.held(), "the other notice")
+    assert set(place.held()) == {4}
+
+
+def test_healthy_partitions_cost_no_write(place: Place):
+    """A thousand partitions that go on, told again and again, leave the topic empty."""
+    place.create()
+    thread = place.thread()
+    for partition in range(1000):
+        thread.tell("orders", partition, None)
+    thread.tell_failed("orders", None)
+    thread.tell("orders", 1000, HELD)
+    wait(lambda: 1000 in place.held(), "the one notice")
+    assert place.end() == 1
+
+
+def test_the_notice_of_a_dead_worker_is_taken_back_by_the_next_owner(place: Place):
+    """A partition that runs again on another worker is held no more; one that nobody runs still is."""
+    place.create()
+    dead = place.thread(process="dead")
+    dead.tell("orders", 3, HELD)
+    dead.tell("orders", 4, HELD)
+    wait(lambda: set(place.held()) == {3, 4}, "the notices")
+    dead.stop()
+    assert set(place.held()) == {3, 4}
+    place.thread(process="next").tell("orders", 3, None)
+    wait(lambda: set(place.held()) == {4}, "taking one back")
+
+
+def test_a_pipeline_that_failed_is_told_by_each_process(place: Place):
+    """It is taken back by the process that runs it again, and by one that ends in good order."""
+    place.create()
+    first, second = place.thread(process="worker-0"), place.thread(process="worker-1")
+    first.tell_failed("orders", "the disk is full")
+    second.tell_failed("orders", "x" * 100_000)
+    wait(lambda: set(place.failed()) == {"worker-0", "worker-1"}, "both notices")
+    assert place.failed()["worker-0"] == "the disk is full"
+    assert len(place.failed()["worker-1"]) < 5_000
+    first.tell_failed("orders", None)
+    wait(lambda: set(place.failed()) == {"worker-1"}, "taking the first one back")
+    second.stop()
+    assert place.failed() == {}
+
+
+def test_without_the_topic_work_goes_on_and_the_newest_notice_is_written_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    """It is warned of once; when the topic is made, what counts then is written."""
+    monkeypatch.setattr(control_thread, "_ABSENT_S", 0.05)
+    looks: list[bool] = []
+    exists = ControlThread._exists
+    monkeypatch.setattr(ControlThread, "_exists", lambda self: looks.append(found := exists(self)) or found)
+    with capture_logs() as lines:
+        thread = place.thread()
+        for tries in range(3):
+            thread.tell("orders", 3, HELD._replace(offset=tries))
+        wait(lambda: len(looks) > 3, "looking again")
+        assert place.control.read(APPLICATION) is None
+    # A broker that is slow to answer is warned of too, by other words.
+    warnings = [line for line in lines if "does not exist" in line.get("why", "")]
+    assert len(warnings) == 1
+    assert "sowstream topics apply" in warnings[0]["why"]
+    place.create()
+    wait(lambda: place.held() == {3: ("rejects", 2)}, "the newest notice")
+    assert place.end() == 1
+
+
+def test_where_no_kafka_answers_nothing_is_waited_for(bootstrap: str):
+    """Telling, asking for orders and stopping take no longer than with Kafka; the worker's end is not held up."""
+    thread = ControlThread({"bootstrap.servers": "127.0.0.1:1"}, APPLICATION)
+    thread.start()
+    began_s = time.monotonic()
+    for number in range(10_000):
+        thread.tell("orders", number % 10, HELD)
+    assert thread.orders("orders").empty()
+    assert time.monotonic() - began_s < 2.0
+    thread.stop()
+    assert time.monotonic() - began_s < 2.0 + control_thread._STOP_S + 0.5
+
+
+def test_an_order_arrives_once_at_each_worker_of_its_application(place: Place):
+    """Also where the topic is read again; orders of others, of newer formats and broken ones do not."""
+    place.create()
+    first, second = place.thread(), place.thread(process="worker-1")
+    place.write("resume/desk/orders/5", {"format": 99, "partition": 5, "skip_until": 9, "at_ms": 1, "by": "x"})
+    place.write("resume/desk/orders/6", "no order")
+    place.write("resume/desk/orders", {"format": 1})
+    place.write("resume/other/orders/3", {"format": 1, "partition": 3, "skip_until": 1, "at_ms": 1, "by": "x"})
+    order = Order(at_ms=int(time.time() * 1000), partition=3, skip_until=123, by="anna@desk", later=1)
+    place.control.give(APPLICATION, "orders", order)
+    expected = Resume(3, 123, order.at_ms)
+    assert [thread.orders("orders").get(timeout=PATIENCE_S) for thread in (first, second)] == [expected, expected]
+    again = Order(at_ms=order.at_ms + 1, partition=None, skip_until=None, by="anna@desk")
+    place.control.give(APPLICATION, "orders", again)
+    assert first.orders("orders").get(timeout=PATIENCE_S) == Resume(None, None, again.at_ms)
+    assert second.orders("orders").get(timeout=PATIENCE_S) == Resume(None, None, again.at_ms)
+    assert first.orders("other").empty()
+
+
+def test_a_worker_that_starts_obeys_young_orders_only(place: Place):
+    """One that was given while the partition moved counts; one of last week might skip what nobody meant."""
+    place.create()
+    now_ms = int(time.time() * 1000)
+    old = Order(at_ms=now_ms - control_thread.ORDER_AGE_MAX_MS - 1, partition=3, skip_until=123, by="anna@desk")
+    young = Order(at_ms=now_ms - 1000, partition=4, skip_until=7, by="anna@desk")
+    place.control.give(APPLICATION, "orders", old)
+    place.control.give(APPLICATION, "orders", young)
+    orders = place.thread().orders("orders")
+    assert orders.get(timeout=PATIENCE_S) == Resume(4, 7, young.at_ms)
+    with pytest.raises(queue.Empty):
+        orders.get_nowait()
+
+
+def test_each_reason_has_a_next_step():
+    """For the operator, with the place filled in."""
+    assert set(REMEDIES) == set(get_args(HoldReason))
+    assert all("{" not in text.format(topic="orders", partition=3) for text in REMEDIES.values())

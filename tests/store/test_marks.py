@@ -1,0 +1,187 @@
+"""A partition's marks: what is staged, committed, restored, and forgotten when there are too many."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.store.marks import POSITION_NAME, TransactionalMarks
+
+NAMES = [b"", b"a", b"b", b"c"]
+CHANGES = st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=2)), max_size=5)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "put", "prepare", "commit", "rollback", "restore"]), CHANGES),
+    min_size=3,
+    max_size=20,
+)
+
+
+@settings(max_examples=300, deadline=None, print_blob=True)
+@given(STEPS)
+def test_they_look_like_one_dict(steps):
+    """Whatever is put, prepared, committed, rolled back or restored; a value may be empty."""
+    marks = TransactionalMarks()
+    staged: dict[bytes, bytes] = {}
+    prepared: dict[bytes, bytes] | None = None  # None: nothing is being committed.
+    committed: dict[bytes, bytes] = {}
+    position = 0
+    for step, changes in steps:
+        if step == "put":
+            for name, value in changes:
+                marks.put(name, value)
+            staged |= dict(changes)
+        elif step == "prepare" and prepared is None:
+            assert dict(marks.staged) == {name: staged[name] for name, _ in marks.staged}
+            marks.prepare()
+            assert not marks.has_staged
+            prepared = dict(staged)
+        elif step == "commit" and prepared is not None:
+            position += 1
+            marks.commit(position)
+            committed, prepared = prepared, None
+        elif step in ("rollback", "restore"):
+            marks.rollback()
+            if step == "restore":
+                position += 10
+                marks.restore(changes, position)
+                committed |= dict(changes)
+            staged, prepared = dict(committed), None
+        assert marks.has_staged == bool(marks.staged)
+        assert {name: marks.get(name) for name in NAMES} == {name: staged.get(name) for name in NAMES}
+        assert marks.position == position
+
+
+@pytest.fixture
+def under_way() -> TransactionalMarks:
+    """Marks with a commit under way, and newer ones."""
+    marks = TransactionalMarks()
+    marks.restore([(b"a", b"1"), (b"b", b"1")], 5)
+    marks.put(b"b", b"2")
+    marks.put(b"c", b"2")
+    marks.prepare()
+    marks.put(b"c", b"")
+    marks.put(b"d", b"3")
+    return marks
+
+
+def values(marks: TransactionalMarks) -> list[bytes | None]:
+    """What a processor sees."""
+    return [marks.get(name) for name in (b"a", b"b", b"c", b"d")]
+
+
+def test_one_put_while_a_commit_is_under_way_is_seen_first_and_sent_with_the_next(under_way):
+    """Also an empty one; the commit changes nothing that is seen, and keeps it for the next transaction."""
+    assert values(under_way) == [b"1", b"2", b"", b"3"]
+    assert under_way.staged == [(b"c", b""), (b"d", b"3")]
+    under_way.commit(8)
+    assert values(under_way) == [b"1", b"2", b"", b"3"]
+    assert under_way.staged == [(b"c", b""), (b"d", b"3")]
+    under_way.rollback()
+    assert values(under_way) == [b"1", b"2", b"2", None], "what was prepared is committed"
+    assert under_way.position == 8
+
+
+def test_a_rollback_drops_what_is_being_committed_and_what_came_after_it(under_way):
+    """Both will be done again."""
+    under_way.rollback()
+    assert values(under_way) == [b"1", b"1", None, None]
+    assert under_way.staged == []
+    under_way.prepare()
+    under_way.commit(None)
+    assert (values(under_way), under_way.position) == ([b"1", b"1", None, None], 5)
+
+
+def test_one_commit_ends_before_the_next_is_prepared(under_way):
+    """Else nobody would know what the first one's end is for."""
+    with pytest.raises(AssertionError):
+        under_way.prepare()
+
+
+def test_what_is_sent_is_the_last_value_of_each_mark_that_was_put():
+    """Once; the others stand in the topic already."""
+    marks = TransactionalMarks()
+    marks.put(b"a", b"1")
+    marks.prepare()
+    marks.commit(1)
+    marks.put(b"b", b"1")
+    marks.put(b"b", b"2")
+    assert marks.staged == [(b"b", b"2")]
+    marks.prepare()
+    marks.commit(2)
+    assert marks.staged == []
+
+
+def test_a_commit_without_marks_keeps_the_position():
+    """It sent none, so the end of the topic is where it was."""
+    marks = TransactionalMarks()
+    marks.restore([(b"a", b"1")], 7)
+    marks.prepare()
+    marks.commit(None)
+    assert marks.position == 7
+
+
+def test_a_tombstone_in_the_topic_removes_a_mark():
+    """Somebody's clean-up is obeyed."""
+    marks = TransactionalMarks()
+    marks.restore([(b"a", b"1"), (b"b", b"1"), (b"a", None)], 3)
+    assert (marks.get(b"a"), marks.get(b"b")) == (None, b"1")
+
+
+@pytest.mark.parametrize("way", ["commit", "restore"])
+def test_beyond_the_bound_those_not_changed_for_longest_are_forgotten(way):
+    """However they came, so that a restore ends with the same marks; a change makes a mark the newest."""
+    marks = TransactionalMarks(names_max=3)
+    for position, name in enumerate([b"a", b"b", b"c", b"a", b"d", b"e"]):
+        if way == "commit":
+            marks.put(name, b"%d" % position)
+            marks.prepare()
+            marks.commit(position + 1)
+        else:
+            marks.restore([(name, b"%d" % position)], position + 1)
+    assert {name: marks.get(name) for name in (b"a", b"b", b"c", b"d", b"e")} == {
+        b"a": b"3",
+        b"b": None,
+        b"c": None,
+        b"d": b"4",
+        b"e": b"5",
+    }
+    assert marks.forgotten == 2
+
+
+def test_those_of_one_commit_are_cut_to_the_bound_at_once():
+    """Many names in one transaction take no more memory afterwards than those of many transactions."""
+    marks = TransactionalMarks(names_max=10)
+    for number in range(1000):
+        marks.put(b"%d" % number, b"1")
+    marks.prepare()
+    marks.commit(1)
+    assert len(marks._committed) == 10
+    assert (marks.get(b"999"), marks.get(b"989"), marks.forgotten) == (b"1", None, 990)
+
+
+def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
+    """The topic keeps the last value of each name for ever: what is forgotten here must not come back there."""
+    marks = TransactionalMarks(names_max=2)
+    marks.restore([(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"d", b"1")], 4)
+    assert (marks.has_staged, marks.staged) == (False, [])
+    marks.put(b"a", b"2")
+    assert marks.staged == [(b"a", b"2"), (b"b", None)]
+    marks.prepare()
+    marks.rollback()
+    marks.put(b"c", b"2")
+    assert marks.staged[0] == (b"c", b"2")
+    assert dict(marks.staged[1:]) == {b"a": None, b"b": None}
+    marks.prepare()
+    marks.commit(8)
+    marks.put(b"e", b"1")
+    assert marks.staged == [(b"e", b"1")]
+
+
+def test_the_input_position_is_never_forgotten():
+    """It is no mark of the processor's, and does not count."""
+    marks = TransactionalMarks(names_max=2)
+    changes = [(POSITION_NAME, b"0"), *((b"%d" % number, b"1") for number in range(5))]
+    marks.restore(changes, 6)
+    assert [marks.get(name) for name, _ in changes] == [b"0", None, None, None, b"1", b"1"]
+    assert marks.forgotten == 3

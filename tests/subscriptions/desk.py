@@ -1,0 +1,92 @@
+"""A topic's SOW records, an engine that takes them, and what its subscribers hear, in short."""
+
+from __future__ import annotations
+
+import json
+
+from processor.codec.contract import CodecOptions
+from processor.codec.json import JsonCodec
+from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscriptions import Engine, MemoryView, Request, Topic, parse_options
+
+ORDERS = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
+"""JSON, keyed by /id."""
+
+CALLS = {
+    "sow": {"snapshot": True, "live": False, "delta": False},
+    "subscribe": {"snapshot": False, "live": True, "delta": False},
+    "sow_and_subscribe": {"snapshot": True, "live": True, "delta": False},
+    "delta_subscribe": {"snapshot": False, "live": True, "delta": True},
+    "sow_and_delta_subscribe": {"snapshot": True, "live": True, "delta": True},
+}
+"""The five calls."""
+
+
+class Desk:
+    """An engine, the topic it reads, and one subscriber, unless more are connected."""
+
+    def __init__(self, topic=ORDERS, view=None, partitions=2, queue_max=10_000):
+        self.topic = topic
+        self.engine = Engine(topic, MemoryView() if view is None else view)
+        self.subscriber = self.engine.connect(queue_max)
+        self.versions = {}
+        self.offsets = [100] * partitions
+        self.now_ms = 0
+        self.written = 0
+
+    def subscribe(self, call, filter=None, options=None, *, sub_id=None, connection=None):  # noqa: A002
+        """Begin a subscription, as a client does."""
+        how = CALLS[call]
+        request = Request(self.topic, filter, parse_options(options, **how), **how)
+        return (connection or self.subscriber).subscribe(request, sub_id)
+
+    def put(self, key, /, **fields):
+        """A worker wrote a record."""
+        self.take(self.record(key, json.dumps({"id": key, **fields}).encode()))
+
+    def delete(self, key, kind=b"delete"):
+        """A worker wrote a tombstone."""
+        self.take(self.record(key, None, kind=kind))
+
+    def take(self, *records):
+        """The engine takes what was written, a batch for each partition."""
+        for partition in range(len(self.offsets)):
+            batch = [record for record in records if self.partition(record.key) == partition]
+            self.engine.take(partition, batch, self.now_ms)
+
+    def record(self, key, value, **headers):
+        """A record as it is on the SOW topic."""
+        name = str(key).encode()
+        partition = self.partition(name)
+        self.versions[name] = version = self.versions.get(name, 0) + 1
+        self.offsets[partition] += 1
+        said = [("version", b"%d" % version), *headers.items()]
+        self.written += 1
+        return Record(name, value, said, self.offsets[partition], 1_700_000_000_000 + self.written)
+
+    def partition(self, name):
+        """The partition of a key."""
+        return sum(name) % len(self.offsets)
+
+    def pass_ms(self, interval_ms):
+        """Let time pass, and the engine hear of it."""
+        self.now_ms += interval_ms
+        self.engine.punctuate(self.now_ms)
+
+    def heard(self, connection=None):
+        """What a subscriber takes now, in short, see `short`."""
+        return [short(message) for message in (connection or self.subscriber).take(10**9)]
+
+
+def short(message):
+    """`publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` where it says for which subscriptions it is."""
+    parts = ["delta" if message.delta else message.command]
+    if message.reason is not None:
+        parts.append(message.reason)
+    if message.data is not None:
+        parts.append(json.dumps(message.data, separators=(",", ":"), sort_keys=True).replace('"', ""))
+    parts += [f"-{path}" for path in message.removed]
+    if message.sub_ids:
+        parts.append(f"@{','.join(message.sub_ids)}")
+    return " ".join(parts)

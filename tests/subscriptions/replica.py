@@ -1,0 +1,171 @@
+"""A naive model: what is true of a topic, what each subscription may be told, and what its subscriber makes of it."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+from processor.merge import apply_delta, same
+from processor.subscriptions.order import Order
+from processor.subscriptions.select import Select
+from tests.subscriptions.desk import CALLS
+
+
+class World:
+    """Every record as it is now and ever was."""
+
+    def __init__(self, topic):
+        self.topic = topic
+        self.now = {}
+        self.ever = {}
+        self.replicas = {}
+
+    def take(self, record, value):
+        """A worker wrote a record; None is a tombstone."""
+        key, version = record.key.decode(), int(dict(record.headers)["version"])
+        self.ever[key, version] = value
+        if value is None:
+            self.now.pop(key, None)
+        else:
+            self.now[key] = (version, record, value)
+        for replica in self.replicas.values():
+            replica.look(key)
+
+
+class Replica:
+    """One subscriber's copy, kept by the messages of one subscription, and checked against the world."""
+
+    def __init__(self, world, call, request, interval_ms, now_ms):
+        self.world, self.request, self.options = world, request, request.options
+        self.has_snapshot, self.is_live, self.is_delta = CALLS[call].values()
+        self.select = (
+            Select(self.options.select, world.topic.key).project if self.options.select else lambda value: value
+        )
+        self.interval_ms, self.began_ms = interval_ms, now_ms
+        self.may_see = set()
+        self.updated = set()
+        self.told_of = {}
+        self.versions = {}
+        self.received = set()
+        self.is_over = False
+        self.snapshot = None
+        self.was_in_snapshot = [(key, self.select(value)) for key, _, value in self.focus()]
+        # Without a snapshot a delta subscriber is supposed to have what there is.
+        supposed = self.is_delta and not self.has_snapshot
+        self.holds = copy.deepcopy(dict(self.was_in_snapshot)) if supposed else {}
+        self.look(None)
+
+    def focus(self):
+        """What is in focus: key, version and record, in order."""
+        topic, request = self.world.topic, self.request
+        found = [
+            (key, version, record, value)
+            for key, (version, record, value) in self.world.now.items()
+            if request.filter is None or request.filter.matches(value, topic.facts(record))
+        ]
+        if self.options.order_by or self.options.is_window:
+            order = Order(self.options.order_by)
+            found.sort(key=lambda row: order.key(row[2].key, row[3], topic.facts(row[2])))
+            end = None if self.options.top_n is None else self.options.skip_n + self.options.top_n
+            if self.options.is_window:
+                found = found[self.options.skip_n : end]
+        return [(key, version, value) for key, version, _, value in found]
+
+    def look(self, key):
+        """Note what may be told from now on."""
+        focus = [(name, version) for name, version, _ in self.focus()]
+        entered = [name for name, version in focus if (name, version) not in self.may_see]
+        self.may_see.update(focus)
+        if key is not None:
+            self.updated.update(entered)
+
+    def hear(self, message, now_ms):
+        """Take a message."""
+        assert not self.is_over
+        if message.command in ("group_begin", "group_end"):
+            self._mark(message.command)
+            return
+        key, version = message.sow_key, message.version
+        if key is None:
+            assert self.options.no_sowkey
+            key = str(message.data["id"])
+        self._time(key, message.command, now_ms)
+        getattr(self, f"_{message.command}")(key, version, message)
+
+    def _mark(self, command):
+        assert self.has_snapshot
+        if command == "group_begin":
+            assert self.snapshot is None
+            self.snapshot = []
+            return
+        wanted = self.was_in_snapshot
+        if not self.options.order_by and not self.options.is_window:
+            self.snapshot, wanted = sorted(self.snapshot, key=repr), sorted(wanted, key=repr)
+        assert self.snapshot == wanted
+        self.snapshot = "over"
+        self.is_over = not self.is_live
+
+    def _time(self, key, command, now_ms):
+        """An interval passes between two messages of a key, and before the first."""
+        if command != "sow" and self.interval_ms is not None:
+            self.told_of[key] = self.told_of.get(key, 0) + 1
+            assert self.told_of[key] <= (now_ms - self.began_ms) // self.interval_ms
+
+    def _sow(self, key, version, message):
+        assert isinstance(self.snapshot, list)
+        assert not message.delta
+        self.snapshot.append((key, message.data))
+        self._publish(key, version, message)
+
+    def _publish(self, key, version, message):
+        assert self.is_live or message.command == "sow"
+        if self.has_snapshot and message.command == "publish":
+            assert self.snapshot == "over"
+        assert (key, version) in self.may_see
+        before = self.versions.get(key, -1)
+        assert version >= before if self.options.is_window else version > before
+        if message.delta:
+            assert self.is_delta
+            assert key in self.holds, "a delta of a record that the subscriber cannot know"
+            if self.options.no_empties:
+                assert message.removed or set(message.data) != {"id"}
+            if (held := self.versions.get(key)) is not None:
+                assert message.delta_base == held if len(message.sub_ids) == 1 else message.delta_base <= held
+            self.holds[key] = apply_delta(self.holds[key], copy.deepcopy(message.data), message.removed)
+        else:
+            self.holds[key] = copy.deepcopy(message.data)
+        self.versions[key] = version
+        self.received.add(key)
+        # A message for several subscriptions has more than this one asked for.
+        assert same(self.select(self.holds[key]), self.select(self.world.ever[key, version]))
+
+    def _oof(self, key, version, message):
+        assert self.options.oof
+        assert key in self.received, "an oof of a record that was never received"
+        assert version >= self.versions[key]
+        self.versions[key] = version
+        self.received.remove(key)
+        now = self.world.ever[key, version]
+        held = self.select(self.holds.pop(key))
+        data = self.select(message.data)
+        assert (message.reason == "match") == (now is not None)
+        assert same(data, held) or (now is not None and same(data, self.select(now)))
+
+    def settle(self):
+        """Everything was released and taken: the copy is what is in focus now."""
+        if self.is_over:
+            return
+        assert self.snapshot == ("over" if self.has_snapshot else None)
+        focus = {key: self.select(value) for key, _, value in self.focus()}
+        for key, value in focus.items():
+            if self.has_snapshot or self.is_delta or key in self.updated:
+                assert key in self.holds
+            assert key not in self.holds or same(self.select(self.holds[key]), value)
+        if self.options.oof:
+            assert self.received <= set(focus)
+            assert not self.has_snapshot or set(self.holds) == set(focus)
+
+
+def ended(error):
+    """The subscription that was too slow."""
+    return re.match(r"subscription (\S+) to", str(error))[1]

@@ -1,0 +1,232 @@
+"""`conflation_key`: the final state of every group of records arrives, whichever of its records leaves."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.subscriptions.desk import Desk
+
+INTERVAL_MS = 100
+OPTIONS = "conflation=100ms,conflation_key=[/sym]"
+
+
+@pytest.fixture
+def desk():
+    """A topic without records."""
+    return Desk()
+
+
+def wait(desk):
+    """An interval passes, and the subscriber takes what came."""
+    desk.pass_ms(INTERVAL_MS)
+    return desk.heard()
+
+
+def test_a_record_that_moves_leaves_its_group_to_the_others(desk):
+    """B and then A are updated in group X, and A moves to Y: B is delivered for X, and A for Y."""
+    desk.subscribe("subscribe", None, OPTIONS)
+    desk.put("B", sym="X", px=10)
+    desk.put("A", sym="X", px=11)
+    desk.put("A", sym="Y", px=11)
+    assert wait(desk) == ["publish {id:B,px:10,sym:X}", "publish {id:A,px:11,sym:Y}"]
+
+
+def test_a_record_that_is_deleted_leaves_its_group_to_the_others(desk):
+    """B and then A are updated in one interval, and A is deleted: B is delivered."""
+    desk.subscribe("subscribe", None, OPTIONS)
+    desk.put("B", sym="X", px=12)
+    desk.put("A", sym="X", px=13)
+    desk.delete("A")
+    assert wait(desk) == ["publish {id:B,px:12,sym:X}"]
+
+
+def test_a_record_that_leaves_the_filter_leaves_its_group_to_the_others(desk):
+    """B and then A are updated in one interval, and A does not match any more: B is delivered."""
+    desk.subscribe("subscribe", "/px > 5", OPTIONS)
+    desk.put("B", sym="X", px=12)
+    desk.put("A", sym="X", px=13)
+    desk.put("A", sym="X", px=1)
+    assert wait(desk) == ["publish {id:B,px:12,sym:X}"]
+
+
+def test_a_record_that_leaves_intervals_later_leaves_its_group_to_the_others(desk):
+    """A stands for its group and was delivered; when it is deleted, B is, which was folded into A long before."""
+    desk.subscribe("subscribe", None, OPTIONS)
+    desk.put("B", sym="X", px=10)
+    desk.put("A", sym="X", px=11)
+    assert wait(desk) == ["publish {id:A,px:11,sym:X}"]
+    assert wait(desk) == []
+    desk.delete("A")
+    assert wait(desk) == ["publish {id:B,px:10,sym:X}"]
+
+
+@pytest.mark.parametrize("call", ["subscribe", "sow_and_subscribe"])
+def test_records_from_before_the_subscription_are_members(desk, call):
+    """When the newest record of a group leaves, one that was there before the subscription began takes its place."""
+    desk.put("C", sym="X", px=9)
+    desk.put("B", sym="X", px=10)
+    desk.put("C", sym="X", px=8)
+    desk.put("A", sym="X", px=11)
+    desk.subscribe(call, None, OPTIONS)
+    desk.heard()
+    desk.put("A", sym="X", px=12)
+    desk.delete("A")
+    assert wait(desk) == ["publish {id:C,px:8,sym:X}"]
+
+
+def test_what_came_and_left_is_not_delivered(desk):
+    """A comes into B's group and leaves it in one interval: the subscriber has B, and nothing is delivered."""
+    desk.put("B", sym="X", px=10)
+    desk.subscribe("sow_and_subscribe", None, OPTIONS)
+    desk.heard()
+    desk.put("A", sym="X", px=11)
+    desk.delete("A")
+    assert wait(desk) == []
+    assert desk.engine.due_ms is None
+
+
+def test_a_record_that_is_not_the_newest_leaves_unnoticed(desk):
+    """A stands for the group, and B is deleted: nothing changes for the subscriber, and nothing waits."""
+    desk.subscribe("subscribe", None, OPTIONS)
+    desk.put("B", sym="X", px=10)
+    desk.put("A", sym="X", px=11)
+    wait(desk)
+    desk.delete("B")
+    assert desk.engine.due_ms is None
+    assert wait(desk) == []
+
+
+def test_a_function_that_moves_by_itself_leaves_no_member_behind(desk, functions):
+    """Where the filter's answer changes with the clock, a record that does not match any more leaves its group, too."""
+    functions.Clock.now = 0
+    desk.put("B", sym="X", px=10)
+    desk.put("A", sym="X", px=10)
+    desk.subscribe("subscribe", "/px > TICK()", OPTIONS)
+    functions.Clock.now = 20
+    desk.put("A", sym="X", px=10)
+    functions.Clock.now = 0
+    assert wait(desk) == ["publish {id:B,px:10,sym:X}"]
+
+
+def test_auto_delivers_the_newest_that_is_left(desk):
+    """At the pace of the subscriber the rules are the same."""
+    desk.subscribe("subscribe", None, "conflation=auto,conflation_key=/sym")
+    desk.put("B", sym="X", px=10)
+    desk.put("A", sym="X", px=11)
+    desk.delete("A")
+    assert desk.heard() == ["publish {id:B,px:10,sym:X}"]
+
+
+def test_members_take_bounded_memory(desk):
+    """A record in focus takes less than 400 bytes in the conflation buffer, and nothing once it is gone."""
+    subscription = desk.subscribe("subscribe", None, OPTIONS)
+    count = 5000
+    tracemalloc.start()
+    try:
+        for n in range(count):
+            desk.put(f"key-{n:08}", sym=f"group-{n // 2}")
+        wait(desk)
+        hold = subscription._hold
+        assert (len(hold._group_of), len(hold._groups)) == (count, count // 2)
+        groups = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/group_hold.py")])
+        taken = sum(statistic.size for statistic in groups.statistics("filename"))
+    finally:
+        tracemalloc.stop()
+    assert taken / count < 400, f"{taken / count:.0f} bytes a record"
+    for n in range(count):
+        desk.delete(f"key-{n:08}")
+    wait(desk)
+    assert not hold._group_of
+    assert not hold._groups
+    assert not len(hold)
+
+
+class Model:
+    """All that a subscriber of groups may get, from the rules alone: no product code, and everything is kept."""
+
+    def __init__(self, least):
+        self.least = least
+        self.turn = 0
+        self.records = {}  # By key: group, turn of its last update, body; those in focus only.
+        self.delivered = {}  # By group: the turn of the record that stands for it at the subscriber.
+        self.waiting = []  # Groups that wait, with the time that each is due, the earliest first.
+
+    def newest(self, group):
+        """The turn and body of the record of a group that was updated last; None if it has none."""
+        members = [(turn, body) for name, turn, body in self.records.values() if name == group]
+        return max(members, key=lambda member: member[0], default=None)
+
+    def start(self):
+        """The subscription begins: what is there counts as delivered."""
+        for group in {name for name, _, _ in self.records.values()}:
+            self.delivered[group] = self.newest(group)[0]
+
+    def update(self, key, body, now_ms):
+        """A record is written, or deleted where there is no body."""
+        self.turn += 1
+        before = {name: self.newest(name) for name, _, _ in self.records.values()}
+        self.records.pop(key, None)
+        if body is not None and body["px"] >= self.least:
+            group = ("of", body["sym"]) if "sym" in body else ("alone", key)
+            self.records[key] = (group, self.turn, {"id": key, **body})
+            before.setdefault(group, None)
+        changed = [group for group, was in before.items() if self.newest(group) not in (was, None)]
+        if key in self.records:  # The record's own group waits behind the one that it left.
+            changed.sort(key=lambda group: group == self.records[key][0])
+        for group in changed:
+            if group not in [name for name, _ in self.waiting]:
+                self.waiting.append((group, now_ms + INTERVAL_MS))
+
+    def due(self, now_ms):
+        """The bodies that are delivered until now, in order."""
+        bodies = []
+        while self.waiting and self.waiting[0][1] <= now_ms:
+            group, _ = self.waiting.pop(0)
+            newest = self.newest(group)
+            if newest is None:
+                self.delivered.pop(group, None)
+            elif self.delivered.get(group) != newest[0]:
+                self.delivered[group] = newest[0]
+                bodies.append(newest[1])
+        return bodies
+
+
+BODIES = st.fixed_dictionaries({"px": st.integers(0, 3)}, optional={"sym": st.sampled_from("XY")})
+WRITES = st.tuples(st.sampled_from("ABCD"), st.one_of(BODIES, BODIES, BODIES, st.none()))
+
+
+@settings(max_examples=600, derandomize=True, database=None, deadline=None)
+@given(
+    st.sampled_from(["subscribe", "sow_and_subscribe"]),
+    st.integers(0, 2),
+    st.lists(WRITES, max_size=6),
+    st.lists(st.tuples(st.lists(WRITES, max_size=4), st.sampled_from([0, 10, 50, 100, 300])), max_size=8),
+)
+def test_a_subscriber_of_groups_gets_what_the_model_says(call, least, before, turns):
+    """Updates, deletes, moves between groups and out of the filter deliver the model's records at the model's times."""
+    desk, model = Desk(), Model(least)
+
+    def write(key, body):
+        if body is not None:
+            desk.put(key, **body)
+        elif any(record.key == key.encode() for record in desk.engine._view.scan()):
+            desk.delete(key)
+        model.update(key, body, desk.now_ms)
+
+    for key, body in before:
+        write(key, body)
+    model.waiting.clear()
+    model.start()
+    desk.subscribe(call, f"/px >= {least}", OPTIONS)
+    desk.heard()
+    for writes, passes_ms in [*turns, ([], INTERVAL_MS)]:
+        for key, body in writes:
+            write(key, body)
+        desk.pass_ms(passes_ms)
+        assert [message.data for message in desk.subscriber.take(1000)] == model.due(desk.now_ms)
+    newest = {group: model.newest(group)[0] for group in {name for name, _, _ in model.records.values()}}
+    assert {group: turn for group, turn in model.delivered.items() if group in newest} == newest

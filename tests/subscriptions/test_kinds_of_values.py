@@ -1,0 +1,78 @@
+"""Decimals and times of message types are looked up and put in order by their value, as filters compare them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import DatetimeMS, Decimal128, Int64
+from msgpack import Timestamp
+
+from processor.codec import load_codec
+from processor.filter import Facts, compile_filter
+from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscriptions import MemoryView, Topic
+from processor.subscriptions.indexes.filter_index import FilterIndex
+from processor.subscriptions.indexes.memo_index import Lookup
+from processor.subscriptions.order import Order
+
+MOMENT = datetime(2024, 2, 29, 12, tzinfo=UTC)
+SECOND = int(MOMENT.timestamp())
+KINDS = {
+    "bson": [MOMENT, MOMENT + timedelta(milliseconds=500), Decimal128("9.5"), Decimal128("10.0"), Int64(10), "10"],
+    "msgpack": [Timestamp(SECOND), Timestamp(SECOND, 1), Timestamp(2**60), 9.5, 10, "x"],
+}
+FILTERS = [
+    "/v = '2024-02-29T12:00:00Z'",
+    "/v = '2024-02-29T13:30+01:30'",
+    "/v = '2024-02-29 12:00:00.500'",
+    "/v IN ('2024-02-29T12:00:00.000000001Z', '10')",
+    "/v = 10",
+    "/v IN (9.50, 1)",
+    "/v = '10'",
+]
+
+
+@pytest.mark.parametrize("text", FILTERS)
+@pytest.mark.parametrize("message_type", KINDS)
+def test_an_index_changes_no_answer(message_type: str, text: str):
+    """Records that a query looks up, and subscriptions that a record looks up, are those of a scan."""
+    codec = load_codec(message_type)
+    values = KINDS[message_type]
+    records = [
+        Record(b"%d" % n, codec.encode({"id": n, "v": value}), [("version", b"1")], n, 0)
+        for n, value in enumerate(values)
+    ]
+    view = MemoryView()
+    view.put(0, records)
+    lookup = Lookup(Topic("t", codec, KeyFields(("/id",))), view)
+    selection = compile_filter(text)
+    lookup.records(selection)
+    lookup.records(selection)
+    candidates = lookup.records(selection)
+    assert candidates is not None
+    scanned = {record.key for record in records if selection.matches(codec.decode_own(record.value or b""))}
+    assert {one.key for one in candidates if selection.matches(codec.decode_own(one.value or b""))} == scanned
+    index: FilterIndex[str] = FilterIndex()
+    index.add(selection, text)
+    for value in values:
+        assert not selection.matches({"v": value}) or list(index.candidates({"v": value})) == [text]
+
+
+def ordered(text: str, values: list[Any]) -> list[Any]:
+    """The values, in an order of records that have them at /t."""
+    order = Order(text)
+    return sorted(values, key=lambda value: order.key(b"", {"t": value}, Facts()))
+
+
+def test_times_and_decimals_are_ordered_by_their_value():
+    """A whole second comes before its half, 9.5 before 10.0; descending is the reverse; expressions order likewise."""
+    times = [Timestamp(-1, 999_999_999), Timestamp(5), Timestamp(5, 500_000_000), Timestamp(6), Timestamp(2**60)]
+    decimals = [Decimal128("-1"), Decimal128("9.5"), Decimal128("10.0"), Decimal128("1E+3")]
+    dates = [DatetimeMS(-(2**60)), MOMENT - timedelta(milliseconds=1), MOMENT, DatetimeMS(2**60)]
+    for values in (times, decimals, dates):
+        for text in ("/t", "GREATEST(/t, /t)"):
+            assert ordered(text, values[::-1]) == values
+            assert ordered(f"{text} DESC", values) == values[::-1]

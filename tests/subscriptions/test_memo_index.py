@@ -1,0 +1,317 @@
+"""Records looked up by what they say at a path: all that match are found, whatever happened in between."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.codec.json import JsonCodec
+from processor.errors import RecordRejected
+from processor.filter import compile_filter
+from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscriptions import Engine, MemoryView, Options, Request, Topic
+from processor.subscriptions.indexes import memo_index
+from processor.subscriptions.indexes.memo_index import Lookup
+from processor.subscriptions.update import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPIC = Topic("orders", JsonCodec(), KeyFields(("/id",)))
+
+
+class Watched(MemoryView):
+    """A view that counts how often it was gone through."""
+
+    scans = 0
+
+    def scan(self) -> Any:
+        """Every record."""
+        self.scans += 1
+        return super().scan()
+
+
+def record(key: int, value: Any, offset: int = 0) -> Record:
+    """An update of a key; None deletes it."""
+    data = None if value is None else json.dumps({"id": key, **value}).encode()
+    return Record(b"%d" % key, data, [("version", b"1")], offset, 0)
+
+
+def mind(records: Sequence[Record], text: str) -> tuple[Lookup, Watched]:
+    """What is kept in mind after two queries."""
+    view = Watched()
+    view.put(0, records)
+    kept = Lookup(TOPIC, view)
+    kept.records(compile_filter(text))
+    kept.records(compile_filter(text))
+    view.scans = 0
+    return kept, view
+
+
+def found(kept: Lookup, text: str) -> set[bytes]:
+    """The keys of the records that are looked up and match."""
+    selection = compile_filter(text)
+    records = kept.records(selection)
+    assert records is not None
+    return {one.key or b"" for one in records if selection.matches(TOPIC.value(one))}
+
+
+def test_the_second_query_of_a_path_is_worth_keeping_it_in_mind():
+    """The first one is a scan; from the second on no other looks at all records."""
+    view = Watched()
+    view.put(0, [record(n, {"s": f"s{n % 10}"}) for n in range(100)])
+    kept = Lookup(TOPIC, view)
+    assert kept.records(compile_filter("/s = 's1'")) is None
+    assert view.scans == 0
+    assert len(list(kept.records(compile_filter("/s = 's2'")) or ())) == 10
+    assert view.scans == 1
+    assert len(list(kept.records(compile_filter("/s IN ('s3', 's4') AND /id > 50")) or ())) == 20
+    assert kept.records(compile_filter("/s = 'nobody'")) == []
+    assert view.scans == 1
+
+
+@pytest.mark.parametrize("text", ["/s != 's1'", "NOT /s = 's1'", "/s = 's1' OR /id = 3", "/s LIKE 's1'"])
+def test_what_says_no_equality_is_a_scan(text: str):
+    """Nothing is looked up where a record without the value may match."""
+    kept, _ = mind([record(1, {"s": "s1"})], "/s = 's1'")
+    assert kept.records(compile_filter(text)) is None
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([0.5, 1.0, 1e23, 2.0**60]),
+    st.sampled_from(["", "1", "1.0", "01", "+1", "x", "0.5", "true", "99999999999999991611392"]),
+    st.lists(st.sampled_from([1, "1", "x", None, [2]]), max_size=3),
+    st.just({"x": 1}),
+)
+FILTERS = st.sampled_from(
+    ["/s = 1", "/s = '1'", "/s = '1.0'", "/s = 'x'", "/s = TRUE", "/s IN (0.5, 'x', 2)", "/s = 0.50", "/s = NULL",
+     "/s = 99999999999999991611392", "/s[0] = 1", "/s/x = 1", "1 = /s AND /t = 'x'", "/s = 'x' OR /s = 2"]
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), VALUES, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.one_of(VALUES, st.just("gone"))), max_size=8),
+    FILTERS,
+)
+def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[int, Any]], text: str):
+    """Whatever values there are and come, a query by what is kept in mind finds what a scan would."""
+    kept, view = mind([record(key, {"s": value, "t": "x"}) for key, value in before.items()], text)
+    for key, value in updates:
+        old = view.get_many([b"%d" % key])[b"%d" % key]
+        new = record(key, None if value == "gone" else {"s": value, "t": "x"})
+        if old is None and new.value is None:
+            continue
+        view.put(0, [new])
+        kept.changed(Change(TOPIC, 0, b"%d" % key, old, new))
+    view.scans = 0
+    selection = compile_filter(text)
+    expected = {one.key for one in view.scan() if selection.matches(TOPIC.value(one))}
+    assert found(kept, text) == expected
+    assert view.scans == 1, "it was looked up"
+
+
+def test_what_a_record_said_before_is_forgotten():
+    """A record that says something else, or is gone, is not looked at for what it said."""
+    kept, view = mind([record(1, {"s": "a"}), record(2, {"s": "a"})], "/s = 'a'")
+    for old, new in ((record(1, {"s": "a"}), record(1, {"s": "b"})), (record(2, {"s": "a"}), record(2, None))):
+        view.put(0, [new])
+        kept.changed(Change(TOPIC, 0, new.key or b"", old, new))
+    assert kept.records(compile_filter("/s = 'a'")) == []
+    assert kept._paths["s",].entries == 1
+
+
+def test_decimals_are_found_by_what_is_written():
+    """A number with more digits than a float has is found by itself alone, a float by any way it is written."""
+    values = [0.1, "0.10", Decimal("0.10000000000000000001")]
+    encoded = [TOPIC.codec.encode({"id": key, "s": value}) for key, value in enumerate(values)]
+    records = [Record(b"%d" % key, value, [], key, 0) for key, value in enumerate(encoded)]
+    kept, _ = mind(records, "/s = 1")
+    assert found(kept, "/s = 0.10") == {b"0", b"1"}
+    assert found(kept, "/s = 0.10000000000000000001") == {b"2"}
+
+
+@pytest.mark.parametrize(
+    ("pointers", "text", "keys"),
+    [
+        (("/id",), "/id = 'b'", {b"b"}),
+        (("/id",), "/id IN ('a', 'c', 'nobody') AND /n > 1", {b"a", b"c"}),
+        (("/x", "/id"), "/id = 'a' AND /x IN ('p', 'q')", {b'["p","a"]', b'["q","a"]'}),
+    ],
+)
+def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set[bytes]):
+    """What has the key fields that are asked for is found by its key, at the first query."""
+    topic = Topic("orders", JsonCodec(), KeyFields(pointers))
+    view = Watched()
+    for offset, (id_, x) in enumerate([("a", "p"), ("b", "p"), ("c", "p"), ("a", "q")]):
+        value = {"id": id_, "x": x, "n": offset}
+        key = topic.key.text(value)
+        assert key is not None
+        view.put(0, [Record(key.encode(), json.dumps(value).encode(), [], offset, 0)])
+    selection = compile_filter(text)
+    records = Lookup(topic, view).records(selection)
+    assert records is not None
+    assert {one.key for one in records if selection.matches(topic.value(one))} == keys
+    assert view.scans == 0
+
+
+def test_a_key_field_in_an_array_is_found():
+    """A record under the Kafka key `K` with `a: [{id: x}]` matches `/a/id = 'x'`, though its key is not `x`."""
+    topic = Topic("orders", JsonCodec(), KeyFields(("/a/id",)))
+    engine = Engine(topic, MemoryView())
+    engine.load(0, [Record(b"K", b'{"a":[{"id":"x"}]}', [], 0, 0), Record(b"x", b'{"a":{"id":"x"}}', [], 1, 0)])
+    for _ in range(3):  # By a scan, by a scan that fills an index, and by the index.
+        connection = engine.connect()
+        request = Request(topic, "/a/id = 'x'", Options(), snapshot=True, live=False, delta=False)
+        connection.subscribe(request)
+        assert [message.sow_key for message in connection.take(9)] == [None, "K", "x", None]
+
+
+KEY_TEXTS = st.sampled_from(["x", "x", "y", "7", "7.0", "", "true"])
+KEY_VALUES = st.one_of(KEY_TEXTS, KEY_TEXTS, st.integers(6, 8), st.booleans(), st.none())
+BELOW = st.fixed_dictionaries(
+    {"id": KEY_VALUES}, optional={"b": st.fixed_dictionaries({}, optional={"id": KEY_VALUES})}
+)
+BODIES = st.fixed_dictionaries(
+    {"a": st.one_of(BELOW, st.lists(BELOW, max_size=2), st.lists(st.lists(BELOW, max_size=2), max_size=2), KEY_VALUES)},
+    optional={"id": KEY_VALUES, "t": st.one_of(KEY_VALUES, st.lists(KEY_VALUES, max_size=2))},
+)
+CONSTANTS = st.sampled_from(["'x'", "'x'", "'y'", "'7'", "7", "'7.0'", "TRUE", "'true'", "''"])
+
+
+def equalities(paths: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Filters of one path."""
+    return st.one_of(
+        st.builds("{} = {}".format, paths, CONSTANTS), st.builds("{} IN ({}, {})".format, paths, CONSTANTS, CONSTANTS)
+    )
+
+
+OTHERS = equalities(st.sampled_from(["/id", "/a/id", "/a/b/id", "/t", "/a[0]/id"]))
+
+
+@st.composite
+def topics_with_queries(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
+    """Key fields, and filters, of which some ask for all key fields."""
+    pointers = draw(st.sampled_from([("/id",), ("/a/id",), ("/a/id",), ("/id", "/a/id"), ("/a/b/id",), ("/id", "/t")]))
+    by_key = st.tuples(*(equalities(st.just(pointer)) for pointer in pointers)).map(" AND ".join)
+    other = st.one_of(
+        OTHERS,
+        st.builds("{} AND {}".format, OTHERS, OTHERS),
+        st.builds("({} OR {}) AND {}".format, OTHERS, OTHERS, OTHERS),
+    )
+    return pointers, draw(st.lists(st.one_of(by_key, other), min_size=1, max_size=4))
+
+
+@settings(max_examples=400, derandomize=True, database=None)
+@given(topics_with_queries(), st.lists(st.tuples(KEY_TEXTS, BODIES), min_size=1, max_size=8))
+def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[str]], bodies: list[tuple[str, Any]]):
+    """Whatever key fields a topic has and arrays its records have, a query by key or index finds what a scan finds."""
+    pointers, queries = asked
+    topic = Topic("orders", JsonCodec(), KeyFields(pointers))
+    view = MemoryView()
+    for offset, (publishers_key, body) in enumerate(bodies):
+        try:
+            key = (topic.key.text(body) or publishers_key).encode()
+            topic.key.check(key, body)
+        except RecordRejected:
+            continue  # No worker lets it into a SOW topic.
+        view.put(0, [Record(key, json.dumps(body).encode(), [], offset, 0)])
+    kept = Lookup(topic, view)
+    for text in queries:
+        selection = compile_filter(text)
+        scanned = {one.key for one in view.scan() if selection.matches(topic.value(one))}
+        for _ in range(3):
+            records = kept.records(selection)
+            candidates = view.scan() if records is None else records
+            assert {one.key for one in candidates if selection.matches(topic.value(one))} == scanned
+
+
+@pytest.mark.parametrize("text", ["/id = 7", "/id = '7'", "/id IN ('x', 7)", "/id = NULL", "/id = ''"])
+def test_a_number_may_have_several_keys(text: str):
+    """The keys 7, 07 and 7.0 are all equal to a number: such a query goes through all records at first."""
+    kept = Lookup(TOPIC, MemoryView())
+    assert kept.records(compile_filter(text)) is None
+
+
+def test_what_is_too_much_is_found_out_once(monkeypatch: pytest.MonkeyPatch):
+    """Later queries of such a path are not scanned for twice, whether it was too much at once or became so."""
+    monkeypatch.setattr(memo_index, "ENTRIES_MAX", 10)
+    for count in (11, 10):
+        kept, view = mind([record(n, {"s": "a"}) for n in range(count)], "/s = 'a'")
+        new = record(11, {"s": "a"})
+        view.put(0, [new])
+        kept.changed(Change(TOPIC, 0, b"11", None, new))
+        scans = view.scans
+        for _ in range(3):
+            assert kept.records(compile_filter("/s = 'a'")) is None
+        assert view.scans == scans
+
+
+def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
+    """A path with too many values is not kept in mind, nor one that gets them; of paths only the last few are."""
+    monkeypatch.setattr(memo_index, "ENTRIES_MAX", 10)
+    kept, view = mind([record(n, {"s": "a"}) for n in range(11)], "/s = 'a'")
+    assert kept.records(compile_filter("/s = 'a'")) is None
+    kept, view = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
+    assert kept.records(compile_filter("/s = 'a'")) is not None
+    new = record(10, {"s": "a"})
+    view.put(0, [new])
+    kept.changed(Change(TOPIC, 0, b"10", None, new))
+    assert kept.records(compile_filter("/s = 'a'")) is None
+    kept, view = mind([record(1, {"s": "a"})], "/s = 'a'")
+    for name in "tuvw":
+        kept.records(compile_filter(f"/{name} = 1"))
+        kept.records(compile_filter(f"/{name} = 1"))
+    view.scans = 0
+    kept.records(compile_filter("/s = 'a'"))
+    assert view.scans == 1, "it was built again"
+
+
+def test_too_many_records_are_scanned(monkeypatch: pytest.MonkeyPatch):
+    """What would be held in memory at once is bounded."""
+    kept, _ = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
+    monkeypatch.setattr(memo_index, "FOUND_MAX", 9)
+    assert kept.records(compile_filter("/s = 'a'")) is None
+
+
+def test_an_engine_looks_up_what_joins_ask_for():
+    """Subscribers that join one after another get their snapshots without a scan for each, and up to date."""
+    view = Watched()
+    engine = Engine(TOPIC, view)
+    engine.load(0, [record(n, {"s": f"s{n % 3}"}, n) for n in range(9)])
+
+    def joined(symbol: str) -> list[int]:
+        connection = engine.connect()
+        request = Request(TOPIC, f"/s = '{symbol}'", Options(), snapshot=True, live=True, delta=True)
+        connection.subscribe(request)
+        return sorted(message.data["id"] for message in connection.take(100) if message.command == "sow")
+
+    assert [joined("s0"), joined("s1"), joined("s2")] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    assert view.scans == 2
+    engine.take(0, [record(0, {"s": "s1"}, 9), record(1, None, 10), record(9, {"s": "s1"}, 11)], 0)
+    assert joined("s1") == [0, 4, 7, 9]
+    assert view.scans == 2
+
+
+def test_with_nobody_to_tell_nothing_is_kept_in_mind():
+    """Updates that nobody looks at would leave what is kept in mind behind."""
+    view = Watched()
+    engine = Engine(TOPIC, view)
+    engine.load(0, [record(1, {"s": "a"})])
+    request = Request(TOPIC, "/s = 'a'", Options(), snapshot=True, live=False, delta=False)
+    connection = engine.connect()
+    for _ in range(3):
+        connection.subscribe(request)
+    connection.take(100)
+    engine.take(0, [record(1, {"s": "b"}, 1), record(2, {"s": "a"}, 2)], 0)
+    connection.subscribe(request)
+    assert [message.sow_key for message in connection.take(100) if message.command == "sow"] == ["2"]

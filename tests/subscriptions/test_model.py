@@ -1,0 +1,196 @@
+"""Random updates, subscriptions and takes: every subscriber holds what the naive model says, at every message."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from processor.errors import SubscriberTooSlow
+from processor.subscriptions import Request, parse_options
+from tests.subscriptions.desk import CALLS, ORDERS, Desk
+from tests.subscriptions.replica import Replica, World, ended
+
+FILTERS = [
+    None,
+    None,
+    "/a > 1",
+    "/a = 1",
+    "/s = 'x'",
+    "/s IN ('x', 'y') AND /a < 3",
+    "/o/p = 1 OR /a IS NULL",
+    "/l/p = 1",
+    "SOW_KEY() != '2' AND MESSAGE_SIZE() > 30",
+]
+SELECTS = [None, None, "[-/,+/a]", "[-/a,-/o/q]", "[-/,+/o/p,+/l/q]"]
+ORDERS_BY = [None, "/a", "[/a DESC,/s]", "SOW_KEY() DESC"]
+KEYS = st.integers(1, 5)
+PART = st.fixed_dictionaries({}, optional={"p": st.integers(0, 1), "q": st.integers(0, 1)})
+BODIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "a": st.integers(0, 3),
+        "s": st.sampled_from(["x", "y", "z"]),
+        "o": st.one_of(PART, st.just(5)),
+        "l": st.lists(PART, max_size=2),
+    },
+)
+WRITES = st.tuples(KEYS, st.one_of(BODIES, BODIES, BODIES, st.sampled_from([b"delete", b"expire"])))
+
+
+@st.composite
+def wishes(draw):
+    """A call, a filter and options that go together."""
+    call = draw(st.sampled_from([*CALLS, *list(CALLS)[2:], "sow_and_delta_subscribe"]))
+    snapshot, live, delta = CALLS[call].values()
+    flags = ["timestamp", *(["oof"] * live), *(["no_empties", "no_sowkey"] * delta)]
+    options = draw(st.lists(st.sampled_from(flags), unique=True))
+    if live and draw(st.booleans()):
+        options.append("oof") if "oof" not in options else None
+    if (select := draw(st.sampled_from(SELECTS))) is not None:
+        options.append(f"select={select}")
+    if live and (pace := draw(st.sampled_from([None, "100ms", "250ms", "auto", "none"]))) is not None:
+        options.append(f"conflation={pace}")
+    is_window = draw(st.integers(0, 2)) == 0
+    if is_window:
+        options.append(f"top_n={draw(st.integers(0, 3))},skip_n={draw(st.integers(0, 2))}")
+    if (snapshot or is_window) and (order := draw(st.sampled_from(ORDERS_BY))) is not None:
+        options.append(f"order_by={order}")
+    return call, draw(st.sampled_from(FILTERS)), ",".join(options)
+
+
+class Model(RuleBasedStateMachine):
+    """Two connections, one with little room, to an engine of two partitions."""
+
+    @initialize(
+        queue_max=st.integers(1, 4),
+        writes=st.lists(WRITES, min_size=3, max_size=8),
+        wanted=st.lists(st.tuples(st.integers(0, 1), wishes()), min_size=3, max_size=6),
+    )
+    def begin(self, queue_max, writes, wanted):
+        """Some records are there, and some subscribers come."""
+        self.desk = Desk()
+        self.connections = [self.desk.subscriber, self.desk.engine.connect(queue_max)]
+        self.world = World(ORDERS)
+        self.subscriptions = {}
+        self.write(writes)
+        for at, wish in wanted:
+            self.subscribe(at, wish)
+
+    @rule(
+        turns=st.lists(
+            st.tuples(
+                st.lists(WRITES, min_size=1, max_size=4), st.sampled_from([0, 0, 10, 100, 300]), st.integers(0, 5)
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def go_on(self, turns):
+        """Workers write, time passes, subscribers take some of what waits."""
+        for writes, interval_ms, count in turns:
+            self.write(writes)
+            self.desk.pass_ms(interval_ms)
+            for at in (0, 1):
+                self.take(at, count)
+
+    def write(self, writes):
+        """Workers write a batch."""
+        batch = []
+        for key, body in writes:
+            if isinstance(body, bytes):
+                batch.append((self.desk.record(key, None, kind=body), None))
+            else:
+                value = {"id": key, **body}
+                batch.append((self.desk.record(key, json.dumps(value).encode()), value))
+        for partition in (0, 1):  # As the desk takes them.
+            for record, value in batch:
+                if self.desk.partition(record.key) == partition:
+                    self.world.take(record, value)
+        self.desk.take(*(record for record, _ in batch))
+
+    @rule(at=st.integers(0, 1), wish=wishes())
+    def subscribe(self, at, wish):
+        """Somebody wants something."""
+        call, filtered, options = wish
+        how = CALLS[call]
+        request = Request(ORDERS, filtered, parse_options(options, **how), **how)
+        sub_id = f"{at}{len(self.subscriptions)}"
+        made = self.connections[at].subscribe(request, sub_id)
+        self.subscriptions[sub_id] = made
+        self.world.replicas[sub_id] = Replica(self.world, call, request, made.interval_ms, self.desk.now_ms)
+
+    @rule(at=st.integers(0, 1), count=st.integers(1, 6))
+    def take(self, at, count):
+        """A subscriber takes some of what waits."""
+        try:
+            messages = self.connections[at].take(count)
+        except SubscriberTooSlow as error:
+            replica = self.world.replicas.pop(ended(error))
+            assert replica.options.conflation == "none"
+            return
+        assert len(messages) <= count
+        for message in messages:
+            assert message.sub_ids
+            for sub_id in message.sub_ids:
+                self.world.replicas[sub_id].hear(message, self.desk.now_ms)
+
+    @rule(interval_ms=st.sampled_from([10, 100, 300]))
+    def wait(self, interval_ms):
+        """Time passes."""
+        self.desk.pass_ms(interval_ms)
+
+    @rule(which=st.integers(0, 60))
+    def close(self, which):
+        """Now and then somebody wants nothing more."""
+        if which < 20 and self.world.replicas:
+            sub_id = sorted(self.world.replicas)[which % len(self.world.replicas)]
+            self.subscriptions[sub_id].close()
+            del self.world.replicas[sub_id]
+
+    @rule()
+    def settle(self):
+        """All that waits is told and taken."""
+        for _ in range(200):
+            for at, connection in enumerate(self.connections):
+                while connection.has_waiting:
+                    self.take(at, 6)
+            if (due_ms := self.desk.engine.due_ms) is None:
+                break
+            self.desk.pass_ms(max(0, due_ms - self.desk.now_ms))
+        else:
+            raise AssertionError("it never settles")
+        for replica in self.world.replicas.values():
+            replica.settle()
+
+    def teardown(self):
+        """Whatever happened, it settles; and nothing is left when all have gone."""
+        if not hasattr(self, "desk"):
+            return
+        self.settle()
+        for connection in self.connections:
+            connection.close()
+        assert not self.desk.engine._groups
+        assert not len(self.desk.engine._due)
+        assert not len(self.desk.engine._index)
+
+
+SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
+
+
+@pytest.mark.random
+def test_subscribers_hold_what_the_model_says():
+    """Every subscriber holds what the model says. An example that fails is made smaller by the long run only."""
+    quick = settings(SETTINGS, max_examples=120, stateful_step_count=30, phases=[Phase.generate])
+    run_state_machine_as_test(Model, settings=quick)
+
+
+@pytest.mark.random
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_subscribers_hold_what_the_model_says_for_long():
+    """Every subscriber holds what the model says in many more examples; a failure is shown by its smallest example."""
+    run_state_machine_as_test(
+        Model, settings=settings(SETTINGS, max_examples=700, stateful_step_count=50, print_blob=True)
+    )

@@ -1,0 +1,237 @@
+"""One message for all subscriptions of a connection: equal to those of a model that has no code of the product."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processor.merge import KeyFields
+from processor.subscriptions import share
+from processor.subscriptions.select import Select
+from tests.subscriptions.desk import CALLS, Desk
+
+FILTERS = {
+    None: lambda record: True,
+    "/a > 1": lambda record: record.get("a", 0) > 1,
+    "/a < 3": lambda record: record.get("a", 9) < 3,
+    "/s = 'x'": lambda record: record.get("s") == "x",
+}
+SELECTS = {
+    None: {(): True},
+    "[-/,+/a]": {(): False, ("a",): True},
+    "[-/a]": {("a",): False},
+    "[-/,+/o/p]": {(): False, ("o", "p"): True},
+    "[-/,+/o,-/o/p]": {(): False, ("o",): True, ("o", "p"): False},
+    "[-/o,+/o/q,-/l/p]": {("o",): False, ("o", "q"): True, ("l", "p"): False},
+    "[-/,+/l/p,+/s]": {(): False, ("l", "p"): True, ("s",): True},
+    "[-/,+/l/q]": {(): False, ("l", "q"): True},
+    "[-/]": {(): False},
+}
+ABSENT = object()
+
+
+def is_included(lists, path):
+    """Whether one of several lists includes a path: the rule of its longest beginning decides, else it is included."""
+    for rules in lists:
+        begins = [path[:length] for length in range(len(path), -1, -1) if path[:length] in rules]
+        if not begins or rules[begins[0]]:
+            return True
+    return path[:1] == ("id",)
+
+
+def project(value, lists, path=()):
+    """What some lists leave of a value, together."""
+    included = is_included(lists, path)
+    if isinstance(value, dict):
+        members = {name: project(member, lists, (*path, name)) for name, member in value.items()}
+        members = {name: member for name, member in members.items() if member is not ABSENT}
+        return members if members or included or not path else ABSENT
+    if isinstance(value, list):
+        parts = [part for element in value if (part := project(element, lists, path)) is not ABSENT]
+        return parts if parts or included else ABSENT
+    return value if included else ABSENT
+
+
+def is_same(one, other):
+    """Equal as JSON values, but for the order of members."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def compare(old, new, path=""):
+    """What is new or other, and the pointers of what is gone."""
+    delta, removed = {}, [f"{path}/{name}" for name in old if name not in new]
+    for name, value in new.items():
+        before = old.get(name, ABSENT)
+        if isinstance(value, dict) and isinstance(before, dict):
+            inner, gone = compare(before, value, f"{path}/{name}")
+            removed += gone
+            if inner:
+                delta[name] = inner
+        elif before is ABSENT or not is_same(before, value):
+            delta[name] = value
+    return delta, removed
+
+
+class Wish:
+    """A subscription as the model has it."""
+
+    def __init__(self, sub_id, call, filtered, select, flags):
+        self.sub_id, self.call, self.flags = sub_id, call, flags
+        self.filter, self.select = filtered, select
+        self.has_snapshot, _, self.is_delta = CALLS[call].values()
+        self.received = set()
+        self.bases = {}
+
+    @property
+    def options(self):
+        """As they are written."""
+        return ",".join([*sorted(self.flags), *([f"select={self.select}"] if self.select else [])])
+
+    def command(self, key, old, new, version):
+        """How it gets an update: `whole`, `delta` with its base, `oof`; None: not at all."""
+        was, now = (record is not None and FILTERS[self.filter](record) for record in (old, new))
+        if now and was and self.is_delta:
+            lists = [SELECTS[self.select]]
+            base = self.bases.pop(key, version - 1)
+            if "no_empties" in self.flags and compare(project(old, lists), project(new, lists)) == ({}, []):
+                self.bases[key] = base
+                return None
+            self.received.add(key)
+            return "delta", base
+        self.bases.pop(key, None)
+        if now:
+            self.received.add(key)
+            return "whole", None
+        if was and key in self.received:
+            self.received.discard(key)
+            return ("oof", None) if "oof" in self.flags else None
+        return None
+
+
+def expected(wishes, key, old, new, version):
+    """The messages of one update, as plain objects."""
+    ways = [(wish, way) for wish in wishes if (way := wish.command(key, old, new, version)) is not None]
+    messages = []
+    for kinds in (("whole", "delta"), ("oof",)):
+        group = [(wish, kind, base) for wish, (kind, base) in ways if kind in kinds]
+        if not group:
+            continue
+        lists = [SELECTS[wish.select] for wish, _, _ in group]
+        flags = [wish.flags for wish, _, _ in group]
+        message = {"sub_ids": {wish.sub_id for wish, _, _ in group}, "version": version}
+        if kinds == ("oof",):
+            message["reason"] = "deleted" if new is None else "match"
+            message["data"] = project(old if new is None else new, lists)
+        elif any(kind == "whole" for _, kind, _ in group):
+            message["data"] = project(new, lists)
+        else:
+            delta, removed = compare(project(old, lists), project(new, lists))
+            message |= {"data": {"id": new["id"], **delta}, "removed": set(removed)}
+            message["base"] = min(base for _, _, base in group)
+        message["has_time"] = any("timestamp" in each for each in flags)
+        message["has_key"] = not all("no_sowkey" in each for each in flags)
+        messages.append(message)
+    return messages
+
+
+def plain(message):
+    """A message as the model has it."""
+    found = {"sub_ids": set(message.sub_ids), "version": message.version, "data": message.data}
+    found |= {"has_time": message.timestamp is not None, "has_key": message.sow_key is not None}
+    if message.command == "oof":
+        found["reason"] = message.reason
+    if message.delta:
+        found |= {"removed": set(message.removed), "base": message.delta_base}
+    return found
+
+
+PART = st.fixed_dictionaries({}, optional={"p": st.integers(0, 1), "q": st.integers(0, 1)})
+BODIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "a": st.integers(0, 4),
+        "s": st.sampled_from(["x", "y"]),
+        "o": st.one_of(PART, PART, st.just(5)),
+        "l": st.lists(st.one_of(PART, st.just(7)), max_size=2),
+    },
+)
+
+
+@st.composite
+def wishes(draw):
+    """Some subscriptions of one connection."""
+    made = []
+    for number in range(draw(st.integers(2, 4))):
+        call = draw(st.sampled_from([*list(CALLS)[1:], "delta_subscribe", "sow_and_delta_subscribe"]))
+        flags = ["oof", "timestamp", *(["no_empties", "no_sowkey"] if CALLS[call]["delta"] else [])]
+        chosen = draw(st.sets(st.sampled_from(flags)))
+        filtered, select = draw(st.sampled_from(list(FILTERS))), draw(st.sampled_from(list(SELECTS)))
+        made.append(Wish(f"s{number}", call, filtered, select, chosen))
+    return made
+
+
+@settings(max_examples=500, derandomize=True, database=None, deadline=None)
+@given(
+    wishes(),
+    st.dictionaries(st.integers(1, 2), BODIES),
+    st.lists(st.tuples(st.integers(1, 2), st.one_of(BODIES, BODIES, BODIES, st.none())), max_size=10),
+)
+def test_an_update_is_the_models_messages(wanted, before, writes):
+    """Whatever filters, select lists and options meet, an update is one message a command, with their union."""
+    desk, records, versions = Desk(), {}, {}
+
+    def write(key, body):
+        if body is None:
+            desk.delete(key)
+            return records.pop(key), None
+        desk.put(key, **body)
+        old, records[key] = records.get(key), {"id": key, **body}
+        return old, records[key]
+
+    for key, body in before.items():
+        write(key, body)
+        versions[key] = 1
+    for wish in wanted:
+        desk.subscribe(wish.call, wish.filter, wish.options, sub_id=wish.sub_id)
+        if wish.has_snapshot:
+            wish.received.update(key for key, record in records.items() if FILTERS[wish.filter](record))
+    desk.subscriber.take(99)
+    for key, body in writes:
+        if body is None and key not in records:
+            continue
+        old, new = write(key, body)
+        versions[key] = versions.get(key, 0) + 1
+        told = [plain(message) for message in desk.subscriber.take(99)]
+        model = expected(wanted, key, old, new, versions[key])
+        assert sorted(told, key=_order) == sorted(model, key=_order)
+
+
+def _order(message):
+    return "reason" in message
+
+
+@settings(max_examples=500, derandomize=True, database=None, deadline=None)
+@given(st.lists(st.sampled_from([text for text in SELECTS if text]), min_size=1, max_size=4), BODIES)
+def test_a_union_includes_what_one_of_its_lists_includes(texts, body):
+    """Of any record the union of some select lists sends each place that one of them includes, and no other."""
+    record = {"id": 1, **body}
+    union = Select.union([Select(text.strip("[]"), KeyFields(("/id",))) for text in texts])
+    assert union.project(record) == project(record, [SELECTS[text] for text in texts])
+
+
+def test_unions_are_compiled_once_and_bounded(monkeypatch: pytest.MonkeyPatch):
+    """The union of the same lists is kept for the next update; of many, the last ones are."""
+    monkeypatch.setattr(share, "UNIONS_MAX", 2)
+    desk = Desk()
+    for number in range(4):
+        desk.subscribe("subscribe", f"/n{number} = 1", f"select=[-/,+/n{number}]", sub_id=str(number))
+    compiled = []
+    union = Select.union
+    monkeypatch.setattr(Select, "union", lambda selects: compiled.append(len(selects)) or union(selects))
+    for names in ("01", "01", "12", "01", "23", "01", "12"):
+        desk.put(1, **{f"n{name}": 1 for name in names})
+    assert len(compiled) == 4
+    assert len(desk.engine.sharing._unions) == 2

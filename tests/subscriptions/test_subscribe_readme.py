@@ -1,0 +1,29 @@
+"""processor/subscriptions/README.md says what the code does."""
+
+import re
+from pathlib import Path
+
+from processor.subscriptions import Engine, MemoryView, Options, Request, Topic
+from tests.subscriptions.desk import ORDERS, Desk
+
+ROOM = Path(__file__).parents[2] / "processor" / "subscribe"
+TEXT = (ROOM / "README.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_the_example_runs():
+    """It gives a snapshot and what followed."""
+    [code] = CODE
+    records = [Desk().record(1, b'{"id":1,"qty":20}')]
+    names = {"codec": ORDERS.codec, "KeyFields": type(ORDERS.key), "partition": 1, "records": records, "now_ms": 0}
+    names |= {kind.__name__: kind for kind in (Engine, MemoryView, Options, Request, Topic)}
+    *lines, last = [line.split("  #")[0].rstrip() for line in code.splitlines()]
+    exec("\n".join(lines), names)
+    told = eval(last, names)
+    assert [message.command for message in told] == ["group_begin", "group_end", "publish"]
+
+
+def test_it_names_every_file():
+    """The reading order has all of them, and no others."""
+    named = set(re.findall(r"`(\w+\.py)`", TEXT))
+    assert named == {path.name for path in ROOM.glob("*.py")} - {"__init__.py"}

@@ -1,0 +1,159 @@
+"""A window has the keys that sorting everything and cutting would give, and tells which moved."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from processor.subscriptions.top_n import Moved, Window
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g"])
+PLACES = st.integers(0, 4)
+
+
+class Sorted:
+    """The same, by sorting everything every time."""
+
+    def __init__(self, top_n, skip_n):
+        self.bounds = slice(skip_n, None if top_n is None else skip_n + top_n)
+        self.places = {}
+
+    def keys(self):
+        """Those in the window, in order."""
+        return [key for _, key in sorted((place, key) for key, place in self.places.items())][self.bounds]
+
+
+class Windows(RuleBasedStateMachine):
+    """Both, side by side."""
+
+    @initialize(top_n=st.none() | st.integers(0, 4), skip_n=st.integers(0, 3))
+    def begin(self, top_n, skip_n):
+        """Of any bounds."""
+        self.window, self.model = Window(top_n, skip_n), Sorted(top_n, skip_n)
+
+    def moved(self, change):
+        """What a change did, by the model's keys before and after it."""
+        before = set(self.model.keys())
+        change()
+        after = set(self.model.keys())
+        return before - after, after - before
+
+    @rule(key=KEYS, place=PLACES)
+    def put(self, key, place):
+        """A new key, or one that is there, at a place that others may have."""
+        left, entered = self.moved(lambda: self.model.places.update({key: place}))
+        self.agree(self.window.put(key, (place, key)), left, entered)
+
+    @rule(key=KEYS)
+    def remove(self, key):
+        """One that is there or not."""
+        left, entered = self.moved(lambda: self.model.places.pop(key, None))
+        self.agree(self.window.remove(key), left, entered)
+
+    def agree(self, found, left, entered):
+        """What a change is said to have done is what it did."""
+        assert (sorted(found.left), sorted(found.entered)) == (sorted(left), sorted(entered))
+
+    @invariant()
+    def same_keys(self):
+        """Both have the same keys in the same order."""
+        if hasattr(self, "window"):
+            expected = self.model.keys()
+            assert self.window.keys() == expected
+            for key in (b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"unknown"):
+                assert (key in self.window) is (key in expected)
+
+
+Windows.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, print_blob=True)
+TestWindows = Windows.TestCase
+
+
+def filled(top_n, skip_n, keys="abcdefgh"):
+    """A window over keys that are their own order."""
+    window = Window(top_n, skip_n)
+    for key in keys:
+        window.put(key.encode(), (key, key.encode()))
+    return window
+
+
+@pytest.mark.parametrize(
+    ("place", "left", "entered"),
+    [
+        ("A", (b"e",), (b"a",)),
+        ("bb", (b"e",), (b"x",)),
+        ("e", (), ()),
+        ("f", (), ()),
+    ],
+)
+def test_a_key_that_comes(place, left, entered):
+    """Before the window it pushes one in and one out, in it the last out; behind it nothing moves."""
+    window = filled(4, 1)
+    assert window.keys() == [b"b", b"c", b"d", b"e"]
+    assert window.put(b"x", (place, b"x")) == Moved(left, entered)
+
+
+def test_a_key_that_moves_within_the_window():
+    """Nothing left and nothing entered, though its order has changed."""
+    window = filled(3, 0)
+    assert window.put(b"a", ("bb", b"a")) == Moved((), ())
+    assert window.keys() == [b"b", b"a", b"c"]
+
+
+def test_a_key_that_moves_out_and_in():
+    """The one behind the window takes its place, and gives it back."""
+    window = filled(3, 0)
+    assert window.put(b"a", ("z", b"a")) == Moved((b"a",), (b"d",))
+    assert window.put(b"a", ("a", b"a")) == Moved((b"d",), (b"a",))
+
+
+def test_a_key_that_moves_from_before_the_window_behind_it():
+    """The window slides by one."""
+    window = filled(2, 2)
+    assert window.put(b"a", ("z", b"a")) == Moved((b"c",), (b"e",))
+
+
+def test_an_endless_window():
+    """Without `top_n` all behind the first `skip_n` are in it."""
+    window = filled(None, 2, "abc")
+    assert window.keys() == [b"c"]
+    assert window.remove(b"a") == Moved((b"c",), ())
+    assert window.put(b"a", ("a", b"a")) == Moved((), (b"c",))
+    assert window.put(b"d", ("d", b"d")) == Moved((), (b"d",))
+
+
+def test_an_empty_window():
+    """With `top_n=0` nothing is ever in it."""
+    window = filled(0, 1)
+    assert window.keys() == []
+    assert b"b" not in window
+    assert window.put(b"A", ("A", b"A")) == window.remove(b"a") == Moved((), ())
+
+
+@settings(max_examples=20, deadline=None, print_blob=True)
+@given(st.integers(0, 2**32), st.integers(1, 3000), st.integers(0, 3000))
+def test_many_keys(seed, top_n, skip_n):
+    """With thousands of keys, in more than one piece of the sorted list, it is the same."""
+    random_ = random.Random(seed)
+    window, model = Window(top_n, skip_n), Sorted(top_n, skip_n)
+    keys = [b"%d" % number for number in range(5000)]
+    for key in random_.sample(keys, 4500):
+        place = random_.randrange(1000)
+        window.put(key, (place, key))
+        model.places[key] = place
+    held = set(model.keys())
+    assert window.keys() == model.keys()
+    for _ in range(1000):
+        key = random_.choice(keys)
+        if random_.random() < 0.4:
+            moved = window.remove(key)
+            model.places.pop(key, None)
+        else:
+            model.places[key] = random_.randrange(1000)
+            moved = window.put(key, (model.places[key], key))
+        assert held.issuperset(moved.left)
+        assert held.isdisjoint(moved.entered)
+        held = (held - set(moved.left)) | set(moved.entered)
+    assert window.keys() == model.keys()
+    assert held == set(model.keys())

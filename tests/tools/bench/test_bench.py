@@ -1,0 +1,130 @@
+"""`sowstream bench` as a user runs it, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from processor.cli.main import run
+from processor.kafka.admin.admin import Admin
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+
+class Run(NamedTuple):
+    """A run that has ended."""
+
+    directory: Path
+    bootstrap: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def figures(self) -> dict:
+        """What it wrote to the file."""
+        return json.loads((self.directory / "figures.json").read_text())
+
+    def left_behind(self) -> list[str]:
+        """Topics, temporary files and processes."""
+        [family] = set(re.findall(r"bench_[0-9a-f]{8}_", self.err))
+        topics = Admin({"bootstrap.servers": self.bootstrap}).cluster().topics
+        temporary = self.directory / "tmp"
+        commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        return [
+            *[topic for topic in topics if topic.startswith(family)],
+            *map(str, temporary.iterdir()),
+            *[line for line in commands.splitlines() if str(temporary) in line],
+        ]
+
+
+def started(directory: Path, *options: str) -> subprocess.Popen[str]:
+    """The command, with temporary files in a directory of the test."""
+    (directory / "tmp").mkdir()
+    settings_of_others = {"SOWSTREAM_STATE_DIR": str(directory / "others"), "SOWSTREAM_APPLICATION_ID": "others"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "processor.cli.main", "bench", "--records", "2000", "--keys", "500", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(directory / "tmp")} | settings_of_others,
+    )
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Run:
+    """A short run on the Kafka of a settings file."""
+    directory = tmp_path_factory.mktemp("bench")
+    settings = directory / "mine.yaml"
+    settings.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": bootstrap}, "topics": {"orders": {}}}))
+    process = started(
+        directory, "--rounds", "1", "--rate", "2000", "-c", str(settings), "--json", str(directory / "figures.json")
+    )
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    return Run(directory, bootstrap, process.returncode, out, err)
+
+
+def test_the_table_says_what_the_file_says(ended: Run) -> None:
+    """Rate, processor time, ratio and latency; in a pipe, columns with tabs between them."""
+    rows = {name: cells for name, *cells in (line.split("\t") for line in ended.out.splitlines())}
+    rounds, latency = ended.figures["rounds"], ended.figures["latency_ms"]
+    assert list(rows) == ["pass-through", "sowstream", "exactly once", "at least once"]
+    for program, [figure] in rounds.items():
+        rate = f"{figure['records_per_s']:,.0f}"
+        assert rows[program][:3] == [rate, f"{rate} - {rate}", f"{figure['cpu_s_per_million']:.1f}"]
+    ratio = rounds["sowstream"][0]["records_per_s"] / rounds["pass-through"][0]["records_per_s"]
+    assert ended.figures["of_the_ceiling"]["rounds"] == [pytest.approx(ratio, abs=1e-3)]
+    assert rows["sowstream"][3] == f"{ended.figures['of_the_ceiling']['median']:.0%}"
+    for guarantee, told in latency.items():
+        assert rows[guarantee.replace("_", " ")] == [f"{told[name]:.1f}" for name in ("p50", "p99", "most")]
+        assert 0 < told["p50"] <= told["p99"] <= told["most"]
+        assert told["records"] == 400
+
+
+def test_it_says_beforehand_what_it_does_and_for_how_long(ended: Run) -> None:
+    """And that so few records are none to judge by; in the end, what each column is."""
+    before, after = ended.err.split("Round 1 of 1")
+    assert "one round of 2,000 records over 500 keys" in before
+    assert "So few records" in before
+    assert re.search(r"That takes about \d+ seconds", before)
+    assert "the broker's are not in it" in after
+    assert "until a reader of committed records has its delta" in after
+
+
+def test_nothing_is_left(ended: Run) -> None:
+    """No topic, no file, no process; and nobody's state was touched, whatever the environment says."""
+    assert ended.left_behind() == []
+    assert not (ended.directory / "others").exists()
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
+    """While the worker runs: exit code 130, no figures, no traceback."""
+    process = started(tmp_path, "--rounds", "2", "--bootstrap", bootstrap)
+    deadline_s = time.monotonic() + 60
+    while not list(tmp_path.glob("tmp/sowstream-bench-*/*/worker.log")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), err
+    assert "Stopped by SIGINT" in err
+    assert "Traceback" not in err
+    assert Run(tmp_path, bootstrap, process.returncode, out, err).left_behind() == []
+
+
+def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody waits for figures that would be lost."""
+    assert run(["bench", "--json", str(tmp_path / "missing" / "figures.json")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

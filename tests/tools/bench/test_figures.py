@@ -1,0 +1,83 @@
+"""What is made of the figures, and how it is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from processor.tools.bench.figures import Figure, Spread, percentile, ratios, spread
+from processor.tools.bench.machine import Machine
+from processor.tools.bench.plan import BenchOptions, about, whole_s
+from processor.tools.bench.result import CEILING, WORKER, Result, as_tree, latency_rows, throughput_rows
+
+OPTIONS = BenchOptions(
+    records=300_000, keys=50_000, rounds=3, rate=500.0, latency_records=2_000, kafka={"sasl.password": "hunter2"}
+)
+RESULT = Result(
+    OPTIONS,
+    Machine(cores=2, load=0.1, system="Linux", python="3.11", librdkafka="2.16", sowstream="0.1", allocator="libc"),
+    {
+        CEILING: [Figure(200_000.0, 3.0), Figure(100_000.0, 4.0), Figure(240_000.0, 5.0)],
+        WORKER: [Figure(100_000.0, 7.0), Figure(90_000.0, 8.0), Figure(96_000.0, 6.0)],
+    },
+    {"exactly_once": [n / 1000 for n in range(100, 0, -1)]},
+)
+
+
+def test_a_spread_is_the_median_between_the_extremes() -> None:
+    """In any order; of an even number the middle of the two in the middle; of one value that value."""
+    assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert spread([4.0, 1.0]) == Spread(2.5, 1.0, 4.0)
+    assert spread([5.0]) == Spread(5.0, 5.0, 5.0)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A round that was slow for both has the ratio of a fast one; rounds that lack a figure are no rounds."""
+    assert ratios(RESULT.figures[WORKER], RESULT.figures[CEILING]) == [0.5, 0.9, 0.4]
+    with pytest.raises(ValueError, match="longer"):
+        ratios(RESULT.figures[WORKER][:2], RESULT.figures[CEILING])
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    """In any order; all of them are not above the highest."""
+    values = [float(n) for n in range(100, 0, -1)]
+    assert [percentile(values, share) for share in (0.0, 0.5, 0.99, 1.0)] == [1.0, 51.0, 100.0, 100.0]
+    assert percentile([7.0], 0.5) == 7.0
+
+
+def test_the_ratio_told_is_the_median_of_the_rounds_and_not_of_the_medians() -> None:
+    """Here 50 %, where the medians' would be 48 %; only the worker has one."""
+    ceiling, worker = throughput_rows(RESULT)
+    assert ceiling == (CEILING, "200,000", "100,000 - 240,000", "4.0", "", "")
+    assert worker == (WORKER, "96,000", "90,000 - 100,000", "7.0", "50%", "40% - 90%")
+
+
+def test_latency_is_told_in_milliseconds() -> None:
+    """Of 1 to 100 ms."""
+    assert latency_rows(RESULT) == [("exactly once", "51.0", "100.0", "100.0")]
+
+
+def test_the_file_has_every_figure_and_no_password() -> None:
+    """The rounds, what is made of them, what was asked for and on what machine; how Kafka is reached is left out."""
+    tree = as_tree(RESULT)
+    assert [row["records_per_s"] for row in tree["rounds"][WORKER]] == [100_000.0, 90_000.0, 96_000.0]
+    assert tree["of_the_ceiling"] == {"median": 0.5, "least": 0.4, "most": 0.9, "rounds": [0.5, 0.9, 0.4]}
+    assert tree["latency_ms"]["exactly_once"] == {"p50": 51.0, "p99": 100.0, "most": 100.0, "records": 100}
+    assert (tree["options"]["records"], tree["options"]["broker"], tree["machine"]["cores"]) == (300_000, "given", 2)
+    assert "hunter2" not in json.dumps(tree)
+
+
+def test_the_default_run_is_foretold_to_take_a_minute_or_two() -> None:
+    """That is the promise; with less to do it is less."""
+    assert 60 <= whole_s(OPTIONS) <= 120
+    assert whole_s(BenchOptions(20_000, 5_000, 1, 500.0, 0, {})) < 15
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(3, "10 seconds"), (34, "30 seconds"), (60, "a minute"), (86, "a minute and a half"), (130, "2 minutes")],
+)
+def test_times_are_told_roughly(seconds: float, said: str) -> None:
+    """Nobody knows better."""
+    assert about(seconds) == said

@@ -1,0 +1,131 @@
+"""The process between a caller and its broker, tried with programs that are cheaper than a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from processor.tools.broker import guard as guard_module
+
+GUARD = str(guard_module.__file__)
+SLEEP = ["sleep", "600"]
+FORKS = """
+import os, subprocess, sys, time
+guard = subprocess.Popen([sys.executable, '-I', '-S', *sys.argv[1:]], stdin=subprocess.PIPE)
+child = os.fork() or time.sleep(600)
+print(guard.pid, child, flush=True)
+time.sleep(600)
+"""
+STUBBORN = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+
+
+def order(tmp_path: Path, *commands: list[str], stop_timeout_s: float = 10) -> str:
+    """What the guard is told: these commands, and a directory to remove."""
+    (tmp_path / "remove").mkdir()
+    log, remove = str(tmp_path / "log"), str(tmp_path / "remove")
+    return json.dumps({"commands": commands, "log": log, "remove": remove, "stop_timeout_s": stop_timeout_s})
+
+
+def begin(text: str) -> subprocess.Popen[bytes]:
+    """Start a guard as a broker's caller does."""
+    return subprocess.Popen([sys.executable, "-I", "-S", GUARD, text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def program_of(guard: psutil.Process) -> psutil.Process:
+    """The program that the guard runs, once it does."""
+    while not (children := guard.children()):
+        assert guard.is_running(), "the guard ended before it ran anything"
+    return children[0]
+
+
+def test_end_of_pipe_ends_the_program(tmp_path: Path):
+    """When the pipe is closed the program is ended in good order, and the directory is gone when the guard is."""
+    with begin(order(tmp_path, SLEEP)) as guard:
+        program = program_of(psutil.Process(guard.pid))
+        guard.stdin.close()
+        assert guard.wait(20) == 128 + signal.SIGTERM
+    assert not program.is_running()
+    assert not (tmp_path / "remove").exists()
+
+
+def test_stubborn_program_is_killed(tmp_path: Path):
+    """A program that does not end when asked is killed after the time given to it."""
+    with begin(order(tmp_path, [*STUBBORN], stop_timeout_s=0.3)) as guard:
+        program = program_of(psutil.Process(guard.pid))
+        while not any(line.startswith("SigIgn") and int(line.split()[1], 16) & 1 << 14 for line in status(program)):
+            assert program.is_running()
+        guard.stdin.close()
+        assert guard.wait(20) == 128 + signal.SIGKILL
+    assert not program.is_running()
+
+
+def status(program: psutil.Process) -> list[str]:
+    """What Linux says about a process, a line a fact."""
+    path = Path(f"/proc/{program.pid}/status")
+    if not path.exists():
+        pytest.skip("needs Linux's /proc to see that a signal is ignored")
+    return path.read_text().splitlines()
+
+
+def test_ended_program_is_told_before_its_directory_goes(tmp_path: Path):
+    """When the program ends by itself the guard's output ends; the directory stays until the parent lets go."""
+    with begin(order(tmp_path, ["sh", "-c", "echo out; echo err >&2; exit 7"])) as guard:
+        assert guard.stdout.read() == b""
+        assert (tmp_path / "remove").exists()
+        guard.stdin.close()
+        assert guard.wait(20) == 7
+    assert (tmp_path / "log").read_text() == "out\nerr\n"
+    assert not (tmp_path / "remove").exists()
+
+
+def test_nothing_to_remove_ends_at_once(tmp_path: Path):
+    """Without a directory to remove, the guard ends with the program, with its exit code."""
+    text = json.dumps(json.loads(order(tmp_path, ["sh", "-c", "exit 7"])) | {"remove": None})
+    with begin(text) as guard:
+        assert guard.wait(20) == 7
+
+
+def test_failed_command_is_the_last(tmp_path: Path):
+    """Commands run one after the other, and none after one that failed."""
+    ran = tmp_path / "ran"
+    with begin(order(tmp_path, ["touch", str(tmp_path / "first")], ["false"], ["touch", str(ran)])) as guard:
+        assert guard.stdout.read() == b""
+        guard.stdin.close()
+        assert guard.wait(20) == 1
+    assert (tmp_path / "first").exists()
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_to_the_guard_ends_all(tmp_path: Path, number: signal.Signals):
+    """A signal to the guard itself, as at a machine's shutdown, ends the program and removes the directory."""
+    with begin(order(tmp_path, SLEEP)) as guard:
+        program = program_of(psutil.Process(guard.pid))
+        guard.send_signal(number)
+        guard.wait(20)
+    assert not program.is_running()
+    assert not (tmp_path / "remove").exists()
+
+
+def test_forked_child_does_not_keep_it(tmp_path: Path):
+    """A child that the dead parent had forked holds the pipe open; the program ends all the same."""
+    parent = subprocess.Popen([sys.executable, "-c", FORKS, GUARD, order(tmp_path, SLEEP)], stdout=subprocess.PIPE)
+    with parent:
+        guard, child = (psutil.Process(int(number)) for number in parent.stdout.readline().split())
+        program = program_of(guard)
+        parent.kill()
+        parent.wait()
+        try:
+            guard.wait(20)
+            assert child.is_running(), "the child was to hold the pipe until the guard had ended"
+        finally:
+            os.kill(child.pid, signal.SIGKILL)
+    assert not program.is_running()
+    assert not (tmp_path / "remove").exists()

@@ -1,0 +1,138 @@
+"""The demo's self-check can fail: whatever goes wrong on a topic, the check that it breaks says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from processor.tools.demo.check import Entry, Published
+from tests.tools.demo.world import entry, failures
+
+
+def replaced(log: list[Entry], at: int, **changes: object) -> None:
+    """Put another record in the place of one."""
+    log[at] = log[at]._replace(**changes)
+
+
+def test_a_world_without_a_fault_passes() -> None:
+    """Every check holds where the topics follow from the publications by the rules."""
+    assert failures(lambda orders, conflated: None) == []
+
+
+def test_a_dropped_delta_fails() -> None:
+    """A delta that is missing shows as a gap, as a wrong replay and as an unaccounted record."""
+    assert failures(lambda orders, conflated: orders["delta"].pop(1)) == [
+        "orders: 7 sent = 5 merged + 1 rejected",
+        "orders: no version missing or twice in 5 deltas",
+    ]
+
+
+def test_a_last_delta_dropped_fails() -> None:
+    """Without its last delta the replay is not what the SOW topic says."""
+    assert "orders.delta replayed equals orders.sow: 2 records" in failures(
+        lambda orders, conflated: orders["delta"].pop(2)
+    )
+
+
+def test_a_delta_twice_fails() -> None:
+    """A delta delivered twice, as after a transaction that was not one, is a version twice."""
+    assert "orders: no version missing or twice in 7 deltas" in failures(
+        lambda orders, conflated: orders["delta"].insert(2, orders["delta"][1])
+    )
+
+
+def test_a_sow_record_twice_fails() -> None:
+    """The same for the SOW topic, where the last state would hide it."""
+    assert failures(lambda orders, conflated: orders["sow"].insert(2, orders["sow"][1])) == [
+        "orders: no version missing or twice in 6 deltas"
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"id": 1, "qty": 4}, {"id": 1, "qty": 3.0}, {"id": 1, "qty": True}, {"id": 1}])
+def test_a_wrong_sow_value_fails(wrong: object) -> None:
+    """A SOW record differs from the fold, be it by the type of a number only."""
+    found = failures(lambda orders, conflated: replaced(orders["sow"], 2, value=entry("", wrong).value))
+    assert found == [
+        "orders.sow equals an independent fold: 2 records",
+        "orders.delta replayed equals orders.sow: 2 records",
+        "orders_1s.sow equals orders.sow: 2 records",
+    ]
+
+
+def test_a_wrong_version_fails() -> None:
+    """The right record under the wrong version is not the same state."""
+    assert "orders.sow equals an independent fold: 2 records" in failures(
+        lambda orders, conflated: replaced(orders["sow"], 2, headers={"version": "4"})
+    )
+
+
+def test_a_version_gap_fails() -> None:
+    """A delta that says it follows a version nobody has seen is a gap."""
+    found = failures(lambda orders, conflated: replaced(orders["delta"], 1, headers={"version": "3"}))
+    assert "orders: no version missing or twice in 6 deltas" in found
+
+
+def test_a_deleted_key_that_stays_fails() -> None:
+    """A tombstone that is missing leaves a key that the fold does not have."""
+    orders_after_delete = "orders.sow equals an independent fold: 1 records"
+    assert orders_after_delete in failures(
+        lambda orders, conflated: (orders["publish"].pop(6), orders["sow"].__delitem__(slice(4, 6))), sent=6
+    )
+
+
+def test_a_removed_field_that_stays_fails() -> None:
+    """A delta without its `removed` leaves a field that the SOW record does not have."""
+    assert failures(lambda orders, conflated: replaced(orders["delta"], 2, headers={"version": "3"})) == [
+        "orders.delta replayed equals orders.sow: 2 records"
+    ]
+
+
+def test_a_stale_conflated_state_fails() -> None:
+    """A conflated topic that never delivered the last state does not equal the topic under it."""
+
+    def spoil(orders: dict[str, list[Entry]], conflated: dict[str, list[Entry]]) -> None:
+        conflated["sow"].pop(1)
+        conflated["delta"].pop(1)
+
+    assert failures(spoil) == ["orders_1s.sow equals orders.sow: 2 records"]
+
+
+def test_a_conflated_delta_without_its_base_fails() -> None:
+    """A delta that skips versions must say which one it applies to."""
+    found = failures(
+        lambda orders, conflated: replaced(conflated["delta"], 1, headers={"version": "3", "removed": '["/credit"]'})
+    )
+    assert found == ["orders_1s: nothing rejected, no version skipped unsaid in 3 deltas"]
+
+
+def test_a_key_twice_in_its_interval_fails() -> None:
+    """Two updates of one key closer than the interval are one too many."""
+    assert failures(lambda orders, conflated: replaced(conflated["delta"], 1, timestamp_ms=1400)) == [
+        "orders_1s: no key twice within 1 s"
+    ]
+
+
+def test_a_lost_publication_fails() -> None:
+    """More was sent than the publish topic has."""
+    assert failures(lambda orders, conflated: None, sent=8) == ["orders: 8 sent = 6 merged + 1 rejected"]
+
+
+def test_a_rejection_without_a_dead_letter_fails() -> None:
+    """A spoilt record must be in the dead-letter topic."""
+    assert failures(lambda orders, conflated: orders["dlq"].clear()) == ["orders: 7 sent = 6 merged + 0 rejected"]
+
+
+def test_a_good_record_in_the_dead_letters_fails() -> None:
+    """The numbers agree, but the wrong record was rejected."""
+    assert failures(lambda orders, conflated: replaced(orders["dlq"], 0, headers={"source": "orders.publish/0/3"})) == [
+        "orders: 7 sent = 6 merged + 1 rejected"
+    ]
+
+
+def test_the_oracle_merges_by_the_rules() -> None:
+    """Objects merge, all else replaces, null is the same as missing, other keys in a body are rejected."""
+    oracle = Published("id")
+    for body in ({"id": 1, "a": {"x": 1}, "b": [1, 2]}, {"id": 1, "a": {"y": None, "z": 2}, "b": [3]}, {"id": 2}):
+        oracle.take(entry("1", body))
+    assert oracle.records == {"1": {"id": 1, "a": {"x": 1, "z": 2}, "b": [3]}}
+    assert oracle.versions == {"1": 2}
+    assert len(oracle.rejected) == 1

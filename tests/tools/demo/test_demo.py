@@ -1,0 +1,124 @@
+"""The demo end to end, as a user runs it, on a real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from processor.kafka.admin.admin import Admin
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+RATE = "1000"
+
+
+@contextmanager
+def demo(directory: Path, bootstrap: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A running demo that puts its temporary files into a directory of the test."""
+    command = [sys.executable, "-m", "processor.cli.main", "demo", "--bootstrap", bootstrap, "--rate", RATE, *options]
+    environment = os.environ | {"TMPDIR": str(directory), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+
+
+def left_behind(directory: Path, bootstrap: str, output: str) -> list[str]:
+    """Files, topics and processes of a demo that has ended."""
+    (prefix,) = set(re.findall(r"demo_[0-9a-f]{8}_", output))
+    topics = [topic for topic in Admin({"bootstrap.servers": bootstrap}).cluster().topics if topic.startswith(prefix)]
+    commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [
+        *map(str, directory.iterdir()),
+        *topics,
+        *[line for line in commands.splitlines() if str(directory) in line],
+    ]
+
+
+def await_line(process: subprocess.Popen[str], pattern: str) -> str:
+    """Everything up to the first line with a pattern in it."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return "".join(lines)
+    raise AssertionError(f"{pattern!r} never came:\n{''.join(lines)}")
+
+
+@pytest.mark.long
+def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
+    """Ten seconds of everything end with every check held, rejected records among them, and a clean house."""
+    with demo(tmp_path, bootstrap, "--seconds", "10") as process:
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    assert re.search(r"(\d+) of \1 checks hold", output), output
+    found = re.search(r"ran +\d+ s, ([\d,]+) records merged, (\d+) rejected", output)
+    assert found is not None, output
+    merged, rejected = (int(number.replace(",", "")) for number in found.groups())
+    assert merged > 5_000
+    assert rejected > 0
+    for name in ("prices_1s", "orders_2s"):
+        assert re.search(
+            rf"{name} +[\d,]+ updates in, [\d,]+ out: [\d.]+ : 1 *\n +late by p50 [\d.]+ m?s, p99 ", output
+        ), output
+    assert left_behind(tmp_path, bootstrap, output) == []
+
+
+@pytest.mark.long
+def test_the_checks_hold_although_a_worker_is_killed(tmp_path: Path, bootstrap: str) -> None:
+    """After kill -9 of a worker midway nothing is lost, doubled or out of order."""
+    with demo(tmp_path, bootstrap, "--seconds", "10", "--kill-worker") as process:
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    assert "kill -9 worker 1" in output
+    assert "worker 1 started again" in output
+    assert re.search(r"(\d+) of \1 checks hold", output), output
+    assert left_behind(tmp_path, bootstrap, output) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
+def test_an_interrupted_demo_cleans_up(number: signal.Signals, code: int, tmp_path: Path, bootstrap: str) -> None:
+    """A signal ends it at once, unchecked, which it says; and nothing stays behind."""
+    with demo(tmp_path, bootstrap) as process:
+        output = await_line(process, r"\bstarting the workers\b")
+        process.send_signal(number)
+        output += process.communicate(timeout=100)[0]
+    assert process.returncode == code, output
+    assert f"Stopped by {number.name}; nothing was checked" in output
+    assert left_behind(tmp_path, bootstrap, output) == []
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_by_itself_ends_the_demo(tmp_path: Path, bootstrap: str) -> None:
+    """Nobody waits for a worker that nobody killed: the demo fails at once, and says what the worker said last."""
+    with demo(tmp_path, bootstrap) as process:
+        output = await_line(process, r"orders in [1-9]")
+        kill_worker(tmp_path)
+        began_s = time.monotonic()
+        output += process.communicate(timeout=100)[0]
+    assert process.returncode == 1, output
+    assert re.search(r"sowstream: (worker \d|conflate) ended with exit code", output), output
+    assert "── worker 1: worker-1.log" in output
+    assert time.monotonic() - began_s < 60
+    assert left_behind(tmp_path, bootstrap, output) == []
+
+
+def kill_worker(directory: Path) -> None:
+    """End a worker without warning, which the demo does not expect; which one, the machine decides."""
+    file = next(directory.glob("sowstream-demo-*/state/slots/0"))
+    os.kill(int(file.read_text()), signal.SIGKILL)

@@ -1,0 +1,116 @@
+"""What the demo shows fits where it is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from processor.tools.demo.follow import Follow
+from processor.tools.demo.formatting import curve
+from processor.tools.demo.latency import Latency
+from processor.tools.demo.meter import Waiting, read_waiting
+from processor.tools.demo.picture import Conflated, Merged, Picture
+from processor.tools.demo.view import Moment, View, line, screen
+
+LARGE = Picture(
+    merged=[Merged(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
+    conflated=[
+        Conflated(name, 1.0, 12_000, 12_000, 10**8, 10**5, Waiting(1_000_000, 3599.0), [1.0, 99_000.0, 99_000.0])
+        for name in ("prices_1s", "orders_2s")
+    ],
+    p50_ms=99_000.0,
+    p99_ms=99_000.0,
+    latencies_ms=[float(n) for n in range(36)],
+    lags=[None] * 36,
+    prices=[{"pair": "EURUSD", "bid": 1.08412, "offer": 1.08425, "spread": 0.00013, "updated": 1}],
+    order="123456",
+    steps=[],
+)
+MOMENT = Moment("3599 s of 3600", 3599.0, [("worker 1", True), ("worker 2", False), ("conflate", True)])
+
+
+def drawn(picture: Picture) -> list[str]:
+    """The screen's lines, on a terminal wider than it needs."""
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        console.print(screen(MOMENT, picture))
+    return [text.rstrip() for text in capture.get().splitlines()]
+
+
+def test_the_screen_fits_a_classic_terminal() -> None:
+    """80 columns, 23 lines, and no number cut short, also when the numbers are large."""
+    lines = drawn(LARGE)
+    assert max(map(len, lines)) == 80
+    assert len(lines) == 23
+    assert not [text for text in lines if "…" in text]
+
+
+def test_the_screen_keeps_its_height() -> None:
+    """Nothing jumps when the first records come."""
+    empty = LARGE._replace(prices=[], order=None, steps=[], p50_ms=None, p99_ms=None, latencies_ms=[], lags=[])
+    assert len(drawn(empty)) == len(drawn(LARGE))
+
+
+def test_what_nobody_says_is_a_dash() -> None:
+    """As while the conflater starts, or is one that tells nothing of what waits."""
+    silent = LARGE._replace(conflated=[each._replace(waiting=None, late_ms=[None] * 3) for each in LARGE.conflated])
+    [told], [untold] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
+    assert told.strip("│ ").split()[-5:] == ["1,000,000", "3599.0", "s", "99.0", "s"]
+    assert untold.strip("│ ").split()[-4:] == ["1", "-", "-", "-"]
+
+
+def test_what_waits_is_read_from_the_conflaters_metrics() -> None:
+    """The keys of all partitions together, and the longest wait of any."""
+    lines = [
+        'sowstream_gauge{processor="a",partition="0",gauge="pending_keys"} 3.0',
+        'sowstream_gauge{processor="a",partition="1",gauge="pending_keys"} 4.0',
+        'sowstream_gauge{processor="a",partition="0",gauge="oldest_pending_seconds"} 0.5',
+        'sowstream_gauge{processor="a",partition="1",gauge="oldest_pending_seconds"} 0.25',
+        'sowstream_gauge{processor="a",partition="1",gauge="pending_bytes"} 9.0',
+        'sowstream_gauge{processor="b",partition="0",gauge="pending_keys"} 0.0',
+    ]
+    text = "# TYPE sowstream_gauge gauge\n" + "\n".join(lines) + "\n"
+    assert read_waiting(text) == {"a": Waiting(7, 0.5), "b": Waiting(0, 0.0)}
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    """A log gets no control characters, and says which worker is down."""
+    console = Console(file=io.StringIO())
+    with View(console) as view, console.capture() as capture:
+        view.show(MOMENT, LARGE)
+    assert capture.get() == f"{line(MOMENT, LARGE)}\n"
+    assert "\x1b" not in capture.get()
+    assert "worker 2 is down" in capture.get()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
+def test_a_quantile_is_at_most_five_percent_off(share: float) -> None:
+    """Buckets are narrow enough for what is shown."""
+    latency = Latency()
+    for milliseconds in range(1, 10_001):
+        latency.add(100.0, float(milliseconds))
+    (found,) = latency.all_ms(share)
+    assert found == pytest.approx(10_000 * share, rel=0.06)
+    assert latency.recent_ms(105.0, share) == [found]
+    assert latency.recent_ms(111.0, share) == [None]
+
+
+def test_a_curve_goes_from_zero_to_the_highest() -> None:
+    """A moment without a value is blank, and only the last values are drawn."""
+    assert curve([9.0, 0.0, None, 7.0], 3) == "▁ █"
+
+
+def test_an_order_is_followed_to_its_end() -> None:
+    """Another order is followed only once this one is done and was looked at for a while."""
+    follow = Follow()
+    whole, filled = json.dumps({"id": 1}).encode(), b'{"id":1,"state":"filled"}'
+    follow.take(0.0, "1", whole, "insert", None)
+    follow.take(1.0, "2", whole, "insert", None)
+    follow.take(2.0, "1", filled, "update", None)
+    follow.take(3.0, "2", whole, "insert", None)
+    assert (follow.key, [step.after_s for step in follow.steps]) == ("1", [0.0, 2.0])
+    follow.take(9.0, "3", whole, "insert", None)
+    assert follow.key == "3"

@@ -1,0 +1,149 @@
+"""Dead letters go back to the input exactly once, whatever happens to whoever sends them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+import processor.tools.dlq.replay
+from processor.errors import Stop
+from processor.tools.dlq import Choice, Replay, Waiting, survey
+from tests.tools.dlq.conftest import Office
+
+pytestmark = pytest.mark.broker
+
+
+def numbers(office: Office) -> list[int]:
+    """The numbers of the letters that were sent back."""
+    return [int(seen.value or b"") for seen in office.sent()]
+
+
+def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office) -> None:
+    """Unchanged, at the end again where they were passed by; the next replay finds them, and a third one nothing."""
+    office.write(*["key_mismatch", "undecodable"] * 8)
+    before = {letter["value"]: letter for letter in office.waiting()}
+    assert office.replay(Choice("undecodable")) == 8
+    assert [seen.headers for seen in office.sent()] == [
+        {"n": str(n), "replay_of": f"{office.name}.publish/0/{n}"} for n in range(1, 16, 2)
+    ]
+    after = {letter["value"]: letter for letter in office.waiting()}
+    assert sorted(after) == [*range(0, 16, 2)]
+    for number, letter in after.items():
+        assert letter | {"offset": 0, "timestamp": ""} == before[number] | {"offset": 0, "timestamp": ""}
+    assert any(letter["offset"] != before[number]["offset"] for number, letter in after.items())
+    assert office.replay(Choice("undecodable")) == 0
+
+    assert (office.replay(), office.replay()) == (8, 0)
+    assert numbers(office) == [*range(16)]
+    assert office.waiting() == []
+
+
+def test_what_lies_behind_the_last_chosen_one_is_left_where_it_is(office: Office) -> None:
+    """A replay that chooses nothing writes nothing."""
+    office.write(*["undecodable"] * 8, *["key_mismatch"] * 8)
+    before = {letter["value"]: letter["offset"] for letter in office.waiting()}
+    assert office.replay(Choice("bad_header")) == 0
+    assert office.replay(Choice("undecodable")) == 8
+    assert {letter["value"]: letter["offset"] for letter in office.waiting()} == {n: before[n] for n in range(8, 16)}
+
+
+def test_each_goes_to_the_partition_it_came_from(office: Office) -> None:
+    """Key, value and partition are those of the dead letter, a tombstone among them."""
+    office.write(*["undecodable"] * 8)
+    office.world.publish([(None, None, {"dlq_reason": "missing_key"})], "dlq")
+    letters = sorted((seen.partition, seen.key or b"", seen.value or b"") for seen in office.world.read("dlq"))
+    assert len({partition for partition, *_ in letters}) > 1
+    assert office.replay() == 9
+    sent = office.world.read("publish")
+    assert sorted((seen.partition, seen.key or b"", seen.value or b"") for seen in sent) == letters
+    assert [seen.key for seen in sent if seen.value is None] == [None]
+
+
+@pytest.mark.parametrize(
+    ("point", "code"),
+    [
+        ("before commit", -9),
+        ("commit of unknown end", 1),
+        ("Ctrl-C", 130),
+    ],
+)
+def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, point: str, code: int) -> None:
+    """Killed before or after a commit, interrupted, or told by the broker to roll back."""
+    office.write(*["undecodable", "key_mismatch"] * 8)
+    first = office.run("replay", "--reason", "key_mismatch", crash=(point, 2))
+    assert first.returncode == code, first.stderr
+    assert "Traceback" not in first.stderr
+    if code == 1:
+        assert "run the same command again" in first.stderr
+    if code == 130:
+        # What it had open was rolled back: no reader waits for it.
+        assert f"dead letters of {office.name} sent back, the rest waits on" in first.stderr
+        assert len(office.waiting()) + len(office.sent()) == 16
+    office.replay(Choice("key_mismatch"))
+    assert numbers(office) == [*range(1, 16, 2)]
+    assert sorted(letter["value"] for letter in office.waiting()) == [*range(0, 16, 2)]
+
+
+def test_of_two_replays_the_later_one_takes_over(office: Office) -> None:
+    """The earlier one is told so, what it had open is rolled back, and nothing is sent twice."""
+    office.write(*["undecodable"] * 8)
+    with Replay(office.config, office.name) as earlier:
+        found = survey(earlier.waiting.letters(), Choice())
+        earlier._producer.send(f"{office.name}.publish", 0, [(b"k", b"99", [])])
+        with Replay(office.config, office.name) as later:
+            with pytest.raises(Stop, match="another replay of this topic was started and has taken over"):
+                earlier.send(found, Choice())
+            later.send(survey(later.waiting.letters(), Choice()), Choice())
+    assert numbers(office) == [*range(8)]
+
+
+def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(office: Office) -> None:
+    """A slow commit costs the producer, and its successor fences whoever had taken over: but that one was here."""
+    office.write(*["undecodable"] * 8)
+    with Replay(office.config, office.name) as earlier:
+        found = survey(earlier.waiting.letters(), Choice())
+        assert office.replay() == 8
+        earlier._producer.start()
+        with pytest.raises(Stop, match="has taken over"):
+            earlier.send(found, Choice())
+    assert numbers(office) == [*range(8)]
+
+
+@pytest.mark.long
+def test_whatever_is_chosen_and_wherever_it_breaks_off(
+    office: Office, monkeypatch: pytest.MonkeyPatch, random_seed: int
+) -> None:
+    """Random replays of random reasons, some broken off between two transactions: each letter goes back once."""
+    rng = random.Random(random_seed)
+    monkeypatch.setattr(processor.tools.dlq.replay, "_LETTERS_MAX", 3)
+    reasons = [rng.choice(["undecodable", "key_mismatch", "bad_header"]) for _ in range(40)]
+    office.write(*reasons)
+    for _ in range(3):
+        choice, left = Choice(rng.choice(["undecodable", "key_mismatch"])), rng.randint(1, 6)
+
+        def break_off(_count: int) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+
+        with Replay(office.config, office.name) as running, contextlib.suppress(KeyboardInterrupt):
+            running.send(survey(running.waiting.letters(), choice), choice, break_off)
+        assert sorted([*numbers(office), *(letter["value"] for letter in office.waiting())]) == [*range(40)]
+    office.replay()
+    assert numbers(office) == [*range(40)]
+    assert office.waiting() == []
+
+
+def test_what_is_past_its_retention_is_not_taken_for_waiting(office: Office) -> None:
+    """Where Kafka knows no position, it may have forgotten one: those letters may have been sent back."""
+    producer = Producer({"bootstrap.servers": office.world.bootstrap})
+    producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))
+    assert producer.flush(30) == 0
+    assert office.waiting() == []
+    with Waiting(office.config, office.name) as there:
+        assert [len(letters) for _, letters in there.everything() if letters] == [1]

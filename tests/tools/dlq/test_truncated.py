@@ -1,0 +1,62 @@
+"""A letter that has only a part of its record: the record goes back, as long as the input has it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from processor.tools.dlq import Replay, survey
+from processor.tools.dlq.choice import Choice
+
+if TYPE_CHECKING:
+    from tests.tools.dlq.conftest import Office
+
+pytestmark = pytest.mark.broker
+
+LARGE = json.dumps({"id": 1, "text": "a large record " * 1_500_000}).encode()
+"""21 MiB, which compressed are a few KB."""
+
+
+def _publish_large(office: Office) -> None:
+    """As a publisher with gzip and without a limit of its own does."""
+    producer = Producer(
+        {"bootstrap.servers": office.world.bootstrap, "compression.type": "gzip", "message.max.bytes": 64_000_000}
+    )
+    producer.produce(f"{office.name}.publish", LARGE, b"1", 0, headers={"trace": "it"})
+    assert producer.flush(60) == 0
+
+
+def _cut_letter(office: Office, offset: int, checksum: str | None = None) -> None:
+    """As a worker writes it."""
+    source = f"{office.name}.publish/0/{offset}"
+    sha256 = checksum or hashlib.sha256(LARGE).hexdigest()
+    headers = {"dlq_reason": "too_large", "dlq_detail": "no", "source": source}
+    cut = {"dlq_bytes": str(len(LARGE)), "dlq_sha256": sha256, "dlq_truncated": "true"}
+    office.world.publish([(b"1", LARGE[:1000], headers | cut)], "dlq")
+
+
+def test_its_record_is_fetched_where_it_is_there_and_else_it_waits_on(office: Office) -> None:
+    """One is there; one is another record by now; one is gone. The command says so."""
+    _publish_large(office)
+    _cut_letter(office, 0)
+    _cut_letter(office, 0, "0" * 64)
+    _cut_letter(office, 7)
+    with Replay(office.config, office.name) as running:
+        running.send(survey(running.waiting.letters(), Choice()), Choice())
+        assert running.sent == 1
+        assert len(running.kept) == 2
+        assert "its checksum is not the letter's" in running.kept[0]
+        assert "/0/7 is not there any more" in running.kept[1]
+    first, again = office.world.read("publish")
+    assert first.value == again.value == LARGE
+    assert again.headers == {"trace": "it", "replay_of": f"{office.name}.publish/0/0"}
+    assert [letter["dlq_bytes"] for letter in office.waiting()] == [len(LARGE)] * 2
+    result = office.run("replay")
+    assert result.returncode == 0
+    assert "is not there any more" in result.stderr
+    assert "0 dead letters" in result.stderr
+    assert len(office.waiting()) == 2

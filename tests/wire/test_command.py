@@ -1,0 +1,209 @@
+"""The other headers of a command: how to merge, correlation, explicit keys, where a record came from."""
+
+import pytest
+
+from processor.record import Stored
+from processor.wire.command import PASSED_BYTES_MAX
+from tests.builtin.merging import merging, rejected
+from tests.builtin.reading import bodies, told
+
+
+class TestAllowMerge:
+    """Universal Messaging's way to say the command."""
+
+    @pytest.mark.parametrize("default", ["publish", "delta_publish"])
+    @pytest.mark.parametrize(("flag", "record"), [("true", {"id": 7, "a": 1, "b": 1}), ("false", {"b": 1, "id": 7})])
+    def test_it_is_the_command(self, default, flag, record):
+        """True merges, false replaces, whatever the topic's default."""
+        driver = merging(default_command=default)
+        driver.pipe_batch([("7", {"id": 7, "a": 1}, None), ("7", {"b": 1}, {"allow-merge": flag})])
+        sow = driver.pending_output("sow")[1]
+        assert bodies([sow]) == [record]
+        assert "allow-merge" not in told(sow)
+
+    @pytest.mark.parametrize(("command", "flag"), [("publish", "false"), ("delta_publish", "true")])
+    def test_both_may_say_the_same(self, command, flag):
+        """No contradiction."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7}, {"command": command, "allow-merge": flag})
+        assert rejected(driver) == []
+
+    def test_a_delete_has_nothing_to_merge(self):
+        """The flag says how to publish."""
+        driver = merging()
+        driver.pipe_batch([("7", {"id": 7}, None), ("7", None, {"command": "sow_delete", "allow-merge": "true"})])
+        assert told(driver.pending_output("sow")[1])["kind"] == "delete"
+
+    @pytest.mark.parametrize(("command", "flag"), [("publish", "true"), ("delta_publish", "false")])
+    def test_a_contradiction_is_rejected(self, command, flag):
+        """Nobody knows which of the two was meant."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7}, {"command": command, "allow-merge": flag})
+        means = {"true": "delta_publish", "false": "publish"}[flag]
+        assert rejected(driver) == [
+            ("bad_header", f"header allow-merge means {means}, but header command says {command}")
+        ]
+
+    @pytest.mark.parametrize("flag", ["", "yes", "True", b"\xff"])
+    def test_it_is_true_or_false(self, flag):
+        """Anything else is rejected."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7}, {"allow-merge": flag})
+        assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
+
+
+class TestCorrelationId:
+    """A correlation id belongs to the update that carries it (producers.md, rule 7)."""
+
+    def test_an_update_without_one_has_none(self):
+        """Updates and deletes carry their own correlation id only, never that of an update before them."""
+        driver = merging()
+        ids = [None, "Yg==", None, "a/+1", None]
+        updates = [("7", {"id": 7}, {"correlation_id": text} if text else None) for text in ids]
+        driver.pipe_batch([*updates, ("7", None, None), ("7", {"id": 7}, None)])
+        for role in ("sow", "delta"):
+            assert [told(record).get("correlation_id") for record in driver.pending_output(role)] == [
+                None, "Yg==", None, "a/+1", None, None, None,
+            ]  # fmt: skip
+
+    def test_an_expiry_has_none(self):
+        """An expiry comes from no update and therefore carries no correlation id."""
+        driver = merging(expiration=1)
+        driver.pipe_input("7", {"id": 7}, {"correlation_id": "abc="})
+        driver.commit()
+        driver.advance_time(1000)
+        assert told(driver.pending_output("sow")[0]) == {"version": "2", "kind": "expire"}
+
+    def test_a_delete_may_bring_its_own(self):
+        """It beats the record's."""
+        driver = merging()
+        driver.pipe_batch([("7", {"id": 7}, {"correlation_id": "a"}), ("7", None, {"correlation_id": "b"})])
+        assert [told(record)["correlation_id"] for record in driver.pending_output("delta")] == ["a", "b"]
+
+    @pytest.mark.parametrize("name", ["correlation_id", "sow_key"])
+    @pytest.mark.parametrize("text", ["", "a-b", "a b", b"\xff", "a\n", "x" * 1025])
+    def test_only_characters_of_base64_and_not_too_many(self, name, text):
+        """So is an explicit key."""
+        driver = merging(key="explicit")
+        driver.pipe_input("7", {"id": 7}, {name: text})
+        assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
+
+
+class TestExplicitKey:
+    """`key: explicit`: the publisher gives the key."""
+
+    def test_the_kafka_key_is_the_key(self):
+        """Whatever the body says; the delta has no key fields to tell."""
+        driver = merging(key="explicit")
+        driver.pipe_batch([("7", {"id": 8, "a": 1}, {"sow_key": "7"}), ("7", {"a": 2}, None), ("7", None, None)])
+        assert bodies(driver.pending_output("sow")) == [{"id": 8, "a": 1}, {"id": 8, "a": 2}, None]
+        assert bodies(driver.pending_output("delta")) == [{"id": 8, "a": 1}, {"a": 2}, {}]
+        assert not any("sow_key" in told(record) for record in driver.pending_output("sow"))
+
+    @pytest.mark.parametrize("value", [{"a": 1}, None])
+    def test_without_kafka_key_the_header_says_it(self, value):
+        """The record is sent to the input again under it, as it came; a delete too."""
+        driver = merging(key="explicit")
+        driver.pipe_input("YQ==", {"b": 1})
+        driver.pipe_input(None, value, {"sow_key": "YQ==", "trace": "1"})
+        [again] = driver.pending_output("publish")
+        assert (again.key, again.headers) == (b"YQ==", [("sow_key", b"YQ=="), ("trace", b"1")])
+        driver.commit()
+        assert bodies(driver.pending_output("sow")) == [value and {"b": 1, "a": 1}]
+
+    def test_without_either_it_is_rejected(self):
+        """Nothing says whose record it is."""
+        driver = merging(key="explicit")
+        driver.pipe_input(None, {"id": 7})
+        assert rejected(driver) == [("missing_key", "no Kafka key, and no header sow_key")]
+
+    @pytest.mark.parametrize("key", ["explicit", ["/id"]])
+    @pytest.mark.parametrize("value", [{"id": 7}, None])
+    def test_two_different_keys_are_rejected(self, key, value):
+        """Also where key fields make the key."""
+        driver = merging(key=key)
+        driver.pipe_input("7", value, {"sow_key": "8"})
+        assert rejected(driver) == [("key_mismatch", "header sow_key is b'8', but the key is b'7'")]
+
+    def test_key_fields_and_header_must_agree_without_a_kafka_key_too(self):
+        """The record is not sent again under either."""
+        driver = merging()
+        driver.pipe_input(None, {"id": 7}, {"sow_key": "8"})
+        assert [reason for reason, _ in rejected(driver)] == ["key_mismatch"]
+        assert driver.pending_output("publish") == []
+
+
+class TestSource:
+    """`source_header: true`."""
+
+    def test_outputs_say_which_input_record_they_come_from(self):
+        """Topic, partition, offset, on SOW and delta, deletes too; the state has the offset. An expiry has none."""
+        driver = merging(source_header=True, expiration=1)
+        driver.pipe_batch([("7", {"id": 7}, None), ("7", None, None), ("8", {"id": 8}, None)])
+        assert driver.state.get_many([b"8"]) == {b"8": Stored(1, b'{"id":8}', driver.now_ms + 1000, 2)}
+        driver.advance_time(1000)
+        for role in ("sow", "delta"):
+            assert [told(record).get("source") for record in driver.pending_output(role)] == [
+                "orders.publish/0/0", "orders.publish/0/1", "orders.publish/0/2", None,
+            ]  # fmt: skip
+
+    def test_by_default_they_do_not(self):
+        """What a publisher sends under that name is not taken for it."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7}, {"source": "mine"})
+        assert "source" not in told(driver.pending_output("sow")[0])
+
+
+def test_of_a_header_that_occurs_twice_the_last_counts():
+    """An earlier one is not even looked at."""
+    driver = merging()
+    driver.pipe_input("7", {"id": 7}, [("expiration", b"x"), ("expiration", b"5"), ("remove", b"x"), ("remove", b"[]")])
+    assert rejected(driver) == []
+    assert told(driver.pending_output("sow")[0])["expires_at"] == str(driver.now_ms + 5000)
+
+
+class TestHeadersThatAreTooLarge:
+    """What Kafka would refuse on an output would stop the worker, at this record again and again."""
+
+    @pytest.mark.parametrize("value", [{"id": 7}, None])
+    def test_what_travels_on(self, value):
+        """Together with a large record it would not fit; a megabyte is the limit, names counted."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7})
+        driver.pipe_input("7", value, [("a", b"x" * (PASSED_BYTES_MAX - 2)), ("b", None)])
+        assert rejected(driver) == []
+        driver.pipe_input("7", value, [("a", b"x" * (PASSED_BYTES_MAX - 2)), ("bb", None)])
+        assert rejected(driver) == [
+            ("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
+        ]
+
+    def test_the_list_of_what_is_gone(self):
+        """Five thousand members below one long name: the path of each repeats it."""
+        driver = merging()
+        name = "x" * 3000
+        driver.pipe_input("7", {"id": 7, name: {str(n): 1 for n in range(5000)}})
+        driver.pipe_input("7", {"id": 7, name: {}}, {"command": "publish"})
+        [(reason, detail)] = rejected(driver)
+        assert reason == "too_large"
+        assert detail.startswith("removed: the paths of what is gone, below '/xxx")
+        driver.pipe_input("7", {"id": 7}, {"command": "publish"})
+        assert bodies(driver.pending_output("sow"))[1:] == [{"id": 7}]
+
+    @pytest.mark.parametrize("publish", [True, False], ids=["publish", "nulls"])
+    def test_the_list_of_what_is_gone_here_and_there(self, publish):
+        """One member of each of five thousand objects below the long name, by a publish or by nulls that remove."""
+        driver = merging(null_policy="remove")
+        name = "x" * 3000
+        driver.pipe_input("7", {"id": 7, name: {str(n): {"a": 1} for n in range(5000)}})
+        less = {str(n): {} if publish else {"a": None} for n in range(5000)}
+        driver.pipe_input("7", {"id": 7, name: less}, {"command": "publish" if publish else "delta_publish"})
+        assert [reason for reason, _ in rejected(driver)] == ["too_large"]
+
+    def test_the_header_itself(self):
+        """Many short paths are long together; in JSON each character may have six."""
+        driver = merging(max_record_bytes=10_000_000)
+        driver.pipe_input("7", {"id": 7, **{f"{'é' * 200}{n}": 1 for n in range(4000)}})
+        driver.pipe_input("7", {"id": 7}, {"command": "publish"})
+        [(reason, detail)] = rejected(driver)
+        assert reason == "too_large"
+        assert detail.startswith("header removed: 48")
