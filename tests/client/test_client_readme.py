@@ -15,7 +15,7 @@ from tests.client.family import PATIENCE_S, Family
 if TYPE_CHECKING:
     from processor.client import Client
 
-README = Path(continuity.__file__).with_name("README.md").read_text(encoding="utf-8")
+README = (Path(continuity.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 SECTION = README.split("\n### Several calls and topics on one connection\n")[1].split("\n### ")[0]
 
 

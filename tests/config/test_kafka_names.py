@@ -13,7 +13,7 @@ from processor.config.kafka_names import KafkaNames
 from processor.hosting.pipeline import needed, pipelines, specs
 from processor.topics import FoundTopic, changes, make_anew
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def config(**more: object) -> Config:

@@ -14,7 +14,7 @@ from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import told
 from tests.runtime.packages import EXAMPLE, install
 
-AUTHORS = [*EXAMPLE.rglob("*.py"), *Path(builtin.__file__).parent.glob("*.py")]
+AUTHORS = [*EXAMPLE.rglob("*.py"), *Path(builtin.__file__).parent.rglob("*.py")]
 pytestmark = pytest.mark.usefixtures("example_plugin")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from processor.subscriptions import Engine, MemoryView, Options, Request, Topic
 from tests.subscriptions.desk import ORDERS, Desk
 
-ROOM = Path(__file__).parents[2] / "processor" / "subscribe"
+ROOM = Path(__file__).parents[2] / "processor" / "subscriptions"
 TEXT = (ROOM / "README.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
