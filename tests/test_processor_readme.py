@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 
 import processor.runtime.process.metrics
 from processor.cli.plugins import GROUPS
-from processor.record import Name
+from processor.wire.headers import Name
 
 PROCESSOR = Path(__file__).parent.parent / "processor"
 TEXT = (PROCESSOR / "README.md").read_text(encoding="utf-8")

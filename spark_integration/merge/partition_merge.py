@@ -11,13 +11,12 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import RecordRejected, SowstreamError
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
-from processor.record import Name
 
 if TYPE_CHECKING:
     from processor.api import Codec, Marks, State
     from processor.record import Outgoing, Record, Stored
     from processor.topics.family import Role
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
     from spark_integration.settings import TopicSettings
 
 
@@ -29,7 +28,7 @@ def refuse_scan() -> NoReturn:
     """
     raise RecordRejected(
         "bad_header",
-        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "header filter: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
         "or send it to workers",
     )
 
@@ -183,11 +182,11 @@ class Host:
 class NoRepeats(Sequences):
     """Recognises nothing: records come in the order of their keys, in which a client's numbers do not grow."""
 
-    def is_duplicate(self, request: Request) -> bool:  # noqa: ARG002
+    def is_duplicate(self, request: CommandHeaders) -> bool:  # noqa: ARG002
         """It is not, as far as anybody looks here."""
         return False
 
-    def take(self, request: Request) -> None:
+    def take(self, request: CommandHeaders) -> None:
         """Nothing is remembered of it."""
 
 

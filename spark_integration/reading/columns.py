@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's own d
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
-from processor.record import Name
+from processor.wire import columns as headers
+from processor.wire.headers import NUMBER_PATTERN
 
 _YEAR_9999_MS: Final = 253_402_300_799_999
 
@@ -20,10 +21,10 @@ def described() -> dict[str, Column]:
     return {
         "sow_key": F.col("key").cast("string"),
         # Null where somebody else than a worker wrote the record.
-        "version": header_text(Name.VERSION).try_cast("long"),
+        "version": header_number(headers.VERSION),
         "timestamp": F.col("timestamp"),
         "expires_at": expires_at(),
-        "source": header_text(Name.SOURCE),
+        "source": header_text(headers.SOURCE),
         "headers": F.col("headers"),
         "partition": F.col("partition"),
         "offset": F.col("offset"),
@@ -32,15 +33,27 @@ def described() -> dict[str, Column]:
 
 def expires_at() -> Column:
     """When the record expires; null: never."""
-    time_ms = header_text(Name.EXPIRES_AT).try_cast("long")
+    time_ms = header_number(headers.EXPIRES_AT)
     # What no calendar has, somebody else wrote; Spark would fail over it.
-    return F.when(time_ms.between(0, _YEAR_9999_MS), F.timestamp_millis(time_ms))
+    return F.when(time_ms.between(1, _YEAR_9999_MS), F.timestamp_millis(time_ms))
 
 
 def header_text(name: str) -> Column:
     """The last value of a header as text, null where there is none."""
     named = F.filter(F.col("headers"), lambda header: header["key"] == name)
     return F.try_element_at(named, F.lit(-1))["value"].cast("string")
+
+
+def header_number(name: str) -> Column:
+    """The number of a header by the rule of `processor.wire.headers`, null for every other value."""
+    text = header_text(name)
+    return F.when(text.rlike(NUMBER_PATTERN), text.try_cast("long"))
+
+
+def header_kind() -> Column:
+    """The kind of an update, null for a value that is none."""
+    text = header_text(headers.KIND)
+    return F.when(text.isin(*headers.KINDS), text)
 
 
 def refuse_clash(struct: StructType, metadata: Iterable[str]) -> None:
