@@ -40,14 +40,14 @@ def test_every_metric_is_told_with_its_labels():
 
 def test_every_event_is_told():
     """The table has the events that our processors count, and no others."""
-    code = "".join(path.read_text(encoding="utf-8") for path in (PROCESSOR / "plugins").rglob("*.py"))
+    code = "".join(path.read_text(encoding="utf-8") for path in (PROCESSOR / "builtin").rglob("*.py"))
     told = set(re.findall(r"^\| `((?!sowstream_)\w+)` \|", section("What can be watched"), re.MULTILINE))
     assert told == set(re.findall(r'context\.count\("(\w+)"', code))
 
 
 def test_every_gauge_and_timing_is_told():
     """The same for what a processor says of itself now, and for what it times."""
-    code = "".join(path.read_text(encoding="utf-8") for path in (PROCESSOR / "plugins").rglob("*.py"))
+    code = "".join(path.read_text(encoding="utf-8") for path in (PROCESSOR / "builtin").rglob("*.py"))
     told = re.findall(r"^\| (gauge|timing) `(\w+)` \|", section("What can be watched"), re.MULTILINE)
     counted = [("gauge", name) for name in re.findall(r'gauge\("(\w+)"', code)]
     assert sorted(told) == sorted([*counted, *(("timing", name) for name in re.findall(r'observe\("(\w+)"', code))])
