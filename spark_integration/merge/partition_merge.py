@@ -70,7 +70,7 @@ class KeyedState:
         return self._stored.pop(key, None)
 
 
-class Host:
+class PartitionMerge:
     """One partition's `DeltaMerge`, and what a runtime is to it.
 
     Nothing is rolled back from outside: who must repeat begins with a new host on the state of before.
