@@ -15,7 +15,7 @@ from processor.builtin.delta_merge.compiled_settings import plan
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Name
-from spark_integration.merge.rows import HEADERS_DDL, headers_column
+from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:

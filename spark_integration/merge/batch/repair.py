@@ -13,7 +13,7 @@ from processor.merge import KeyFields, diff
 from processor.record import Name, Record, Stored
 from processor.wire.removed import removed_header
 from processor.wire.sow_record import stored_from
-from spark_integration.merge.rows import outgoing, records
+from spark_integration.merge.arrow_records import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing
@@ -85,9 +85,9 @@ def _changes(
         version = max(before.version + 1, 0 if new is None else _version(new[2]))
         kind = b"delete" if new is None else dict(new[2]).get(Name.KIND) or b"delete"
         headers: Headers = [(Name.VERSION, b"%d" % version), (Name.KIND, kind)]
-        told, more = key_alone(codec, key, before)
+        value, more = key_alone(codec, key, before)
         yield "sow", (name, None, headers)
-        yield "delta", (name, told, headers + _based_on(before.version, version) + more)
+        yield "delta", (name, value, headers + _based_on(before.version, version) + more)
         return
     assert new is not None
     same = before.value == after.value and before.expires_at_ms == after.expires_at_ms
@@ -105,9 +105,9 @@ def _delta(
     """Value and headers of the delta from one record to the next."""
     version = _version(headers)
     kept = [h for h in headers if h[0] not in (Name.EXPIRES_AT, Name.KIND)]
-    told = kept + ([(Name.KIND, b"insert")] if before is None else []) + _based_on(base, version)
+    delta_headers = kept + ([(Name.KIND, b"insert")] if before is None else []) + _based_on(base, version)
     if not codec.can_delta:
-        return after.value, told
+        return after.value, delta_headers
     record = codec.decode_own(after.value)
     _, changed, removed = diff(None if before is None else codec.decode_own(before.value), record)
     delta = key.with_delta(record, changed)
@@ -116,7 +116,7 @@ def _delta(
         more = [*more, removed_header(removed)]
     elif not changed:
         more = [*more, (Name.EMPTY, b"true")]
-    return value, told + more
+    return value, delta_headers + more
 
 
 def _based_on(base: int, version: int) -> Headers:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from processor.record import Name
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.reading.columns import header_text
+from spark_integration.reading.metadata_columns import header_text
 from spark_integration.settings import TopicSettings
 
 
