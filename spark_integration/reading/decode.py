@@ -178,7 +178,7 @@ class _BatchDecoder:
 
 
 def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
-    from spark_integration.merge.rows import headers_of  # noqa: PLC0415 - needed here, on an executor
+    from spark_integration.merge.arrow_records import headers_of  # noqa: PLC0415 - needed here, on an executor
 
     return headers_of(batch.column("headers"))
 

@@ -9,10 +9,10 @@ from pyspark.sql.types import StructType
 from processor.topics.family import Role
 from processor.wire import columns as headers
 from spark_integration.options import Options, source_options, table_options, with_servers
-from spark_integration.reading.columns import described, header_kind, header_text
-from spark_integration.reading.infer import inferred
-from spark_integration.reading.rows import CHANGED, Reader, changed_paths_column
+from spark_integration.reading.metadata_columns import described, header_kind, header_text
+from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.reading.topic_reader import CHANGED, TopicReader, changed_paths_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 
@@ -91,7 +91,7 @@ def _stream(
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
     given = with_servers(options, settings.kafka)
     chosen = source_options(topic, role, given, settings.names)
-    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
+    reader = TopicReader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
     records = spark.readStream.format("kafka").options(**chosen).load()
     return reader.rows(records, settings.kafka_topic(role))
 

@@ -14,9 +14,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.publishing.client import CLIENT, recipe, sender
-from spark_integration.publishing.options import publish_options
+from spark_integration.publishing.batch_sender import CLIENT, recipe, sender
 from spark_integration.publishing.sequence import BATCH_MAX
+from spark_integration.publishing.sink_options import publish_options
 from tests.spark.published import NOWHERE, sent
 
 spark_test = [

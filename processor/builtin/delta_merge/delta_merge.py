@@ -69,8 +69,6 @@ class DeltaMerge(Processor):
 
     settings_type = TopicConfig
     is_repeatable = True
-    sequences_type: ClassVar[type[Sequences]] = Sequences
-    """What recognises repeats; another one for a host that takes them out of the input itself."""
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),
@@ -79,6 +77,17 @@ class DeltaMerge(Processor):
         Output("ack"),
         Output("mark"),
     )
+
+    def __init__(
+        self, *, clock: Callable[[Record], int] | None = None, duplicates: Callable[[Record], bool] | None = None
+    ) -> None:
+        """Create a merge, usually without arguments; both hooks are for batch programs, which read a history.
+
+        Args:
+            clock: the time at which a record is merged, milliseconds since the epoch, instead of the context's.
+            duplicates: whether a record repeats an earlier one, instead of comparing sequences with the marks.
+        """
+        self._clock, self._duplicates = clock, duplicates
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
@@ -106,18 +115,16 @@ class DeltaMerge(Processor):
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
+        self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
         self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
         self._version_headers = version_headers()
-        # A subclass that takes records in another way takes all of them so.
-        is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
         self._merge_plain = (
             plain_deltas(settings, codec, compiled, self._requests.plain, self._version_headers, self._placement)
-            if is_ours
+            if self._clock is None  # The fast path has one time for all records of a batch.
             else None
         )
         self._begin_batch({})
@@ -162,12 +169,14 @@ class DeltaMerge(Processor):
 
     def _merge_each(self, records: Sequence[Record], take: Callable[[Record], None] | None) -> int:
         """Merge records that are not plain, until it is enough; how many that were."""
-        look_bytes = LOOK_BYTES
+        look_bytes, clock = LOOK_BYTES, self._clock
         for number, record in enumerate(records):
             if number and (number % LOOK_RECORDS == 0 or self._made_bytes >= look_bytes):
                 look_bytes = self._made_bytes + LOOK_BYTES
                 if self._context.is_full(self._made_bytes):
                     return number
+            if clock is not None:
+                self._now_ms = clock(record)
             self._take_or_reject(record, take)
         return len(records)
 
@@ -238,7 +247,10 @@ class DeltaMerge(Processor):
         if headers:
             if request.sow_key is not None and request.sow_key != key:
                 raise other_sow_key(request.sow_key, key)
-            if request.sequence >= 0 and self._sequences.is_duplicate(request):
+            duplicates = self._duplicates
+            if request.sequence >= 0 and (
+                self._sequences.is_duplicate(request) if duplicates is None else duplicates(record)
+            ):
                 self._context.count("duplicate")
                 is_delete = value is None or request.command == "sow_delete"
                 self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
@@ -260,7 +272,7 @@ class DeltaMerge(Processor):
             return
         deleted = self._apply(record, key, old, request)
         if headers:
-            if request.sequence >= 0:
+            if request.sequence >= 0 and self._duplicates is None:
                 self._sequences.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.

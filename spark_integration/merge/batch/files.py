@@ -16,7 +16,7 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Command
 from processor.wire.heads import command_header
-from spark_integration.merge.rows import HEADERS_DDL, headers_column
+from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from processor.wire.heads import (
     shared_with_delta,
 )
 from processor.wire.sow_headers import kind_of_update, stored_from, version_of
-from spark_integration.merge.rows import outgoing, records
+from spark_integration.merge.arrow_records import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing
@@ -93,9 +93,9 @@ def _changes(
         version = max(before.version + 1, 0 if new is None else (version_of(new[2]) or 0))
         kind = None if new is None else kind_of_update(new[2])
         headers = removal_headers(version, kind or "delete")
-        told, more = key_alone(codec, key, before)
+        value, more = key_alone(codec, key, before)
         yield "sow", (name, None, headers)
-        yield "delta", (name, told, headers + delta_base_headers(before.version, version) + more)
+        yield "delta", (name, value, headers + delta_base_headers(before.version, version) + more)
         return
     assert new is not None
     same = before.value == after.value and before.expires_at_ms == after.expires_at_ms
@@ -113,9 +113,9 @@ def _delta(
     """Value and headers of the delta from one record to the next."""
     version = version_of(headers) or 0
     kind = [INSERT] if before is None else []
-    told = shared_with_delta(headers) + kind + delta_base_headers(base, version)
+    delta_headers = shared_with_delta(headers) + kind + delta_base_headers(base, version)
     if not codec.can_delta:
-        return after.value, told
+        return after.value, delta_headers
     record = codec.decode_own(after.value)
     _, changed, removed = diff(None if before is None else codec.decode_own(before.value), record)
     delta = key.with_delta(record, changed)
@@ -124,7 +124,7 @@ def _delta(
         more = [*more, removed_header(removed)]
     elif not changed:
         more = [*more, EMPTY]
-    return value, told + more
+    return value, delta_headers + more
 
 
 def _stored(record: Outgoing) -> Stored | None:

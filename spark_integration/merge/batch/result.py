@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from processor.wire import columns as names
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.reading.columns import header_number
+from spark_integration.reading.metadata_columns import header_number
 from spark_integration.settings import TopicSettings
 
 

@@ -46,7 +46,7 @@ class Run(NamedTuple):
     """Its last SOW record, the value of a live one as in its state; None where none came."""
 
 
-class Runs:
+class PlainRuns:
     """The merge of one topic."""
 
     def __init__(self, codec: JsonCodec, topic: TopicConfig) -> None:
@@ -62,7 +62,7 @@ class Runs:
         """How often each event was counted, as a worker names them."""
 
     @classmethod
-    def of(cls, codec: Codec, topic: TopicConfig) -> Runs | None:
+    def of(cls, codec: Codec, topic: TopicConfig) -> PlainRuns | None:
         """One for a topic of JSON where nothing but merging is done to a record, and none expires by itself."""
         does_more = topic.merge_rules or topic.sequence_groups or topic.enrich or topic.preprocess
         if does_more or topic.expiration is not None or topic.source_header or type(codec) is not JsonCodec:

@@ -44,8 +44,8 @@ def check_client(client: str | None, batch_id: int | None) -> None:
 
 def recipe(key: Sequence[str], order_by: Sequence[str], writers: int) -> str:
     """What the numbers of rows depend on besides the rows, in short: under another recipe they are another client's."""
-    said = json.dumps([list(key), list(order_by), writers]).encode()
-    return hashlib.sha256(said).hexdigest()[:8]
+    text = json.dumps([list(key), list(order_by), writers]).encode()
+    return hashlib.sha256(text).hexdigest()[:8]
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class Latest(NamedTuple):
     timestamp_ms: int
 
 
-class Rows:
+class LatestRows:
     """Makes rows of the records of one partition."""
 
     def __init__(
