@@ -9,7 +9,7 @@ import pytest
 
 from processor.api import Header, Name, Outgoing, Record, Stored
 from processor.builtin.delta_merge import fast_path
-from processor.builtin.delta_merge.compiled_settings import plan
+from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.placement import Placement
 from processor.codec.json import JsonCodec
@@ -18,7 +18,6 @@ from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
 from processor.store.layered_state import TransactionalState
 from processor.store.memory import MemoryStore
-from processor.wire.command import CommandReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,11 +113,11 @@ class BothWays:
         headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
         with monkeypatch.context() as patch:
             patch.setattr(fast_path, "has_compiled", has_compiled)
-            compiled, request = plan("orders", settings, codec), CommandReader("delta_publish").plain
+            compiled = compile_settings("orders", settings, codec)
             pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
             context = TaskContext(pipeline, 0, codec, TransactionalState(MemoryStore(), cache_bytes=1024))
             placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)
-            way = fast_path.plain_deltas(settings, codec, compiled, request, headers, placement)
+            way = fast_path.plain_deltas(settings, codec, compiled, headers, placement)
         assert way is not None
         return way
 

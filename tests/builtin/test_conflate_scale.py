@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from processor.builtin.conflate.conflate import DELIVERED_MAX
-from processor.builtin.conflate.replay_guard import NOTE_BYTES_MAX, Seen
+from processor.builtin.conflate.replay_guard import NOTE_BYTES_MAX, ReplayGuard
 from processor.record import Record
 from processor.store.memory import MemoryStore
 from tests.builtin.reading import bodies, seen, told
@@ -222,12 +222,12 @@ class TestNotes:
 
     def test_a_note_tells_how_far_and_what_was_rejected(self):
         """The next owner reads what this one wrote."""
-        seen_before = Seen("")
+        seen_before = ReplayGuard("")
         seen_before.took([Record(b"k", None, None, 41, 0)])
         seen_before.rejected |= {7, 40, 12}
         note = seen_before.note(10)
         assert note == "seen at least 42 rejected 2 30"
-        successor = Seen(note)
+        successor = ReplayGuard(note)
         assert (successor.until, successor.rejected, successor.is_noted, successor.is_exact) == (
             42,
             {12, 40},
@@ -235,27 +235,27 @@ class TestNotes:
             False,
         )
         successor.is_exact = True
-        assert Seen(successor.note(10)).is_exact
+        assert ReplayGuard(successor.note(10)).is_exact
 
     def test_a_note_stays_short(self):
         """It names the newest rejections; older ones may be made again."""
-        noting = Seen("")
+        noting = ReplayGuard("")
         noting.took([Record(b"k", None, None, 10**18, 0)])
         noting.rejected |= set(range(0, 10**18, 10**15))
         note = noting.note(0)
         assert NOTE_BYTES_MAX - 20 < len(note) <= NOTE_BYTES_MAX
-        assert Seen(note).rejected == set(sorted(noting.rejected)[-len(Seen(note).rejected) :])
+        assert ReplayGuard(note).rejected == set(sorted(noting.rejected)[-len(ReplayGuard(note).rejected) :])
 
     @pytest.mark.parametrize("foreign", ["", "sow 1 mark 2", "seen", "seen x", "seen 1 rejected", "seen 1 rejected a"])
     def test_what_somebody_else_wrote_is_no_note(self, foreign):
         """Whoever sets a group's offsets with Kafka's tools leaves none: every record is compared with its copy."""
-        assert not Seen(foreign).is_noted
+        assert not ReplayGuard(foreign).is_noted
         records = [Record(b"k", None, None, 5, 0)]
-        assert Seen(foreign).parted(records) == (records, [])
+        assert ReplayGuard(foreign).parted(records) == (records, [])
 
     def test_a_note_keeps_the_rejections_that_come_again_while_nothing_waits(self):
         """What was read again so far lies behind; what the predecessor saw after it does not."""
-        successor = Seen("seen 42 rejected 2 30")
+        successor = ReplayGuard("seen 42 rejected 2 30")
         successor.took([Record(b"k", None, None, 20, 0)])
         assert successor.note(None) == "seen 42 rejected 2"
 

@@ -11,7 +11,7 @@ _STEP: Final = 2.0
 _RELAX: Final = 0.8
 
 
-class Pace:
+class AdaptiveInterval:
     """The interval of all keys of a window.
 
     - **Fixed**, the interval stays as it is, however far the reader is behind its input and however much clocks differ.
@@ -29,7 +29,7 @@ class Pace:
         self.interval_ms = floor_ms
         """The length of an interval now, milliseconds."""
 
-    def feel(self, now_ms: int, lag_ms: int) -> None:
+    def observe_lag(self, now_ms: int, lag_ms: int) -> None:
         """Take note of the backlog: how much older the last record read is than the clock; 0 if none is waiting."""
         if self._ceiling_ms == self._floor_ms or now_ms < self._next_ms:
             return

@@ -119,7 +119,7 @@ class Pending:
         return KEY_BYTES + UPDATE_BYTES * self.held + self.value_bytes + last_bytes
 
 
-class Window:
+class PendingUpdates:
     """Pending updates by key; those of the longest wait first, which are those that are due first.
 
     All intervals of a window are equally long at any one time, so the order of their beginnings is the order of their

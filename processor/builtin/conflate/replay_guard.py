@@ -18,7 +18,7 @@ NOTE_BYTES_MAX: Final = 1000
 _NOTE: Final = re.compile(r"seen (at least )?([0-9]{1,19})(?: rejected((?: [0-9]{1,19})+))?")
 
 
-class Seen:
+class ReplayGuard:
     """What lies between the committed input position, which is that of the oldest pending update, and the last read.
 
     The records between them come again to whoever has the partition next. Which of them were delivered the state of

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from processor.merge import Merge, Rules
 
 
-class Plan(NamedTuple):
+class CompiledSettings(NamedTuple):
     """A topic's settings as functions."""
 
     key: KeyFields
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     """The enrichers as one; None without any."""
 
 
-def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
+def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> CompiledSettings:
     """Compile a topic's settings.
 
     Args:
@@ -64,7 +64,7 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
             f"{name}: messages of type {settings.message_type!r} are published whole; "
             "take out its merge_rules and sequence_groups"
         )
-    return Plan(
+    return CompiledSettings(
         key,
         policy,
         compile_merge(policy),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _PARTITION_DIGITS_MAX: Final = 5
 
 
-class Sequences:
+class Deduplicator:
     """The highest sequence taken of each client, in this partition.
 
     The marks are those of one partition: a record that is sent again has the same key, and so the same partition. A

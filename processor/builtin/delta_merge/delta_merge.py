@@ -22,8 +22,8 @@ from processor.api import (
     Value,
 )
 from processor.builtin.delta_merge.acks import Acks
-from processor.builtin.delta_merge.compiled_settings import plan
-from processor.builtin.delta_merge.deduplication import Sequences
+from processor.builtin.delta_merge.compiled_settings import compile_settings
+from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.builtin.delta_merge.fast_path import LOOK_BYTES, LOOK_RECORDS, plain_deltas
 from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_key
 from processor.builtin.delta_merge.key_only import key_alone
@@ -93,7 +93,7 @@ class DeltaMerge(Processor):
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
         """Refuse what cannot be compiled."""
         assert isinstance(settings, TopicConfig)
-        plan(name, settings, codec)
+        compile_settings(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the settings once.
@@ -104,7 +104,7 @@ class DeltaMerge(Processor):
         codec = self._codec = context.codec
         self._context, self._settings = context, settings
         self._decode = codec.decode
-        compiled = self._plan = plan(context.name, settings, codec)
+        compiled = self._plan = compile_settings(context.name, settings, codec)
         self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
         # Values that came out of messages need no checks; those that plug-ins and rules made do.
         is_decoded = compiled.rules is None and compiled.preprocess is None and compiled.enrich is None
@@ -115,15 +115,15 @@ class DeltaMerge(Processor):
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
+        self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
-        self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
-        self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
+        self._redelivery = Redelivery(context, self._requests, self._deduplicator, self._acks, self._placement)
+        self._by_filter = FilterDelete(context, self._deduplicator, self._acks, self._redelivery, self._delete_many)
         self._version_headers = version_headers()
         self._merge_plain = (
-            plain_deltas(settings, codec, compiled, self._requests.plain, self._version_headers, self._placement)
+            plain_deltas(settings, codec, compiled, self._version_headers, self._placement)
             if self._clock is None  # The fast path has one time for all records of a batch.
             else None
         )
@@ -142,7 +142,7 @@ class DeltaMerge(Processor):
         for record, why in unread:
             if not records or record.offset < records[0].offset:  # Those behind the stop come again.
                 self._reject(record, why)
-        self._sequences.flush()
+        self._deduplicator.flush()
         if acks := self._acks.take():
             self._context.forward_many("ack", acks)
 
@@ -249,7 +249,7 @@ class DeltaMerge(Processor):
                 raise other_sow_key(request.sow_key, key)
             duplicates = self._duplicates
             if request.sequence >= 0 and (
-                self._sequences.is_duplicate(request) if duplicates is None else duplicates(record)
+                self._deduplicator.is_duplicate(request) if duplicates is None else duplicates(record)
             ):
                 self._context.count("duplicate")
                 is_delete = value is None or request.command == "sow_delete"
@@ -273,10 +273,10 @@ class DeltaMerge(Processor):
         deleted = self._apply(record, key, old, request)
         if headers:
             if request.sequence >= 0 and self._duplicates is None:
-                self._sequences.take(request)
+                self._deduplicator.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
-                reason = "rekeyed" if self._sequences.came_in(request) else None
+                reason = "rekeyed" if self._deduplicator.came_in(request) else None
                 self._acks.succeeded(request, key, reason, records_deleted=deleted)
 
     def _apply(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int | None:

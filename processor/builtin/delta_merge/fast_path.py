@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.api import Headers, Outgoing, Record, Stored, Value
+from processor.builtin.delta_merge.plain import is_plain_topic
 from processor.merge import insert
 from processor.wire.command import KEY_BYTES_MAX
 from processor.wire.heads import EMPTY, INSERT_HEADERS, VERSION_NAME
@@ -29,10 +30,9 @@ except ImportError:  # There was no compiler where this was installed.
 
 if TYPE_CHECKING:
     from processor.api import Codec
-    from processor.builtin.delta_merge.compiled_settings import Plan
+    from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.builtin.placement import Placement
     from processor.config import TopicConfig
-    from processor.wire.command import CommandHeaders
 
 Take: TypeAlias = Callable[[Record], int]
 """Does what one record asks for, whatever that is; returns the bytes of the outputs it has made in this batch."""
@@ -71,8 +71,7 @@ _new = tuple.__new__
 def plain_deltas(
     settings: TopicConfig,
     codec: Codec,
-    plan: Plan,
-    plain_request: CommandHeaders,
+    compiled: CompiledSettings,
     version_headers: list[Headers],
     placement: Placement,
 ) -> MergeBatch | None:
@@ -81,25 +80,21 @@ def plain_deltas(
     Args:
         settings: the topic's.
         codec: its message type.
-        plan: its settings, compiled.
-        plain_request: what a record without headers asks for.
+        compiled: its settings, compiled.
         version_headers: the headers of each version that has some made, by its number.
         placement: the keys that belong to the partition.
     """
-    name = plan.key.only_name
-    does_more = plan.rules or plan.preprocess or plan.enrich or settings.source_header
-    says_more = codec.uses_headers or codec.completes or not codec.can_delta
-    asks_more = plain_request.command != "delta_publish" or settings.expiration is not None
-    if name is None or does_more or says_more or asks_more:
+    name = compiled.key.only_name
+    if name is None or not is_plain_topic(settings, codec, compiled.key):
         return None
     text = codec.json_text
-    if has_compiled and text is not None and plan.policy.merge_depth is None:
+    if has_compiled and text is not None and compiled.policy.merge_depth is None:
         return CompiledDeltas(
             read=text.parse,
             write=text.write,
             survives=text.survives,
             name=codec.encode(name),
-            null_policy=plan.policy.null_policy,
+            null_policy=compiled.policy.null_policy,
             bytes_max=settings.max_record_bytes,
             key_bytes_max=KEY_BYTES_MAX,
             depth_max=text.max_depth,
@@ -112,7 +107,7 @@ def plain_deltas(
             partitions=placement.partitions,
         )
     decode, decode_own, encode = codec.decode, codec.decode_own, codec.encode_decoded
-    merge, policy = plan.merge, plan.policy
+    merge, policy = compiled.merge, compiled.policy
     bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
 
     def merge_batch(

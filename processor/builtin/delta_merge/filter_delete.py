@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Stored
     from processor.builtin.delta_merge.acks import Acks
-    from processor.builtin.delta_merge.deduplication import Sequences
+    from processor.builtin.delta_merge.deduplication import Deduplicator
     from processor.builtin.delta_merge.redelivery import Redelivery
     from processor.filter import Filter
     from processor.wire.command import CommandHeaders
@@ -89,14 +89,14 @@ class FilterDelete:
     def __init__(
         self,
         context: Context,
-        sequences: Sequences,
+        deduplicator: Deduplicator,
         acks: Acks,
         redelivery: Redelivery,
         delete: Callable[[Record, CommandHeaders, list[tuple[bytes, Stored]]], None],
     ) -> None:
         """Begin with none; `delete` removes records with their keys, on behalf of a command."""
         self._context = context
-        self._sequences = sequences
+        self._deduplicator = deduplicator
         self._acks = acks
         self._redelivery = redelivery
         self._delete = delete
@@ -137,7 +137,7 @@ class FilterDelete:
             RecordRejected: `bad_header`: it cannot be meant.
         """
         self._current = None
-        if request.sequence >= 0 and self._sequences.is_duplicate(request):
+        if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
             self._context.count("duplicate")
             self._acks.succeeded(request, None, "duplicate", records_deleted=0)
             return
@@ -207,7 +207,7 @@ class FilterDelete:
             raise RecordRejected(deletion.error.reason, detail)
         request = deletion.request
         if request.sequence >= 0:
-            self._sequences.take(request)
+            self._deduplicator.take(request)
         self._acks.succeeded(request, None, records_deleted=deletion.deleted)
 
 

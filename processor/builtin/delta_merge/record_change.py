@@ -9,7 +9,7 @@ from processor.merge import diff, insert, remove_paths
 
 if TYPE_CHECKING:
     from processor.api import Change, Codec, Command, Context, Stored, Value
-    from processor.builtin.delta_merge.compiled_settings import Plan
+    from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.config import TopicConfig
     from processor.merge import SequenceGroup
 
@@ -21,7 +21,7 @@ class StoredUnreadable(RecordRejected):
 class RecordChange:
     """Applies the commands of one topic to parsed records, and counts the sequence groups of late updates."""
 
-    def __init__(self, context: Context, settings: TopicConfig, plan: Plan) -> None:
+    def __init__(self, context: Context, settings: TopicConfig, plan: CompiledSettings) -> None:
         """Create it for a partition.
 
         Args:

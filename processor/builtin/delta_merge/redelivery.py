@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Record
     from processor.builtin.delta_merge.acks import Acks
-    from processor.builtin.delta_merge.deduplication import Sequences
+    from processor.builtin.delta_merge.deduplication import Deduplicator
     from processor.builtin.placement import Placement
     from processor.wire.command import CommandHeaders, CommandReader
 
@@ -29,7 +29,7 @@ class Redelivery:
         self,
         context: Context,
         requests: CommandReader,
-        sequences: Sequences,
+        deduplicator: Deduplicator,
         acks: Acks,
         placement: Placement,
     ) -> None:
@@ -37,7 +37,7 @@ class Redelivery:
         self._context = context
         self._read = requests.read
         self._plain = requests.plain
-        self._sequences = sequences
+        self._deduplicator = deduplicator
         self._acks = acks
         self._placement = placement
         self._applied: Mapping[int, Sequence[bytes]] = context.applied
@@ -60,7 +60,7 @@ class Redelivery:
         request = self._read(headers) if headers else self._plain
         is_applied = key is not None and self._latest.get(key, -1) >= offset
         if key is not None and not is_applied:
-            is_duplicate = request.sequence >= 0 and self._sequences.is_duplicate(request)
+            is_duplicate = request.sequence >= 0 and self._deduplicator.is_duplicate(request)
             if is_duplicate or not self._was_forwarded(key):
                 return False
         if key is None and is_delete_by_filter(record):
@@ -95,7 +95,7 @@ class Redelivery:
         """Raise the mark and send the acks that a record may still be owed."""
         is_delete = record.value is None or request.command == "sow_delete"
         if record.offset not in self._applied:
-            if request.sequence >= 0 and self._sequences.is_duplicate(request):
+            if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
                 self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
                 return
             if request.expect_version >= 0:
@@ -105,10 +105,10 @@ class Redelivery:
                 # It hung on what the record was at that time: nobody can find the same words for it.
                 raise RecordRejected("schema_mismatch", "rejected before; the first of its dead letters says why")
         if request.sequence >= 0:
-            self._sequences.take(request)
+            self._deduplicator.take(request)
         self._acks.succeeded(
             request,
             key,
-            "rekeyed" if self._sequences.came_in(request) else None,
+            "rekeyed" if self._deduplicator.came_in(request) else None,
             records_deleted=int(record.offset in self._applied) if is_delete else None,
         )
