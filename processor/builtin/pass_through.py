@@ -1,7 +1,7 @@
 """A topic without a SOW (`sow: false`): each message is checked and goes to `delta` as it was published.
 
-No record is kept, so nothing is merged, deleted or expired, and there is no `.sow` topic. What remains is what a worker
-promises of any topic: bad input goes to the dead letters, repeats of a sequence are dropped, acks are sent, and all of
+No record is kept, so nothing is merged, deleted or expired, and there is no `.sow` topic. The promises of a worker
+for any topic remain: bad input goes to the dead letters, repeats of a sequence are dropped, acks are sent, and all of
 it exactly once.
 """
 
@@ -53,12 +53,12 @@ class PassThrough(Processor):
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse what cannot be compiled."""
+        """Refuse settings that cannot be compiled."""
         assert isinstance(settings, TopicConfig)
         compile_settings(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Compile what the settings say once."""
+        """Compile the settings once."""
         assert isinstance(settings, TopicConfig)
         codec = context.codec
         self._context, self._codec, self._settings = context, codec, settings
@@ -114,7 +114,7 @@ class PassThrough(Processor):
             self._context.forward_many("ack", acks)
 
     def _take(self, record: Record) -> None:
-        """Check one message and deliver it, or do what else it asks for."""
+        """Carry out one command: check its message and deliver it, or answer it."""
         key, value, headers = record.key, record.value, record.headers
         if value is not None and len(value) > self._settings.max_record_bytes:
             raise _too_large(len(value), self._settings)

@@ -1,4 +1,4 @@
-"""What the settings of a topic come to: compiled for each partition, and once before anything starts."""
+"""Compiles the settings of a topic: for each partition, and once as a check before a worker starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
     Args:
         name: the topic's.
         settings: its settings.
-        codec: its message type; None: what hangs on it is not looked at.
+        codec: its message type; None: settings that depend on it are not checked.
 
     Raises:
         ConfigurationError: a plug-in or a rule is unknown or refuses its settings, or two settings do not go together.
@@ -75,5 +75,5 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
 
 
 def _is_bytes(settings: TopicConfig) -> bool:
-    """Whether a message is nothing but bytes: every one would be rejected for its key."""
+    """Whether messages are nothing but bytes: every one would be rejected for its key."""
     return settings.message_type == "binary" or (settings.message_type == "protobuf" and not settings.message_schema)

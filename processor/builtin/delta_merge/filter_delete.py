@@ -1,10 +1,11 @@
 """Deletes by filter: the record that asks for one changes every record of the partition that matches.
 
-The publisher sends one to each partition. It is carried out at its place in the log: what was merged before it counts,
-nothing behind it does. A partition may have millions of records, and a transaction has little time, so the records are
-looked at in pieces, each in a turn of its own and committed with the others of that turn. Until the last piece is done
-the input waits at the command (`Context.pause`), which keeps its place exact: a successor begins at the command again
-and finds the records that are left. The number of those that are gone already stands in a note beside the position.
+The publisher sends one to each partition. It is carried out at its place in the log: records that were merged before it
+count, later ones do not. A partition may have millions of records, and a transaction has little time, so the records
+are looked at in pieces, each in a turn of its own and committed with the others of that turn. Until the last piece is
+done the input waits at the command (`Context.pause`), which keeps its place exact: a successor begins at the command
+again and finds the records that are left. The note that is committed with the position keeps the number of deleted
+records.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class _Deletion:
     """The last key that was looked at."""
     is_done: bool = False
     error: RecordRejected | None = None
-    """What the filter failed with."""
+    """The error with which the filter failed."""
 
 
 class FilterDelete:

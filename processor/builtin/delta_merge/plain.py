@@ -2,7 +2,7 @@
 
 A fast path is a second way to write the same merge. Each of them leaves a command that is not plain, and every command
 that fails, to `DeltaMerge`, which begins with it again. The functions below are the predicate; the loops have the
-conditions of a command and its state written out, as a call for each record would cost what they save.
+conditions of a command and its state written out, as a call for each record would use up the gain.
 
 =================================  ==========================  ==========================  =============================
 condition                          `fast_path`                 `fast_path_json.pyx`        Spark's `plain_runs`
