@@ -1,4 +1,4 @@
-"""A batch of plain deltas merged in both ways, the compiled one and the one in Python, and what becomes of it."""
+"""A batch of plain deltas merged in both ways, the compiled one and the one in Python, and compared."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ needs_compiled = pytest.mark.skipif(not HAS_COMPILED, reason="compiled_deltas wa
 
 
 class Outcome(NamedTuple):
-    """What a batch did."""
+    """The effects of a batch."""
 
     sow: list[Outgoing]
     delta: list[Outgoing]
     changed: list[tuple[bytes, Stored | None]]
     states: States
     left: list[Record]
-    """What is not plain, or fails."""
+    """The records that are not plain, or fail."""
 
 
 class BothWays:
@@ -60,9 +60,9 @@ class BothWays:
         """Of these, the ones that only the pure way merged."""
 
     def merge(self, records: list[Record], states: States) -> Outcome:
-        """What both make of a batch, having seen that it is the same.
+        """Merge a batch in both ways and compare the outcomes; return the outcome.
 
-        What the compiled way leaves is then merged by the other one, which may leave it, too.
+        Records that the compiled way leaves are then merged by the other one, which may leave them, too.
         """
         expected = Outcome([], [], [], dict(states), [])
         changed: States = {}
@@ -87,7 +87,7 @@ class BothWays:
         return found
 
     def one(self, record: bytes | None, delta: bytes, key: bytes = b"7", version: int = 1) -> Outcome:
-        """What both make of one delta."""
+        """Merge one delta in both ways; return the outcome."""
         state = None if record is None else Stored(version, record, 0, -1, b"")
         return self.merge([Record(key, delta, None, 0, 0)], {key: state})
 
@@ -123,7 +123,7 @@ class BothWays:
 
 
 def _leaving(outcome: Outcome) -> Callable[[Record], int]:
-    """What takes the records that are left."""
+    """Return a function that collects the records that are left."""
 
     def take(record: Record) -> int:
         outcome.left.append(record)

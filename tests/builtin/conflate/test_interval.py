@@ -25,7 +25,7 @@ def test_auto_never_leaves_its_range():
 
 
 def test_auto_begins_at_the_floor_and_stays_there_without_a_backlog():
-    """What lies between a record and its reader is none."""
+    """The usual delay between a record and its reader is no backlog, so the interval stays at its floor."""
     interval = AdaptiveInterval(100, 5000)
     for now_ms in range(0, 10_000, 20):
         interval.observe_lag(now_ms, NEAR_MS)
@@ -33,7 +33,7 @@ def test_auto_begins_at_the_floor_and_stays_there_without_a_backlog():
 
 
 def test_auto_grows_with_a_backlog_up_to_the_ceiling():
-    """Doubling once an interval, so that each step can show what it does."""
+    """The interval doubles once in its length, so that each step can take effect."""
     interval = AdaptiveInterval(100, 1500)
     seen = []
     for now_ms in range(0, 6000, 20):

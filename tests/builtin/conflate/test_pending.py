@@ -1,4 +1,4 @@
-"""The pending updates: whose interval runs, in which order it ends, and what it all takes."""
+"""The pending updates: which intervals run, in which order they end, and how much memory they take."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def test_keys_are_due_in_the_order_in_which_they_began(pending_updates):
 
 
 def test_only_what_began_long_enough_ago_is_due(pending_updates):
-    """The others stay, in their order."""
+    """Keys whose interval began later stay, in their order."""
     for now_ms, key in enumerate((b"a", b"b", b"c")):
         wait(pending_updates, key, now_ms)
     assert list(pending_updates.due(0, 10)) == [b"a"]
@@ -50,7 +50,7 @@ def test_only_what_began_long_enough_ago_is_due(pending_updates):
     assert list(pending_updates.due(2, 10)) == [b"b", b"c"]
 
 
-def test_what_is_due_comes_in_pieces(pending_updates):
+def test_due_keys_come_in_pieces(pending_updates):
     """A burst of keys that began at once is not delivered at once."""
     for n in range(10):
         wait(pending_updates, b"%d" % n, 0)
@@ -59,7 +59,7 @@ def test_what_is_due_comes_in_pieces(pending_updates):
 
 
 def test_the_oldest_is_where_a_successor_begins(pending_updates):
-    """Its first update, whatever came after it; nothing when nothing waits."""
+    """The oldest pending update is the first one of its key, also after later ones; without keys there is none."""
     assert pending_updates.oldest is None
     for offset, key in enumerate((b"a", b"b", b"a")):
         wait(pending_updates, key, offset, offset=offset + 5)
@@ -69,7 +69,7 @@ def test_the_oldest_is_where_a_successor_begins(pending_updates):
 
 
 def test_too_many_keys_overflow_oldest_first():
-    """No more than are too many."""
+    """An overflow delivers the oldest keys, and no more than there are too many."""
     pending_updates = PendingUpdates(keys_max=3, bytes_max=10**9)
     for n in range(5):
         wait(pending_updates, b"%d" % n, n)
@@ -87,14 +87,14 @@ def test_too_much_memory_overflows():
 
 
 def test_a_clock_that_was_set_back_makes_nobody_wait_longer(pending_updates):
-    """What had waited a second has waited a second."""
+    """After a clock is set back a key that has waited a second has still waited a second."""
     wait(pending_updates, b"a", 5000)
     pending_updates.shift(3_600_000)
     assert list(pending_updates.due(6000 - 3_600_000 - 1000, 10)) == [b"a"]
 
 
-def test_what_nobody_has_looked_at_is_as_it_came(pending_updates):
-    """Whether headers were kept or not, and whatever its neighbours say."""
+def test_unread_updates_are_as_they_came(pending_updates):
+    """An unread update comes back unchanged, with kept or packed headers and between updates of both sorts."""
     wait(pending_updates, b"k", 0, offset=2**62, value=b"one", version=b"007")
     wait(pending_updates, b"k", 0, offset=5, value=None, version=b"", headers=[("version", b"9"), ("kind", b"delete")])
     wait(pending_updates, b"k", 0, offset=6, value=b"three", version=b"", headers=None)
@@ -117,7 +117,7 @@ MOVES = st.lists(
 
 @given(MOVES)
 def test_the_size_is_that_of_what_waits(moves):
-    """Whatever came, was read early, ended at once, was due or overflowed: no byte is lost or counted twice."""
+    """After any sequence of additions, reads, early ends and overflows no byte is lost or counted twice."""
     pending_updates = PendingUpdates(keys_max=4, bytes_max=3000)
     for now_ms, (move, n) in enumerate(moves):
         key = b"%d" % n
