@@ -145,7 +145,7 @@ def test_all_readers_agree_on_a_version_that_no_worker_writes(damaged: bytes | N
 
 @given(st.one_of(st.binary(max_size=22), st.from_regex(rb"[0-9_+ -]{0,21}", fullmatch=True)))
 def test_all_readers_agree_on_any_version(value: bytes):
-    """Whichever bytes a version has, either all readers read the same number or none reads one."""
+    """For any bytes all readers read the same number, or none reads one."""
     read = {reader([(Name.VERSION, value)]) or None for reader in VERSION_READERS.values()}
     assert read == {read_number(value) or None}  # Versions count from 1: a store keeps 0 for a record without one.
 
