@@ -77,7 +77,7 @@ class StateCheck:
         if version is None:
             raise AssertionError(
                 f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version`: a crash would "
-                "restore it as version 0, and a conflated topic over it would reject it; self.put(key, record) writes it"
+                "restore it as version 0, and a conflated topic would reject it; self.put(key, record) writes it"
             )
         if not (version.isdigit() and len(version) <= _VERSION_DIGITS_MAX):
             raise AssertionError(
