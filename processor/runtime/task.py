@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from processor.runtime.holding.rejection_log import RejectionLog
     from processor.runtime.recovery.redelivered import Tail
     from processor.store.layered_state import TransactionalState
-    from processor.topics.family import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
 
@@ -103,7 +102,7 @@ class Task:
         """Gives the processor its records."""
         self._again_until = -1
         self._prepared: Prepared | None = None
-        self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
+        self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report has come yet.
         self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
         self._codec = codec
         self._clock_ms = clock_ms or _wall_clock_ms
@@ -197,11 +196,11 @@ class Task:
         self._is_at_end = True
         self._context.stream_time_ms = self._context.now_ms
 
-    def take_outputs(self) -> dict[Role, list[Outgoing]]:
+    def take_outputs(self) -> dict[str, list[Outgoing]]:
         """What the processor forwarded since the last time."""
         return self._context.take_outputs()
 
-    def await_delivery(self, role: Role) -> Callable[[int], None]:
+    def await_delivery(self, role: str) -> Callable[[int], None]:
         """A record of a topic that is read back was sent; what is to be called with its offset."""
         self._delivered[role] = None
         return partial(self._delivered.__setitem__, role)

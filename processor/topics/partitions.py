@@ -8,7 +8,7 @@ from processor.topics.problem import FoundTopic, Problem
 from processor.topics.rebuild import make_all_anew, make_anew
 
 if TYPE_CHECKING:
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 
 def partition_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
@@ -55,7 +55,7 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
     )
 
 
-_KEYED: frozenset[Role] = frozenset(("publish", "sow"))
+_KEYED: frozenset[str] = frozenset(("publish", "sow"))
 """Topics in which a key is looked for by its hash, and that cannot be made anew without their records."""
 
 

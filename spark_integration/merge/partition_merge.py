@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Marks, State
     from processor.record import Outgoing, Record, Stored
-    from processor.topics.family import Role
     from spark_integration.settings import TopicSettings
 
 
@@ -112,7 +111,7 @@ class PartitionMerge:
         self._pipeline = Pipeline.of(
             DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
-        self._outputs: dict[Role, list[Outgoing]] = {}
+        self._outputs: dict[str, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
         """How often each event was counted."""
         self.rejected: Counter[str] = Counter()
@@ -152,7 +151,7 @@ class PartitionMerge:
             self._processor.punctuate(now_ms)
         self._collect()
 
-    def take(self) -> dict[Role, list[Outgoing]]:
+    def take(self) -> dict[str, list[Outgoing]]:
         """What was forwarded since the last time, by role; roles without records are left out."""
         taken, self._outputs = self._outputs, {}
         return taken

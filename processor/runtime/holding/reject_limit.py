@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Record, RejectReason
+    from processor.record import Record
 
 _EXAMPLE_CHARACTERS_MAX: Final = 300
 _BY_OFFSET = attrgetter("offset")
@@ -56,7 +56,7 @@ class RejectLimit:
         self._pending: list[tuple[int, str, str]] = []
         self._passed = -1  # Up to here an operator lets all rejected records pass.
 
-    def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
+    def rejected(self, record: Record, reason: str, detail: str) -> None:
         """A record was rejected; it counts once the records it came with are through."""
         if record.offset > self._passed and reason != "skipped":
             self._pending.append((record.offset, reason, detail[:_EXAMPLE_CHARACTERS_MAX]))

@@ -1,21 +1,9 @@
-"""Runs a processor of one partition without Kafka, on a clock that stands still: for the tests of its author.
-
-After Kafka Streams' TopologyTestDriver::
-
-    driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
-    driver.pipe_input("7", {"id": 7, "qty": 1})
-    driver.commit()
-    [record] = driver.read_output("sow")
-    assert record.value == b'{"id":7,"qty":1}'
-
-Task, context and state are the runtime's own; only Kafka is played here, with what it does to a processor: a
-transaction may roll back, the process may die, and both times records come again.
-"""
+"""Runs one partition of a processor without Kafka."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,20 +19,19 @@ from processor.hosting.timings import Timing
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
 from processor.store.memory import MemoryStore
+from processor.testing.state_check import StateCheck, WatchedState
 from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.api import Headers, Marks, Outgoing, Processor, State, Value
-    from processor.topics.family import Role
 
 _CACHE_BYTES = 1024 * 1024
 
 GivenHeaders: TypeAlias = "Mapping[str, str | bytes] | Headers | None"
-"""Headers as a test writes them: a mapping, or the list itself where a name occurs twice."""
+"""Headers in a test: a mapping, or the list itself where a name occurs twice."""
 
 
 @dataclass(slots=True)
@@ -61,7 +48,7 @@ class _Log:
         self.end += 1
 
     def finish(self, *, commit: bool) -> list[Record]:
-        """End the transaction, which takes an offset for its marker; what was committed by it."""
+        """End the transaction, which takes an offset for its marker; return the records that it committed."""
         done = self.open if commit else []
         self.end += bool(self.open)
         self.committed += done
@@ -70,7 +57,7 @@ class _Log:
 
 
 class ProcessorTestDriver:
-    """One partition. What a processor forwards to its own input comes back to it with the commit."""
+    """One partition of a processor. Records that it forwards to its own input come back to it with the commit."""
 
     def __init__(
         self,
@@ -85,68 +72,75 @@ class ProcessorTestDriver:
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
         batch_bytes_max: int = 16 * 1024 * 1024,
+        checks_state: bool = True,
     ) -> None:
-        """Start with no record anywhere.
+        """Start with no record in any topic.
 
         Args:
             processor_type: the plug-in.
-            settings: its settings, or what its settings model makes them of.
+            settings: its settings, or the mapping that its settings model validates.
             name: the family of its outputs.
-            topic: what holds for the records; by default what a topic of no settings has.
+            topic: the settings of the records. By default the processor's own settings where these are a topic's, else
+                those of a topic without settings.
             underlying: the family it reads, if that is another one.
             partition: the partition's number.
             partitions: the number of partitions that keys are hashed over; 1: this partition has all keys. A record
                 that is forwarded to its own partition comes back as input if that is this one, and is only in
                 `read_output("publish")` else.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
-            now_ms: what the clock says, milliseconds since the epoch.
-            batch_bytes_max: outputs that may wait before they are sent, as the runtime's setting of this name says.
+            now_ms: the time of the clock, milliseconds since the epoch.
+            batch_bytes_max: outputs that may wait before they are sent, as in the runtime's setting of this name.
+            checks_state: whether each commit compares the state with the SOW records.
         """
         check_declaration(processor_type, processor_type.__name__)
         if not isinstance(settings, BaseModel):
             settings = processor_type.settings_type.model_validate(settings)
-        topic = topic or TopicConfig()
+        if topic is None:
+            topic = settings if isinstance(settings, TopicConfig) else TopicConfig()
         self.now_ms = now_ms
-        """What the clock says; `advance_time` moves it."""
+        """The time of the clock; `advance_time` moves it."""
         self.input: list[Record] = []
         """The input partition, from offset 0."""
         self.events: Counter[str] = Counter()
-        """What the processor counted, as far as it is committed."""
+        """The events that the processor counted, as far as they are committed."""
         self.rejections: Counter[str] = Counter()
-        """Records rejected for each reason, as far as that is committed."""
+        """The number of rejected records for each reason, as far as they are committed."""
         self.observed: dict[str, Timing] = {}
-        """How long things took that the processor observed, by name, as far as that is committed."""
+        """The durations that the processor observed, by name, as far as they are committed."""
+        self.on_commit: Callable[[Mapping[str, list[Record]]], None] = self._return_to_input
+        """Called with the records of each commit, by output. The default returns those for the own input."""
+        self._check = StateCheck(f"{processor_type.__name__} ({name})") if checks_state else None
         self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
         self._partition, self._partitions = partition, partitions
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
-        self._logs: dict[Role, _Log] = {role: _Log() for role in self._pipeline.roles}
+        self._logs: dict[str, _Log] = {role: _Log() for role in self._pipeline.roles}
         self._task: Task
         self._begin(MemoryStore(), 0)
 
     def pipe_input(self, key: str | bytes | None, value: Value, headers: GivenHeaders = None) -> None:
-        """Give the processor one record.
+        """Deliver one record to the processor.
 
         Args:
             key: the Kafka record key.
-            value: bytes as they are, None for a tombstone; anything else the codec writes.
+            value: bytes as they are, None for a tombstone; the codec writes anything else.
             headers: the Kafka headers.
         """
         self.pipe_batch([(key, value, headers)])
 
     def pipe_batch(self, records: Iterable[tuple[str | bytes | None, Value, GivenHeaders]]) -> None:
-        """Give the processor records at once: key, value and headers of each."""
+        """Deliver several records at once: key, value and headers of each."""
         for key, value, headers in records:
             raw_key = key.encode() if isinstance(key, str) else key
             raw = value if value is None or isinstance(value, bytes) else self._codec.encode(value)
-            self._append(raw_key, raw, _raw(headers))
+            self.append_input(raw_key, raw, _raw(headers))
         self.feed()
 
     def feed(self, records_max: int | None = None) -> None:
-        """Give the processor what it has not seen, at most so many records: all that waits, if None.
+        """Deliver the input records that wait, at most so many; None: all of them.
 
-        Only after `abort` or `crash` with `feed=False` is there anything, and where the processor paused: then
-        `advance_time` lets it go on, with 0 too.
+        Records wait after `abort` or `crash` with `feed=False`, and where the processor paused: then `advance_time`
+        lets it go on, with 0 too.
         """
         task = self._task
         end = len(self.input) if records_max is None else min(len(self.input), task.next_offset + records_max)
@@ -161,7 +155,7 @@ class ProcessorTestDriver:
     def advance_time(self, ms: int, *, punctuations_max: int | None = None) -> None:
         """Move the clock, then punctuate, again while the processor has more to do, at most so often.
 
-        A processor that had paused and has resumed is given the records that waited.
+        A processor that had paused and has resumed receives the records that waited.
         """
         self.now_ms += ms
         has_more, left = True, punctuations_max
@@ -177,8 +171,14 @@ class ProcessorTestDriver:
                 self.feed()
 
     def commit(self) -> None:
-        """Commit the outputs and the input position; the state follows."""
+        """Commit the outputs and the input position; the state follows.
+
+        Raises:
+            AssertionError: a crash would change the state, as its SOW records are missing or different.
+        """
         task = self._task
+        if self._check is not None and self._pipeline.has_state:
+            self._check.check(self._state, self._logs["sow"].open)
         if task.marks is not None:
             self._send("mark", [(name, value, []) for name, value in task.marks.staged])
         sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
@@ -188,12 +188,11 @@ class ProcessorTestDriver:
         self.rejections.update(counts.rejected)
         for timing, observed in counts.observed.items():
             self.observed.setdefault(timing, Timing()).include(observed)
-        own_input = self._pipeline.processor_type.input
-        if not own_input.from_underlying:
-            for record in sent.get(own_input.role, ()):
-                if self._partitions == 1 or partition_for(record.key or b"", self._partitions) == self._partition:
-                    self._append(record.key, record.value, record.headers)
-            self.feed()
+        self.on_commit(sent)
+
+    def append_input(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        """Append a record to the input partition; `feed` delivers it."""
+        self.input.append(Record(key, value, headers or None, len(self.input), self.now_ms))
 
     def abort(self, *, feed: bool = True) -> None:
         """Roll back the open transaction: a new instance gets its records again, unless `feed` is False."""
@@ -205,8 +204,8 @@ class ProcessorTestDriver:
         """Kill the process and start another.
 
         Args:
-            keep_store: it comes back on the same machine and finds what `write` brought to the store, no more.
-            feed: give it the records after the committed input position at once.
+            keep_store: the new process starts on the same machine, with the states that `write` brought to the store.
+            feed: deliver the records after the committed input position at once.
         """
         self._finish_aborted()
         store = self._store if keep_store else MemoryStore()
@@ -215,24 +214,24 @@ class ProcessorTestDriver:
             self.feed()
 
     def write(self) -> None:
-        """Bring what is committed from memory to the store, as the runtime does now and then."""
+        """Write the committed states from memory to the store, as the runtime does now and then."""
         self._task.state.write(self.now_ms)
 
     def close(self) -> None:
         """End the task."""
         self._task.close()
 
-    def read_output(self, role: Role) -> list[Record]:
-        """An output topic from its beginning, as a reader of committed records sees it."""
+    def read_output(self, role: str) -> list[Record]:
+        """Return an output topic from its beginning, as a reader of committed records sees it."""
         return list(self._logs[role].committed)
 
-    def pending_output(self, role: Role) -> list[Record]:
-        """What the open transaction would add to an output topic."""
+    def pending_output(self, role: str) -> list[Record]:
+        """Return the records that the open transaction would add to an output topic."""
         return list(self._logs[role].open)
 
     @property
     def state(self) -> State:
-        """What the processor sees of its state.
+        """The state as the processor sees it, uncommitted changes included.
 
         Raises:
             LookupError: it declares no output for it.
@@ -243,7 +242,7 @@ class ProcessorTestDriver:
 
     @property
     def marks(self) -> Marks:
-        """What the processor sees of its marks.
+        """The marks as the processor sees them, uncommitted changes included.
 
         Raises:
             LookupError: it declares no output for them.
@@ -254,8 +253,18 @@ class ProcessorTestDriver:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the processor takes no records until it has done something else."""
+        """Whether the processor has paused its input until other work is done."""
         return self._task.is_paused
+
+    @property
+    def has_input(self) -> bool:
+        """Whether records wait that `feed` would deliver."""
+        return self._task.next_offset < len(self.input) and not self.is_paused
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The processor with its settings and topics."""
+        return self._pipeline
 
     @property
     def committed_offset(self) -> int:
@@ -264,16 +273,16 @@ class ProcessorTestDriver:
 
     @property
     def noted(self) -> str:
-        """What the processor noted beside it."""
+        """The processor's note that was committed with it."""
         return self._task.noted
 
     @property
     def gauges(self) -> dict[str, float]:
-        """What the processor says of itself now."""
+        """The gauges that the processor shows now."""
         return dict(self._task.gauges)
 
     def _begin(self, store: MemoryStore, offset: int, noted: str = "") -> None:
-        """A process starts: nothing is in memory."""
+        """Start a process with nothing in memory."""
         self._store = store
         self._task = Task(
             self._pipeline,
@@ -284,7 +293,8 @@ class ProcessorTestDriver:
             limits=self._limits,
         )
         self._task.noted = noted
-        self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
+        self._state = WatchedState(store, cache_bytes=_CACHE_BYTES)
+        self._task.open(self._state)
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:
@@ -305,7 +315,7 @@ class ProcessorTestDriver:
         self._look_for_more()
 
     def _look_for_more(self) -> None:
-        """Tell the end of the input where it is reached, as Kafka does."""
+        """Signal the end of the input where it is reached, as Kafka does."""
         if self._task.next_offset >= len(self.input) and not self._task.is_paused:
             self._task.reached_end()
 
@@ -318,6 +328,17 @@ class ProcessorTestDriver:
     def _finish_aborted(self) -> None:
         for log in self._logs.values():
             log.finish(commit=False)
+        self._state.changed_keys.clear()
+
+    def _return_to_input(self, sent: Mapping[str, list[Record]]) -> None:
+        """Append the committed records of the own input to it, if they are for this partition, and deliver them."""
+        own_input = self._pipeline.processor_type.input
+        if own_input.from_underlying:
+            return
+        for record in sent.get(own_input.role, ()):
+            if self._partitions == 1 or partition_for(record.key or b"", self._partitions) == self._partition:
+                self.append_input(record.key, record.value, record.headers)
+        self.feed()
 
     def _emit(self) -> None:
         """Send what the processor forwarded, in the open transaction.
@@ -328,26 +349,23 @@ class ProcessorTestDriver:
         outputs = self._task.take_outputs()
         if (large := self._limits.largest(outputs)) is not None:
             topic = self._pipeline.output(large.role)
-            said = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
-            error = OutputTooLarge(said, topic, self._partition)
+            detail = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
+            error = OutputTooLarge(detail, topic, self._partition)
             self._task.host.refused(large.role, error, is_learnt=False)
             raise error
         for role, outgoing in outputs.items():
             self._send(role, outgoing)
 
-    def _send(self, role: Role, outgoing: Sequence[Outgoing]) -> None:
+    def _send(self, role: str, outgoing: Sequence[Outgoing]) -> None:
         log = self._logs[role]
         for key, value, headers in outgoing:
             log.send(key, value, headers, self.now_ms)
         if outgoing and role in {"sow", "mark"}:
             self._task.await_delivery(role)(log.end - 1)
 
-    def _append(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        self.input.append(Record(key, value, headers or None, len(self.input), self.now_ms))
-
 
 def _raw(headers: GivenHeaders) -> Headers | None:
-    """Headers as Kafka has them."""
+    """Convert a test's headers to Kafka's."""
     if not isinstance(headers, Mapping):
         return headers
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers.items()]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.packages import EXAMPLE, install
+from tests.hosting.packages import EXAMPLE, install
 
 
 @pytest.fixture
 def example_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The example plug-in, found by the entry point that its own project file declares."""
+    """The example plug-in, importable, with the entry points of its own project file."""
     site = tmp_path / "site-packages"
     shutil.copytree(EXAMPLE / "example_plugin", site / "example_plugin")
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]

@@ -1,12 +1,13 @@
-"""What an installer leaves behind of a third party's package."""
+"""Installs a third party's package for a test, as an installer would leave it on the disk."""
 
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[1] / "example_plugin"
+EXAMPLE = Path(__file__).parents[2] / "processor" / "docs" / "examples" / "example-plugin"
+"""The example package of the documentation, with its project file."""
 
 
 def install(site: Path, name: str, entry_points: dict[str, str]) -> None:
-    """Write what an installer writes for a package with processors."""
+    """Write the metadata of a package with processors: its name and its entry points."""
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
