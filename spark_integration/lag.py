@@ -52,10 +52,10 @@ class LagListener(StreamingQueryListener):
 
         Args:
             on_lag: called after each batch with every partition that the query reads.
-            registry: the registry of the gauges, such as `prometheus_client.REGISTRY`: `sowstream_spark_lag_offsets` by query,
-                topic and partition, and `sowstream_spark_progress_timestamp_seconds` by query: the time of its last
-                event, as the lag of a query that hangs does not change. `prometheus_client.start_http_server(port)`
-                serves them.
+            registry: the registry of the gauges, such as `prometheus_client.REGISTRY`; its server is
+                `prometheus_client.start_http_server(port)`. `sowstream_spark_lag_offsets` is by query, topic and
+                partition; `sowstream_spark_progress_timestamp_seconds` by query is the time of its last event, as the
+                lag of a query that hangs does not change.
         """
         self._on_lag = on_lag
         self._gauges = None if registry is None else _Gauges(registry)

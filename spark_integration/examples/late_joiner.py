@@ -1,4 +1,4 @@
-"""Checks that a late joiner loses nothing: a snapshot and the deltas after it give the same records as a later snapshot.
+"""Checks that a late joiner loses nothing: a snapshot and the deltas after it give the records of a later snapshot.
 
 It notes the end of the delta topic, reads the SOW topic, waits, and reads the SOW topic again. Then it applies the
 deltas since then to the first snapshot, key by key, beginning with the version after that of the snapshot. ::

@@ -1,4 +1,4 @@
-"""Merges a history, and repeats the merge while the set of duplicates changes: only if sequenced records are rejected."""
+"""Merges a history without duplicates; repeats the merge if rejected records change the set of duplicates."""
 
 from __future__ import annotations
 

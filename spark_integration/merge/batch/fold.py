@@ -77,7 +77,7 @@ class Fold:
         return is_moved and not self.rejects_keyless
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge records (`RECORDS_DDL`) into output rows (`OUTGOING_DDL`), with the role of the topic in column `topic`.
+        """Merge records (`RECORDS_DDL`) into output rows (`OUTGOING_DDL`), with the topic's role in column `topic`.
 
         The output has the last SOW record of each key, a tombstone if it was deleted, and the counters at the end.
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from spark_integration.options import Options
 
 Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
-"""`bootstrap`: the SOW topic is empty. `continue`: the merge began with the SOW topic, at the workers' offsets. `repair`: the
-SOW topic is changed to the merged records."""
+"""`bootstrap`: the SOW topic is empty. `continue`: the merge began with the SOW topic, at the workers' offsets.
+`repair`: the SOW topic is changed to the merged records."""
 
 _RECORD: Final = ("partition", "key", "value", "headers")
 _NTH: Final = "nth"
@@ -46,9 +46,9 @@ def hand_over(
     Args:
         merged: the result of `merge_batch`.
         options: of Spark's Kafka source and sink.
-        mode: `bootstrap` refuses a SOW topic with other records, and a group with other offsets. `continue` is for a merge
-            with `base="sow"`, and refuses a group that has moved since. `repair` writes the records that differ from
-            the SOW topic, with higher versions, deletes the surplus ones, and publishes deltas for both.
+        mode: `bootstrap` refuses a SOW topic with other records, and a group with other offsets. `continue` is for a
+            merge with `base="sow"`, and refuses a group that has moved since. `repair` writes the records that differ
+            from the SOW topic, with higher versions, deletes the surplus ones, and publishes deltas for both.
         deltas: write every delta of the history too, where it was merged with `deltas=True`; not in a repair. Without
             them, subscribers notice a gap in the versions.
         cut: the first offset of each partition of the input topic for the workers; only for a history from elsewhere.
@@ -139,7 +139,7 @@ class _HandOver:
         return lacking.repartition("partition", "key").sortWithinPartitions("number").drop("number", _NTH)
 
     def _marks(self) -> DataFrame | None:
-        """The marks that the topic lacks or has lower, the oldest first: above its limit, a worker forgets the oldest."""
+        """The marks that the topic lacks or has lower, the oldest first, as a worker forgets the oldest of too many."""
         marks = self._merged.marks
         if marks is None:
             return None

@@ -37,7 +37,7 @@ class Repair:
     """The topic's."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Compare rows (`RECORDS_DDL`), sorted by partition, key and offset; yields the rows to write (`OUTGOING_DDL`)."""
+        """Compare sorted rows (`RECORDS_DDL`, by partition, key, offset); yields the rows to write (`OUTGOING_DDL`)."""
         codec, key = self.settings.codec(), KeyFields(self.settings.topic.key_fields)
         there: tuple[int, Outgoing] | None = None
         for batch in batches:

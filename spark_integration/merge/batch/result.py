@@ -29,7 +29,7 @@ class Merged:
     marks: DataFrame | None
     """The highest sequence of each client: partition, name, sequence, offset; None without sequences."""
     counts: Counter[str]
-    """The number of `records`, and of them `merged`, `duplicate`, `rejected`, `keyless`, `foreign`; and the workers' events."""
+    """Counters: `records`, of them `merged`, `duplicate`, `rejected`, `keyless`, `foreign`; and the workers' events."""
     rejected_for: Counter[str]
     """The number of rejected records for each reason."""
     bounds: Bounds | None
@@ -76,8 +76,8 @@ class Merged:
         """Return the records of a topic of JSON as a table: the fields of the schema, then `sow_key` and `version`.
 
         Args:
-            schema: the fields to select: a `StructType`, or DDL such as `id LONG, name STRING`. A record that does not fit
-                fails the query; fields that it lacks are null.
+            schema: the fields to select: a `StructType`, or DDL such as `id LONG, name STRING`. A record that does not
+                fit fails the query; its missing fields are null.
         """
         record = F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"})
         described = [
