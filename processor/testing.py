@@ -210,7 +210,7 @@ class ProcessorTestDriver:
         """
         self._finish_aborted()
         store = self._store if keep_store else MemoryStore()
-        self._begin(store, self._task.committed_offset, self._task.noted)
+        self._begin(store, self._task.committed_offset, self._task.committed_note)
         if feed:
             self.feed()
 
@@ -265,7 +265,7 @@ class ProcessorTestDriver:
     @property
     def noted(self) -> str:
         """What the processor noted beside it."""
-        return self._task.noted
+        return self._task.committed_note
 
     @property
     def gauges(self) -> dict[str, float]:
@@ -283,7 +283,7 @@ class ProcessorTestDriver:
             partitions=self._partitions,
             limits=self._limits,
         )
-        self._task.noted = noted
+        self._task.committed_note = noted
         self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
         self._restore(offset)
 

@@ -25,7 +25,14 @@ from processor.api import (
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.compiled_settings import plan
 from processor.builtin.delta_merge.deduplication import Sequences
-from processor.builtin.delta_merge.fast_path import EMPTY, INSERT_HEADERS, LOOK_BYTES, LOOK_RECORDS, plain_deltas
+from processor.builtin.delta_merge.fast_path import (
+    EMPTY,
+    INSERT_HEADERS,
+    LOOK_BYTES,
+    LOOK_RECORDS,
+    has_compiled,
+    plain_deltas,
+)
 from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.builtin.delta_merge.record_change import RecordChange, StoredUnreadable
@@ -58,6 +65,7 @@ class DeltaMerge(Processor):
 
     settings_type = TopicConfig
     is_repeatable = True
+    implementation = "compiled code for plain deltas of JSON" if has_compiled else "Python"
     sequences_type: ClassVar[type[Sequences]] = Sequences
     """What recognises repeats; another one for a host that takes them out of the input itself."""
     input: ClassVar[Input] = Input("publish", from_underlying=False)

@@ -75,7 +75,7 @@ def ask(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TIMEOUT_S)
     return members(question.answer())
 
 
-class GroupWatch:
+class RivalWatch:
     """Looks now and then who is in the groups of a process, on a thread and a connection of its own."""
 
     def __init__(
@@ -131,7 +131,7 @@ class GroupWatch:
         self._suspects = {key: pair for key, pair in self._suspects.items() if key[0] != group} | now
 
 
-def tell_who_fenced(admin: Admin, group: str, topic: str, own: str) -> None:
+def log_fencing_member(admin: Admin, group: str, topic: str, own: str) -> None:
     """Log who else is in the group of a worker that was fenced, on a thread of its own; soon, or never."""
 
     def look() -> None:
