@@ -37,9 +37,9 @@ class Transactions:
 
                      begin_commit                       finish
         send  send  send  │  process the next records     │  send  send …
-                          └─ Kafka commits what was sent ─┘
+                          └─ Kafka commits the records ──┘
 
-    Records processed meanwhile depend on states that may still be rolled back. Each task keeps its prepared changes apart
+    Records processed meanwhile depend on states that may still be rolled back. Each task keeps prepared changes apart
     from later ones, and later output waits for the end of the commit: a producer has one open transaction.
     """
 
@@ -55,7 +55,7 @@ class Transactions:
         """Begin with nothing sent.
 
         Args:
-            pipeline: says where the outputs go.
+            pipeline: names the topics of the outputs.
             producer: sends them.
             metrics: counts them.
             positions: writes the input positions that are sent with them; None: none are sent.

@@ -23,7 +23,7 @@ _IDENTITY_BYTES_MAX = 64
 class ProcessSlot:
     """The number and name of a worker process, reserved by a file lock until the process ends.
 
-    Transactional ids contain the name. A worker that was killed gets the same slot and so the same id after its restart,
+    Transactional ids contain the name. A worker that was killed gets the same slot and so the same id after a restart,
     and Kafka ends its open transaction at once, not after `transaction.timeout.ms`.
 
     A UUID in the file is part of the name. So two installations with equal host and directory names, such as pods of

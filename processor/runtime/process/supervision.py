@@ -37,7 +37,7 @@ class PipelineState(enum.Enum):
 
     ::
 
-        STARTING ──topics are right──▶ RUNNING ──told to stop──▶ STOPPED
+        STARTING ──topics are right──▶ RUNNING ────stopped─────▶ STOPPED
            ▲  └───────error──────┐        │ error
            └──1 s … 5 min── FAILED ◀──────┘
     """

@@ -90,8 +90,7 @@ class Restorer:
             is_copy: whether the states are derived from another family's SOW topic: once its offset is gone, it is
                 unknown whether it was an offset of the same records.
             positions: decides where the input begins; None: the group's offset decides alone.
-            on_held: called with a partition that cannot be restored, and the reason, after the restorer has forgotten
-                it. The default raises `Stop`.
+            on_held: called with a partition that was given up, and the reason. The default raises `Stop`.
         """
         self._reader = reader
         self._source = source
