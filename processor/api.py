@@ -27,7 +27,6 @@ from processor.record import (
     Header,
     Headers,
     Kind,
-    Name,
     Outgoing,
     Record,
     RejectReason,
@@ -35,6 +34,7 @@ from processor.record import (
     Value,
 )
 from processor.topics.family import Role
+from processor.wire.headers import Name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,9 +1,6 @@
 """The input position in the mark topic: the next input offset after those that a partition's outputs contain.
 
-One record for each partition is written with each transaction that moves the position::
-
-    key    POSITION_NAME, whose last value compaction keeps for ever
-    value  {"application_id": "desk", "topic_id": "b5xA…", "offset": 4711, "note": "seen 4800"}
+One record for each partition is written with each transaction that moves the position (`wire.input_position`).
 
 A worker begins with the group's offsets, which normally agree. But Kafka deletes them when the group has been empty for
 `offsets.retention.minutes`, any user may set or delete them, another `application_id` has none, and a mirrored cluster
@@ -17,7 +14,6 @@ with the end of that topic.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -25,6 +21,7 @@ import structlog
 from processor.errors import PartitionHeld
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,33 +29,6 @@ if TYPE_CHECKING:
     from processor.runtime.task import Task
 
 log = structlog.stdlib.get_logger("sowstream.positions")
-
-
-class InputPosition(NamedTuple):
-    """The input position of one partition, as the mark topic stores it."""
-
-    application_id: str
-    """The application whose workers wrote the outputs."""
-    topic_id: str
-    """Kafka's id of the input topic: its offsets mean nothing in another topic of the same name."""
-    offset: int
-    """The next input offset to process."""
-    note: str = ""
-    """The metadata of the offset, see `CommitMetadata`."""
-
-    @classmethod
-    def read(cls, value: bytes | None) -> InputPosition | None:
-        """Parse the value of a record; None if it is missing or not an input position."""
-        try:
-            members = json.loads(value or b"null")
-            offset = int(members["offset"])
-            return cls(str(members["application_id"]), str(members["topic_id"]), offset, str(members["note"]))
-        except (ValueError, KeyError, TypeError):
-            return None
-
-    def __bytes__(self) -> bytes:
-        """Format the position as the mark topic stores it."""
-        return json.dumps(self._asdict(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class GroupOffset(NamedTuple):

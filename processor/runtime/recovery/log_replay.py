@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
+from processor.runtime.recovery.encoded_heads import EncodedHeads
 from processor.store.staleness import distrusted
-from processor.wire.sow_record import Heads, stored_from
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +95,7 @@ class SowLog(RestoredLog):
         """Begin where the state ends, or at the first record that may be redelivered, or at offset 0 if `is_whole`."""
         super().__init__(topic, partition)
         self._state = state
-        self._heads = Heads()
+        self._heads = EncodedHeads()
         self._redelivered = redelivered
         # The state may contain these records already, but the redelivered offsets are found only by reading them.
         self._begin = 0 if is_whole else None if redelivered is None else redelivered.position

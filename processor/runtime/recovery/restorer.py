@@ -22,7 +22,7 @@ from processor.hosting.commit_metadata import CommitMetadata
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_log
 from processor.kafka.readers.log_reader import LogReader, Position, Read
-from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPosition, InputPositions
+from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
 from processor.runtime.recovery.log_replay import MarkLog, RestoredLog, SowLog
 from processor.runtime.recovery.redelivered import Redelivered
@@ -31,6 +31,7 @@ from processor.runtime.recovery.target import Aim, Aims
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

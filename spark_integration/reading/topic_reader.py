@@ -13,10 +13,9 @@ from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from spark_integration.filter import filter_column
 from spark_integration.reading.changed import changed
-from spark_integration.reading.columns import refuse_clash
 from spark_integration.reading.decode import Decoding, decoded, matched
-from spark_integration.reading.metadata_columns import about
-from spark_integration.reading.schema import INFER, given_schema, own_schema, pinned
+from spark_integration.reading.metadata_columns import about, refuse_clash
+from spark_integration.reading.schemas.schema import INFER, given_schema, own_schema, pinned
 from spark_integration.settings import TopicSettings
 
 CHANGED = "changed"
@@ -24,7 +23,7 @@ CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class TopicReader:
     """How the records of one topic become rows."""
 
     settings: TopicSettings
@@ -40,7 +39,7 @@ class Reader:
         schema: StructType | str | None,
         metadata: Mapping[str, Column],
         infer: Callable[[], StructType],
-    ) -> Reader:
+    ) -> TopicReader:
         """Find the columns.
 
         Args:

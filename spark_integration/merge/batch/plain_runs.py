@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields, MergePolicy, compile_merge, insert
-from processor.record import Name, Record, Stored
-from processor.wire.command import KEY_BYTES_MAX, RequestReader
+from processor.record import Record, Stored
+from processor.wire.command import KEY_BYTES_MAX, CommandReader
+from processor.wire.heads import INSERT_HEADERS, headers_of_version, removal_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,13 +46,13 @@ class Run(NamedTuple):
     """Its last SOW record, the value of a live one as in its state; None where none came."""
 
 
-class Runs:
+class PlainRuns:
     """The merge of one topic."""
 
     def __init__(self, codec: JsonCodec, topic: TopicConfig) -> None:
         """Compile what the settings say; `of` says for which topics."""
         self._codec = codec
-        self._requests = RequestReader(topic.default_command, codec.header_names)
+        self._requests = CommandReader(topic.default_command, codec.header_names)
         self._key = KeyFields(topic.key_fields)
         self._policy = MergePolicy(topic.null_policy, topic.merge_depth)
         self._merge = compile_merge(self._policy)
@@ -61,7 +62,7 @@ class Runs:
         """How often each event was counted, as a worker names them."""
 
     @classmethod
-    def of(cls, codec: Codec, topic: TopicConfig) -> Runs | None:
+    def of(cls, codec: Codec, topic: TopicConfig) -> PlainRuns | None:
         """One for a topic of JSON where nothing but merging is done to a record, and none expires by itself."""
         does_more = topic.merge_rules or topic.sequence_groups or topic.enrich or topic.preprocess
         if does_more or topic.expiration is not None or topic.source_header or type(codec) is not JsonCodec:
@@ -129,7 +130,7 @@ class Runs:
             command = request[0]
             if value is None or command == "sow_delete":
                 if version:
-                    gone = key, None, [*_version(version + 1), (Name.KIND, b"delete"), *request.passed]
+                    gone = key, None, [*removal_headers(version + 1, "delete"), *request.passed]
                     record, version = None, 0
                 else:
                     of_nothing += 1
@@ -155,13 +156,6 @@ class Runs:
             return Run(None, gone)
         if stored is not None and gone is None and version == stored.version:
             return Run(stored, None)
-        headers = [*_version(version), *([_INSERT] if version == 1 else ()), *passed]
+        headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *passed]
         state = Stored(version, codec.encode(record))
         return Run(state, (key, state.value, headers))
-
-
-_INSERT: Final = (Name.KIND, b"insert")
-
-
-def _version(version: int) -> Headers:
-    return [(Name.VERSION, b"%d" % version)]

@@ -24,7 +24,7 @@ _HEADERS: Final = ArrayType(StructType().add("key", "string").add("value", "bina
 """Headers as Spark's Kafka sink takes them."""
 
 
-class Message(NamedTuple):
+class RowMessage(NamedTuple):
     """What the records of some rows say."""
 
     text: Column
@@ -35,7 +35,9 @@ class Message(NamedTuple):
     """Whether it is a part of a record."""
 
 
-def messages(df: DataFrame, key: Column, place: Column, message: Message, settings: TopicSettings | None) -> DataFrame:
+def messages(
+    df: DataFrame, key: Column, place: Column, message: RowMessage, settings: TopicSettings | None
+) -> DataFrame:
     """The records of rows: columns `key` and `value` (binary), `headers` and `place`.
 
     A value that the topic's type cannot write ends the query.
@@ -64,7 +66,7 @@ def _encode(
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - optional
 
-        from spark_integration.merge.rows import headers_column  # noqa: PLC0415
+        from spark_integration.merge.arrow_records import headers_column  # noqa: PLC0415
 
         writer = _Writer(settings, is_delta=is_delta)
         for batch in batches:

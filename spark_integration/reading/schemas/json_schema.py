@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from processor.record import Value
-from spark_integration.reading.unmapped import Unmapped
+from spark_integration.reading.schemas.unmapped import Unmapped
 
 _Nodes: TypeAlias = Sequence[tuple[Value, tuple[str, ...]]]
 """Schemas that all hold for one value, each with the references that led to it."""
@@ -111,11 +111,11 @@ class _Reader:
         """The one type that is not null."""
         words: set[str] | None = None
         for node, _ in nodes:
-            said = _said(node)
-            if said is None:
+            allowed = _allowed_types(node)
+            if allowed is None:
                 continue
             # What is an integer is a number too.
-            both = said if words is None else {w for w in words | said if _fits(w, words) and _fits(w, said)}
+            both = allowed if words is None else {w for w in words | allowed if _fits(w, words) and _fits(w, allowed)}
             words = both
         if words == {"integer", "number"}:
             return "number"
@@ -126,10 +126,10 @@ class _Reader:
         return words.pop()
 
 
-def _said(node: dict[str, Any]) -> set[str] | None:
+def _allowed_types(node: dict[str, Any]) -> set[str] | None:
     """The types that a schema allows, without null; None where it says nothing of them."""
-    if (said := node.get("type")) is not None:
-        return {said} - {"null"} if isinstance(said, str) else {*said} - {"null"}
+    if (allowed := node.get("type")) is not None:
+        return {allowed} - {"null"} if isinstance(allowed, str) else {*allowed} - {"null"}
     if "enum" in node or "const" in node:
         values = node.get("enum", [node.get("const")])
         return {_WORD_OF[type(value)] for value in values if value is not None}

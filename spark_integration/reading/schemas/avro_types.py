@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from processor.codec.avro.logical import logical_of
 from processor.codec.avro.schema import Node, Schema
-from spark_integration.reading.unmapped import Unmapped
+from spark_integration.reading.schemas.unmapped import Unmapped
 
 _PLAIN: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError
-from processor.wire.command import TEXT_BYTES_MAX
+from processor.wire.ack import TEXT_BYTES_MAX
 from spark_integration.publishing.sequence import BATCH_MAX, Sender
 
 CLIENT: Final = "spark"
@@ -44,8 +44,8 @@ def check_client(client: str | None, batch_id: int | None) -> None:
 
 def recipe(key: Sequence[str], order_by: Sequence[str], writers: int) -> str:
     """What the numbers of rows depend on besides the rows, in short: under another recipe they are another client's."""
-    said = json.dumps([list(key), list(order_by), writers]).encode()
-    return hashlib.sha256(said).hexdigest()[:8]
+    text = json.dumps([list(key), list(order_by), writers]).encode()
+    return hashlib.sha256(text).hexdigest()[:8]
 
 
 @contextmanager

@@ -15,8 +15,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.merge.partition_merge import Host, KeyedState
-from spark_integration.merge.rows import headers_column, headers_of, outgoing, records
+from spark_integration.merge.arrow_records import headers_column, headers_of, outgoing, records
+from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 from spark_integration.settings import topic_settings
 
 NOW_MS = 1_700_000_000_000
@@ -49,65 +49,62 @@ def test_host_does_as_a_worker_does(seed) -> None:
     driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders", now_ms=NOW_MS)
     driver.pipe_batch([(record.key, record.value, record.headers) for record in history])
     driver.commit()
-    host = Host(topic_settings("orders", None), 0, KeyedState(), TransactionalMarks())
+    merge = PartitionMerge(topic_settings("orders", None), 0, KeyedState(), TransactionalMarks())
     sent = {"sow": [], "delta": [], "dlq": []}
     rest = history
     while rest:
         size = rng.randrange(1, 50)
-        host.process(rest[:size], NOW_MS)
-        for role, forwarded in host.take().items():
+        merge.process(rest[:size], NOW_MS)
+        for role, forwarded in merge.take().items():
             sent[role] += forwarded
         rest = rest[size:]
     for role, forwarded in sent.items():
         assert forwarded == [(r.key, r.value, r.headers or []) for r in driver.read_output(role)], role
-    assert host.events == driver.events
-    assert sum(host.rejected.values()) == len(sent["dlq"])
+    assert merge.events == driver.events
+    assert sum(merge.rejected.values()) == len(sent["dlq"])
     assert sent["dlq"]
-    assert host.events["duplicate"]
-
-
-class Raising(DeltaMerge):
-    """Has a fault that one record brings out."""
-
-    def _take(self, record):
-        if record.value == b'{"id":2}':
-            raise ZeroDivisionError("ours")
-        super()._take(record)
+    assert merge.events["duplicate"]
 
 
 def test_batch_that_raises_is_given_one_at_a_time() -> None:
     """A fault of a third party costs the record it is in, and what the batch came to before is not told twice."""
-    host = Host(topic_settings("orders", None), 3, KeyedState(), TransactionalMarks(), processor_type=Raising)
-    host.process([Record(b"%d" % i, b'{"id":%d}' % i, None, i, NOW_MS) for i in (1, 2, 3)], NOW_MS)
-    sent = host.take()
+
+    def clock(record):
+        if record.value == b'{"id":2}':
+            raise ZeroDivisionError("ours")
+        return NOW_MS
+
+    merge = PartitionMerge(topic_settings("orders", None), 3, KeyedState(), TransactionalMarks(), clock=clock)
+    merge.process([Record(b"%d" % i, b'{"id":%d}' % i, None, i, NOW_MS) for i in (1, 2, 3)], NOW_MS)
+    sent = merge.take()
     assert [key for key, _, _ in sent["sow"]] == [b"1", b"3"]
     assert [(key, dict(headers)["dlq_reason"]) for key, _, headers in sent["dlq"]] == [(b"2", b"plugin_failed")]
     assert dict(sent["dlq"][0][2])["source"] == b"orders.publish/3/2"
-    assert host.rejected == {"plugin_failed": 1}
-    assert host.take() == {}
+    assert merge.rejected == {"plugin_failed": 1}
+    assert merge.take() == {}
 
 
 def test_host_without_marks_takes_clients_in_any_order() -> None:
     """Where repeats are taken out before, a client's numbers may come as they like, and travel on."""
-    host = Host(topic_settings("orders", None), 0, KeyedState(), None)
+    merge = PartitionMerge(topic_settings("orders", None), 0, KeyedState(), None)
     batch = [
         Record(b"1", b'{"id":1,"n":%d}' % number, [("client", b"a"), ("sequence", b"%d" % number)], i, NOW_MS)
         for i, number in enumerate([5, 2, 9])
     ]
-    host.process(batch, NOW_MS)
-    assert [dict(headers)["sequence"] for _, _, headers in host.take()["sow"]] == [b"5", b"2", b"9"]
+    merge.process(batch, NOW_MS)
+    assert [dict(headers)["sequence"] for _, _, headers in merge.take()["sow"]] == [b"5", b"2", b"9"]
 
 
 def test_what_is_due_expires() -> None:
     """Each record expires at its time, in order of it, with the version that follows."""
     settings = topic_settings("orders", {"expiration": "5s"})
-    host = Host(settings, 0, KeyedState(), None)
-    host.process([Record(b"2", b'{"id":2}', None, 0, NOW_MS)], NOW_MS + 1)
-    host.process([Record(b"1", b'{"id":1}', None, 1, NOW_MS)], NOW_MS)
-    host.process([Record(b"3", b'{"id":3}', None, 2, NOW_MS)], NOW_MS + 2)
-    host.take()
-    host.expire(NOW_MS + 5001)
-    assert [(key, value, dict(headers)["version"]) for key, value, headers in host.take()["sow"]] == [
+    merge = PartitionMerge(settings, 0, KeyedState(), None)
+    merge.process([Record(b"2", b'{"id":2}', None, 0, NOW_MS)], NOW_MS + 1)
+    merge.process([Record(b"1", b'{"id":1}', None, 1, NOW_MS)], NOW_MS)
+    merge.process([Record(b"3", b'{"id":3}', None, 2, NOW_MS)], NOW_MS + 2)
+    merge.take()
+    merge.expire(NOW_MS + 5001)
+    assert [(key, value, dict(headers)["version"]) for key, value, headers in merge.take()["sow"]] == [
         (b"1", None, b"2"),
         (b"2", None, b"2"),
     ]
@@ -153,13 +150,13 @@ def test_outgoing_batch_is_what_spark_writes() -> None:
 
 def test_a_delete_by_filter_is_rejected() -> None:
     """A host sees one key at a time: the records stay, the publisher learns why, and others are merged."""
-    host = Host(topic_settings("orders", None), 0, KeyedState(), TransactionalMarks())
+    merge = PartitionMerge(topic_settings("orders", None), 0, KeyedState(), TransactionalMarks())
     asks = [("command", b"sow_delete"), ("filter", b"/a = 1"), ("ack_type", b"stats")]
     values = ((b"1", b'{"id":1,"a":1}', None), (None, None, asks), (b"2", b'{"id":2,"a":1}', None))
-    host.process([Record(*value, offset, NOW_MS) for offset, value in enumerate(values)], NOW_MS)
-    sent = host.take()
+    merge.process([Record(*value, offset, NOW_MS) for offset, value in enumerate(values)], NOW_MS)
+    sent = merge.take()
     assert [key for key, _, _ in sent["sow"]] == [b"1", b"2"]
-    assert host.rejected == {"bad_header": 1}
+    assert merge.rejected == {"bad_header": 1}
     ((_, ack, _),) = sent["ack"]
     assert b"a merge on Spark sees one key at a time" in ack
 

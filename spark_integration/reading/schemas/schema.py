@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
-from spark_integration.reading.json_schema import json_schema_struct
-from spark_integration.reading.unmapped import Unmapped
+from spark_integration.reading.schemas.json_schema import json_schema_struct
+from spark_integration.reading.schemas.unmapped import Unmapped
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def schema_file(path: str | Path) -> StructType:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigurationError(f"the schema {file} cannot be read: {said}") from None
+        problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigurationError(f"the schema {file} cannot be read: {problem}") from None
     return _avro_columns(text, (), str(file)) if file.suffix == ".avsc" else _json_columns(text, str(file))
 
 
@@ -156,7 +156,7 @@ def _avro(text: str, references: tuple[str, ...], where: str) -> Schema:
 
 def _avro_columns(text: str, references: tuple[str, ...], where: str) -> StructType:
     schema = _avro(text, references, where)
-    from spark_integration.reading.avro_types import avro_struct  # noqa: PLC0415 - an optional package
+    from spark_integration.reading.schemas.avro_types import avro_struct  # noqa: PLC0415 - an optional package
 
     try:
         return avro_struct(schema)
