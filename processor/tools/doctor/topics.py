@@ -10,7 +10,7 @@ from processor.errors import ConfigurationError, Stop
 from processor.hosting.pipeline import pipelines, specs
 from processor.hosting.topic_check import problems_of
 from processor.kafka.admin.admin import Admin, Cluster
-from processor.runtime.watching.rivals import ask, rivals
+from processor.runtime.watching.rivals import ask_members, rivals
 from processor.shared_topics.directory import report
 from processor.tools.doctor.finding import Finding
 from processor.tools.doctor.transactions import check_transactions
@@ -56,7 +56,7 @@ def _groups(config: Config, admin: Admin) -> list[Finding]:
     for pipeline in pipelines(config, []):
         group = f"{config.group_prefix}.{pipeline.name}"
         try:
-            found = rivals(ask(admin, group, pipeline.source, _PATIENCE_S))
+            found = rivals(ask_members(admin, group, pipeline.source, _PATIENCE_S))
         except Stop as error:
             findings.append(Finding("warn", f"group {group}", str(error), "have somebody look who may"))
             continue

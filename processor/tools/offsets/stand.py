@@ -11,7 +11,7 @@ from processor.client.feeds.snapshot_boundary import Cut
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
-from processor.hosting.commit_metadata import Note
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
@@ -171,7 +171,7 @@ class Stand:
             return "outputs are of another input topic"
         elif position.application_id != self._config.application_id:
             return f"outputs are of application_id {position.application_id}"
-        elif committed is not None and committed < position.offset and Note.read(stand.note).ends is None:
+        elif committed is not None and committed < position.offset and CommitMetadata.read(stand.note).ends is None:
             return "group was set back"
         begin = committed if committed is not None else stand.position and stand.position.offset
         if begin is not None and begin < stand.oldest:
