@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
@@ -136,10 +136,12 @@ class Stand:
                 "changed under them. Stop the workers first; those that were killed leave after the session timeout"
             )
 
-    def cut(self, kafka_topic: str) -> Cut:
+    def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the end of now."""
         partitions = range(TopicLookup(self.admin).partitions(kafka_topic))
-        return Cut(self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group)
+        return SnapshotBoundary(
+            self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group
+        )
 
     def group_metadata(self) -> Any:
         """What a transaction needs to commit offsets of the group."""
