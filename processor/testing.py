@@ -31,7 +31,7 @@ from processor.hosting.timings import Timing
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.wire.sow_record import stored_from
 
@@ -284,7 +284,7 @@ class ProcessorTestDriver:
             limits=self._limits,
         )
         self._task.noted = noted
-        self._task.open(TransactionalState(store, cache_bytes=_CACHE_BYTES))
+        self._task.open(LayeredState(store, cache_bytes=_CACHE_BYTES))
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:

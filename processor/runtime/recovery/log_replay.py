@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
-from processor.store.staleness import distrusted
+from processor.store.staleness import stale_reason
 from processor.wire.sow_record import Heads, stored_from
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.record import Record, Stored
     from processor.runtime.recovery.redelivered import Tail
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
 
 
@@ -86,7 +86,7 @@ class SowLog(RestoredLog):
         self,
         topic: str,
         partition: int,
-        state: TransactionalState,
+        state: LayeredState,
         tail: Tail | None = None,
         *,
         is_whole: bool = False,
@@ -150,7 +150,7 @@ class SowLog(RestoredLog):
     def distrust(self, horizon_ms: float) -> str | None:
         """Wipe a state that cannot be a cache of this topic, or that is too old to have seen its deletes."""
         progress = self._state.store.progress()
-        found = distrusted(progress, self.target, horizon_ms, position=self._state.position)
+        found = stale_reason(progress, self.target, horizon_ms, position=self._state.position)
         if found is None:
             return None
         reason, why = found

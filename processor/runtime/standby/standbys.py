@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.kafka.readers.log_reader import LogReader
     from processor.runtime.standby.group_watcher import Lookout
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.standby")
 
@@ -46,7 +46,7 @@ class _Standby:
     """One partition that somebody else owns."""
 
     log: SowLog
-    state: TransactionalState
+    state: LayeredState
     end: int
     """Where its part of the topic ended when it began."""
     current_s: float
@@ -68,7 +68,7 @@ class Standbys:
         lookout: Lookout | None,
         admin: Admin,
         open_reader: Callable[[], LogReader],
-        open_state: Callable[[int], TransactionalState],
+        open_state: Callable[[int], LayeredState],
     ) -> None:
         """Make a keeper of standbys; it connects when it has one to keep.
 
@@ -127,7 +127,7 @@ class Standbys:
         spent_s = (now_s - began_s) * (0 if is_idle else _BUSY_SHARE)
         self._next_s = now_s + (spent_s if was_full else max(pause_s, spent_s))
 
-    def open_state(self, partition: int) -> TransactionalState:
+    def open_state(self, partition: int) -> LayeredState:
         """The state of a partition that is ours now: the standby's, or what is on disk.
 
         Raises:
@@ -194,7 +194,7 @@ class Standbys:
         self._metrics.lags({partition: self._lag(partition) for partition in self._kept})
         return len(read.messages) == records_max
 
-    def take(self, partition: int) -> TransactionalState | None:
+    def take(self, partition: int) -> LayeredState | None:
         """Hand a standby's open state to the partition's new owner, us; None if there is none."""
         standby = self._kept.pop(partition, None)
         if standby is None:
@@ -234,7 +234,7 @@ class Standbys:
             raise
         del self._paused[partition]
 
-    def _followed(self, partition: int, state: TransactionalState) -> _Standby:
+    def _followed(self, partition: int, state: LayeredState) -> _Standby:
         """Begin to read what comes after a state."""
         sow_log = SowLog(self._sow, partition, state)
         if self._reader is None:

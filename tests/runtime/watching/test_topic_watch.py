@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from processor.config.kafka_names import KafkaNames
 from processor.runtime.watching.topic_watch import _LOOKS, Doubts
-from processor.topics import Problem, remade
+from processor.topics import Problem, recreated
 
 GONE = Problem("refuse", "orders.publish", "was deleted", "")
-REMADE = remade(KafkaNames(), "orders", "sow")
+REMADE = recreated(KafkaNames(), "orders", "sow")
 
 
 def test_a_broker_that_takes_a_while_to_know_its_topics_is_not_believed():
