@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.wire.heads import VERSION_NAME
 from processor.wire.sow_headers import stored_from
 
@@ -18,7 +18,7 @@ _VERSION_DIGITS_MAX: Final = 19
 _REMEDY: Final = "write both with one call: self.put(key, record), or context.put"
 
 
-class WatchedState(TransactionalState):
+class WatchedState(LayeredState):
     """A state that lists the keys that its processor has changed."""
 
     def __init__(self, store: Store, *, cache_bytes: int) -> None:

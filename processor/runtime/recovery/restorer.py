@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.runtime.recovery.progress import RestoreProgress
     from processor.runtime.recovery.target import Start
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
-    Open = Callable[[int], TransactionalState]
+    Open = Callable[[int], LayeredState]
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 

@@ -116,13 +116,8 @@ class Stand:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        question = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S)
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise BrokerUnavailable(f"asking who is in the group {group}: no answer in {_PATIENCE_S:g} s")
-            time.sleep(_PAUSE_S)
-        return sorted(question.answer().hosts.values())
+        group_now = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).wait()
+        return sorted(group_now.hosts.values())
 
     def refuse_members(self, group: str) -> None:
         """Make sure that nobody is in a group.

@@ -4,11 +4,11 @@ import pytest
 
 from processor.config import Config
 from processor.hosting.commit_metadata import CommitMetadata, Ends
-from processor.kafka.pause_detector import Pulse
+from processor.kafka.pause_detector import PauseDetector
 from processor.record import Record
 from processor.runtime.recovery.log_replay import MarkLog, SowLog
 from processor.runtime.recovery.redelivered import Redelivered
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.marks import TransactionalMarks
 from processor.store.memory import MemoryStore
 
@@ -44,7 +44,7 @@ def test_a_delete_with_a_source_that_no_worker_wrote_tells_nothing():
 
 def test_sow_is_read_from_the_note_on_though_the_state_is_further():
     """A restore that was cut short left the state at the end of SOW, and what it learned is gone."""
-    state = TransactionalState(MemoryStore(), cache_bytes=1_000)
+    state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     redelivered = Redelivered(100, 50, 0)
     log = SowLog("orders.sow", 0, state, redelivered)
@@ -77,7 +77,7 @@ def test_at_least_once_tells_the_source_of_every_sow_record():
 def test_a_pulse_counts_pauses_of_the_process_and_no_busy_thread():
     """Whoever asks first after a pause is told of it, once."""
     now_s = [100.0]
-    pulse = Pulse(2.0, clock_s=lambda: now_s[0])
+    pulse = PauseDetector(2.0, clock_s=lambda: now_s[0])
     for later_s, pauses in ((1.9, 0), (1.9, 0), (2.1, 1), (0.0, 1), (1.0, 1), (9.0, 2)):
         now_s[0] += later_s
         assert pulse.pauses == pauses
