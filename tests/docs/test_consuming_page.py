@@ -7,7 +7,7 @@ import re
 import pytest
 from confluent_kafka import Producer
 
-from processor.record import Name
+from processor.wire.headers import Name
 from tests.docs.pages import block, blocks, page
 from tests.docs.programs import Running
 from tests.endtoend.oracle import last_per_key

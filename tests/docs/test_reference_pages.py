@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 import processor.runtime.process.metrics
-from processor.record import Name
+from processor.wire.headers import Name
 from tests.docs.pages import page
 
 ROOT = Path(__file__).parents[2]
