@@ -1,4 +1,4 @@
-"""What a DataFrame would publish, without a broker: the same records, collected from Spark."""
+"""Collects the records that a DataFrame would publish, without a broker."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def sent(
 
 
 def bodies(df: DataFrame, key: Sequence[str] = ("id",), **arguments: Any) -> list[Any]:
-    """The body of each record, parsed."""
+    """The parsed body of each record."""
     return [None if value is None else json.loads(value) for _, value, _ in sent(df, key, **arguments)]
 
 
 def batch_of(message: Message) -> int:
-    """The number of the batch that a record came in."""
+    """The batch number of a record."""
     return int(dict(message.headers() or ())["sequence"]) >> 32

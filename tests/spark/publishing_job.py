@@ -1,4 +1,4 @@
-"""A streaming job that publishes deltas, made to be killed: `python -m tests.spark.publishing_job`, see `main`."""
+"""A streaming job that publishes deltas and may be killed: `python -m tests.spark.publishing_job`, see `main`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLOW = {"kafka.batch.size": "0"}
 
 
 def main() -> None:
-    """Publish what the source topic has, and end with it."""
+    """Publish the rows of the source topic, and end after the last one."""
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap")
     parser.add_argument("source")
