@@ -58,8 +58,8 @@ class KeyedState:
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
         """The records that expire until a time, in order of due time."""
-        found = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
-        return sorted(found, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
+        expired = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
+        return sorted(expired, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
         """Reject the scan; see `refuse_scan`."""

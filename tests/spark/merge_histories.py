@@ -24,9 +24,9 @@ class Expected(NamedTuple):
     sow: dict[bytes, tuple[bytes | None, Any]]
     """Value and headers of the last SOW record of each key."""
     deltas: dict[bytes, list[tuple[bytes | None, Any]]]
-    """The same of each of its deltas, in order."""
+    """Value and headers of each delta, in order."""
     dlq: list[tuple[bytes | None, bytes | None, Any]]
-    """Dead letters, sorted by their words."""
+    """Dead letters, sorted by their text."""
     marks: dict[bytes, bytes]
     """The last value of each mark."""
     events: dict[str, int]

@@ -10,7 +10,7 @@ from spark_integration import spark_session
 from spark_integration.publishing.publish import publish_deltas
 
 SLOW = {"kafka.batch.size": "0"}
-"""One record a request, and several requests on their way: there is time to be killed in, and something half done."""
+"""One record a request, and several open requests, so that a kill leaves partial work."""
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def drain(stream, name):
 
 
 def test_each_record_is_decoded_by_the_schema_that_wrote_it(spark, history) -> None:
-    """The frame or a header names the schema of a record; the columns are the latest schema's, nothing is registered."""
+    """The frame or a header names the schema of a record; the columns are those of the latest schema."""
     new = {"id": 2, "low": 1.5, "high": 2.5, "qty": 2**40, "price": Decimal("12345678901234567.125"), "at": WHEN}
     new |= {"local": dt.datetime(2024, 2, 29, 1, 2, 3, 4), "day": dt.date(1969, 7, 20)}  # noqa: DTZ001
     new |= {"ref": UUID(int=7), "raw": b"\0\xff", "side": "BUY", "tags": ["a", "b"], "more": {"x": 1, "y": None}}

@@ -182,18 +182,18 @@ PROGRAMS = [
     ("dashboard", ["--table", "{}/table", "--checkpoint", "{}/state"], "|ann     |1     |0      |3.50   |"),
     ("mirror", ["--once", "--checkpoint", "{}/state", "--copy", "{}", "--schema", "id STRING"], ""),
 ]
-"""Each program, what it is told, and a line that it then says."""
+"""Each program, its arguments, and a line of its output."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("program", "told", "line"), PROGRAMS, ids=lambda value: value if isinstance(value, str) else ""
+    ("program", "more_arguments", "line"), PROGRAMS, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_example_runs_as_a_program(family, orders, bootstrap, tmp_path, program, told, line) -> None:
+def test_example_runs_as_a_program(family, orders, bootstrap, tmp_path, program, more_arguments, line) -> None:
     """Each example, started with the command in its docstring, works on a broker and ends with status 0."""
     order = {"id": "1", "instrument": "XYZ", "side": "buy", "price": 10.5, "open": 5, "state": "working"}
     orders.merge({"id": "1"} if program == "mirror" else order | {"customer": "ann", "balance": 3.5})
-    paths = [text.format(family.name if text == "{}" else tmp_path) for text in told]
+    paths = [text.format(family.name if text == "{}" else tmp_path) for text in more_arguments]
     command = [sys.executable, "-m", f"spark_integration.examples.{program}", "--bootstrap", bootstrap]
     answer = subprocess.run(
         [*command, "--topic", family.name, *paths], capture_output=True, text=True, timeout=300, check=False

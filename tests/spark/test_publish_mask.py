@@ -79,7 +79,7 @@ NAMED = [
     (["/attributes/b~1c"], {"attributes": {"b/c": 2}}),
     (["attributes"], {"attributes": {"a": None, "b/c": 2}}),
 ]
-"""What a mask has, and what a delta has by it beside its key."""
+"""A mask, and the fields of its delta besides the key."""
 
 
 def test_names_and_pointers(spark) -> None:
