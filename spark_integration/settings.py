@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from processor.codec import Codec, codec_options, load_codec
 from processor.config import Config, TopicConfig, load
-from processor.config.kafka_names import KafkaNames, Role
+from processor.config.kafka_names import KafkaNames
 from processor.config.suggestions import explain
 from processor.errors import ConfigurationError
 from spark_integration.options import TOPIC_PREFIX, Options, prefix_of
@@ -47,7 +47,7 @@ class TopicSettings:
     names: KafkaNames
     """The Kafka names of all families."""
 
-    def kafka_topic(self, role: Role) -> str:
+    def kafka_topic(self, role: str) -> str:
         """The Kafka name of a topic of the requested family."""
         return self.names.topic(self.family, role)
 

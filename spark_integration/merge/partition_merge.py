@@ -9,14 +9,12 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import RecordRejected, SowstreamError
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
-from processor.record import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Marks, State
     from processor.record import Outgoing, Record, Stored
-    from processor.topics.family import Role
     from spark_integration.settings import TopicSettings
 
 
@@ -28,7 +26,7 @@ def refuse_scan() -> NoReturn:
     """
     raise RecordRejected(
         "bad_header",
-        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "header filter: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
         "or send it to workers",
     )
 
@@ -113,7 +111,7 @@ class PartitionMerge:
         self._pipeline = Pipeline.of(
             DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
-        self._outputs: dict[Role, list[Outgoing]] = {}
+        self._outputs: dict[str, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
         """The counters of events."""
         self.rejected: Counter[str] = Counter()
@@ -153,7 +151,7 @@ class PartitionMerge:
             self._processor.punctuate(now_ms)
         self._collect()
 
-    def take(self) -> dict[Role, list[Outgoing]]:
+    def take(self) -> dict[str, list[Outgoing]]:
         """The output since the last call, by role; roles without records are left out."""
         taken, self._outputs = self._outputs, {}
         return taken

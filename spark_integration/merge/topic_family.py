@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -113,13 +112,7 @@ class TopicFamily:
         Raises:
             ConfigurationError: the group has a member.
         """
-        question = self.admin.ask_group(self.group, self.source, _TIMEOUT_S)
-        deadline_s = time.monotonic() + _TIMEOUT_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise _silent(self.source)
-            time.sleep(0.01)
-        if members := question.answer().hosts:
+        if members := self.admin.ask_group(self.group, self.source, _TIMEOUT_S).wait().hosts:
             raise ConfigurationError(
                 f"the group {self.group} has {len(members)} living members, such as one at "
                 f"{next(iter(members.values()))}: {why}; stop the workers first"

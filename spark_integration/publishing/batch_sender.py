@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError
-from processor.wire.command import TEXT_BYTES_MAX
+from processor.wire.ack import TEXT_BYTES_MAX
 from spark_integration.publishing.sequence import BATCH_MAX, Sender
 
 CLIENT: Final = "spark"

@@ -10,7 +10,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Command, Name
+from processor.record import Command
+from processor.wire import columns as names
 from spark_integration.publishing.columns import Body
 from spark_integration.publishing.keys import key_text
 from spark_integration.publishing.mask import ColumnPath, masked_text, pointers, text_of
@@ -58,13 +59,13 @@ def headers_of(command: Command, deleted: Column | None = None, removed: Column 
         removed: names or JSON Pointers of the fields to remove.
     """
     row_command = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
-    headers = [header(Name.COMMAND, row_command)]
+    headers = [header(names.COMMAND, row_command)]
     if removed is not None:
         gone = pointers(removed)
         stays = F.size(gone) == 0 if deleted is None else (F.size(gone) == 0) | F.coalesce(deleted, F.lit(False))
         # A null list removes nothing: its size is below 0, or null.
         empty = F.coalesce(stays | gone.isNull(), F.lit(True))
-        headers.append(F.when(~empty, header(Name.REMOVE, F.to_json(gone))))
+        headers.append(F.when(~empty, header(names.REMOVE, F.to_json(gone))))
     return F.filter(F.array(*headers), lambda one: one.isNotNull())
 
 

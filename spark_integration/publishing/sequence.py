@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Name
+from processor.wire import columns as names
 from spark_integration.publishing.commands import header
 from spark_integration.publishing.row_error import failing
 
@@ -55,7 +55,7 @@ def numbered(rows: DataFrame, sender: Sender, writers: int) -> DataFrame:
     first = F.lit(sender.batch_id << ROWS_BITS)
     client = F.concat(F.lit(f"{sender.client}/"), F.col("writer").cast("string"))
     sequence = F.when(_is_unordered(content), _unordered()).otherwise(first + F.col("number"))
-    added = F.array(header(Name.CLIENT, client), header(Name.SEQUENCE, sequence))
+    added = F.array(header(names.CLIENT, client), header(names.SEQUENCE, sequence))
     return ordered.select("key", "value", F.concat("headers", added).alias("headers"))
 
 

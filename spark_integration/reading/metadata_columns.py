@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's own d
 from pyspark.sql.types import StructField, StructType
 
 from processor.errors import ConfigurationError
-from processor.record import Name
+from processor.wire import columns as headers
+from processor.wire.headers import NUMBER_PATTERN
 
 _ABOUT: Final[dict[str, Any]] = {"sowstream": "about"}
 _YEAR_9999_MS: Final = 253_402_300_799_999
@@ -21,10 +22,10 @@ def described() -> dict[str, Column]:
     return {
         "sow_key": F.col("key").cast("string"),
         # Null in records that no worker wrote.
-        "version": header_text(Name.VERSION).try_cast("long"),
+        "version": header_number(headers.VERSION),
         "timestamp": F.col("timestamp"),
         "expires_at": expires_at(),
-        "source": header_text(Name.SOURCE),
+        "source": header_text(headers.SOURCE),
         "headers": F.col("headers"),
         "partition": F.col("partition"),
         "offset": F.col("offset"),
@@ -33,15 +34,27 @@ def described() -> dict[str, Column]:
 
 def expires_at() -> Column:
     """The time at which the record expires; null: never."""
-    time_ms = header_text(Name.EXPIRES_AT).try_cast("long")
+    time_ms = header_number(headers.EXPIRES_AT)
     # No worker writes a time after the year 9999, and Spark would fail at it.
-    return F.when(time_ms.between(0, _YEAR_9999_MS), F.timestamp_millis(time_ms))
+    return F.when(time_ms.between(1, _YEAR_9999_MS), F.timestamp_millis(time_ms))
 
 
 def header_text(name: str) -> Column:
     """The last value of a header as text, null without the header."""
     named = F.filter(F.col("headers"), lambda header: header["key"] == name)
     return F.try_element_at(named, F.lit(-1))["value"].cast("string")
+
+
+def header_number(name: str) -> Column:
+    """The number of a header by the rule of `processor.wire.headers`, null for every other value."""
+    text = header_text(name)
+    return F.when(text.rlike(NUMBER_PATTERN), text.try_cast("long"))
+
+
+def header_kind() -> Column:
+    """The kind of an update, null for a value that is none."""
+    text = header_text(headers.KIND)
+    return F.when(text.isin(*headers.KINDS), text)
 
 
 def refuse_clash(struct: StructType, metadata: Iterable[str]) -> None:

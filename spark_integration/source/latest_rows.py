@@ -23,7 +23,10 @@ from pyspark.sql.types import (
 from processor.codec import Codec
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.filter import Facts, compile_filter
-from processor.record import Headers, Name, Value, header_text
+from processor.record import Headers, Value
+from processor.wire.headers import read_text
+from processor.wire.metadata import correlation_id
+from processor.wire.sow_headers import expires_at_ms_of, input_place, version_of
 from spark_integration.reading.values import compile_struct
 
 if TYPE_CHECKING:
@@ -49,7 +52,6 @@ VALUE: Final = "value"
 """The column for a record as JSON text."""
 
 _BATCH_ROWS: Final = 4096
-_LONG_END: Final = 2**63
 _YEAR_9999_MS: Final = 253_402_300_799_999
 
 
@@ -131,7 +133,7 @@ class LatestRows:
             raise self._undecodable(latest, partition, str(error)) from None
 
     def _facts(self, latest: Latest, key: str) -> Facts:
-        correlation = _text(latest.headers, Name.CORRELATION_ID) or ""
+        correlation = correlation_id(latest.headers) or ""
         return Facts(len(latest.value), key or "", self._family, correlation, latest.timestamp_ms)
 
     def _undecodable(self, latest: Latest, partition: int, problem: str) -> Stop:
@@ -160,39 +162,24 @@ def refuse_metadata(schema: StructType) -> None:
 
 def expires_at_ms(headers: Headers | None) -> int | None:
     """When a record expires, milliseconds since the epoch; None: never."""
-    time_ms = _number(headers, Name.EXPIRES_AT)
-    return time_ms if time_ms is not None and 0 <= time_ms <= _YEAR_9999_MS else None
+    time_ms = expires_at_ms_of(headers)
+    return time_ms if time_ms and time_ms <= _YEAR_9999_MS else None
 
 
 def _described(latest: Latest, partition: int) -> dict[str, Any]:
     expires = expires_at_ms(latest.headers)
     return {
         "sow_key": None if latest.key is None else latest.key.decode(errors="replace"),
-        "version": _number(latest.headers, Name.VERSION),
+        "version": version_of(latest.headers),
         "timestamp": latest.timestamp_ms * 1000,
         "expires_at": None if expires is None else expires * 1000,
-        "source": _text(latest.headers, Name.SOURCE),
+        "source": read_text(input_place(latest.headers)),
         "headers": None
         if latest.headers is None
         else [{"key": name, "value": value} for name, value in latest.headers],
         "partition": partition,
         "offset": latest.offset,
     }
-
-
-def _text(headers: Headers | None, name: str) -> str | None:
-    try:
-        return header_text(headers, name)
-    except UnicodeDecodeError:
-        return None
-
-
-def _number(headers: Headers | None, name: str) -> int | None:
-    text = (_text(headers, name) or "").strip()
-    digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
-        return None
-    return int(text) if -_LONG_END <= int(text) < _LONG_END else None
 
 
 def _decimals(kind: DataType) -> Callable[[Value], Value]:

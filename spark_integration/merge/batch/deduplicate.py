@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from processor.record import Name
+from processor.wire import columns as names
 from spark_integration.merge.arrow_records import OUTGOING_DDL, RECORDS_DDL
 from spark_integration.merge.batch.duplicates import PLACE, has_sequence, marked, marks_after, repeats, sequences
 from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
@@ -160,7 +160,7 @@ def _peek(records: DataFrame) -> bool:
 def _places(rows: DataFrame, settings: TopicSettings) -> DataFrame:
     """The partitions and offsets of rejected records, from their headers `source`."""
     begin = len(settings.kafka_topic("publish")) + len("/") + 1
-    place = F.split(F.substr(header_text(Name.SOURCE), F.lit(begin)), "/")
+    place = F.split(F.substr(header_text(names.SOURCE), F.lit(begin)), "/")
     return rows.where(F.col("topic") == "dlq").select("partition", place[1].cast("bigint").alias("offset"))
 
 

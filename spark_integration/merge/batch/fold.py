@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from processor.builtin.delta_merge.filter_delete import is_by_filter
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
-from processor.record import Name, Record
-from processor.wire.sow_record import stored_from
+from processor.record import Record
+from processor.wire.columns import SEQUENCE
+from processor.wire.command import is_delete_by_filter
+from processor.wire.sow_headers import stored_from
 from spark_integration.merge.arrow_records import in_chunks, outgoing, records
 from spark_integration.merge.batch.plain_runs import PlainRuns, Repeat
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
@@ -135,7 +136,7 @@ class _Folding:
         keyless = batch.column("key").null_count
         if keyless:  # They are sorted before all others.
             first = records(batch.slice(0, keyless))
-            self._counts[BY_FILTER] += sum(map(is_by_filter, first))
+            self._counts[BY_FILTER] += sum(map(is_delete_by_filter, first))
             if self._fold.rejects_keyless:
                 yield from self._reject(first)
             else:
@@ -278,7 +279,7 @@ def _came(batch: pa.RecordBatch) -> list[Record]:
 
 def _has_sequence(headers: pa.ListArray) -> bool:
     names = headers.flatten().field("key")
-    return bool(pc.any(pc.equal(names, Name.SEQUENCE)).as_py()) if len(names) else False
+    return bool(pc.any(pc.equal(names, SEQUENCE)).as_py()) if len(names) else False
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields, MergePolicy, compile_merge, insert
-from processor.record import Name, Record, Stored
-from processor.wire.command import KEY_BYTES_MAX, RequestReader
+from processor.record import Record, Stored
+from processor.wire.command import KEY_BYTES_MAX, CommandReader
+from processor.wire.heads import INSERT_HEADERS, headers_of_version, removal_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ class PlainRuns:
     def __init__(self, codec: JsonCodec, topic: TopicConfig) -> None:
         """Compile the settings; use `of`, which checks them."""
         self._codec = codec
-        self._requests = RequestReader(topic.default_command, codec.header_names)
+        self._requests = CommandReader(topic.default_command, codec.header_names)
         self._key = KeyFields(topic.key_fields)
         self._policy = MergePolicy(topic.null_policy, topic.merge_depth)
         self._merge = compile_merge(self._policy)
@@ -129,7 +130,7 @@ class PlainRuns:
             command = request[0]
             if value is None or command == "sow_delete":
                 if version:
-                    gone = key, None, [*_version(version + 1), (Name.KIND, b"delete"), *request.passed]
+                    gone = key, None, [*removal_headers(version + 1, "delete"), *request.passed]
                     record, version = None, 0
                 else:
                     of_nothing += 1
@@ -155,13 +156,6 @@ class PlainRuns:
             return Run(None, gone)
         if stored is not None and gone is None and version == stored.version:
             return Run(stored, None)
-        headers = [*_version(version), *([_INSERT] if version == 1 else ()), *passed]
+        headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *passed]
         state = Stored(version, codec.encode(record))
         return Run(state, (key, state.value, headers))
-
-
-_INSERT: Final = (Name.KIND, b"insert")
-
-
-def _version(version: int) -> Headers:
-    return [(Name.VERSION, b"%d" % version)]

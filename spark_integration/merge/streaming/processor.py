@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
-from processor.topics.family import Role
 from spark_integration.merge.arrow_records import outgoing, records
 from spark_integration.merge.partition_merge import PartitionMerge
 from spark_integration.merge.streaming.bulk import BulkMap
@@ -150,11 +149,11 @@ class MergeProcessor(StatefulProcessor):
     def _merge(self, slot: int) -> _Merge:
         return _Merge(self._settings, partition_of(slot), self._records, self._expiring, self._marks, self._codec)
 
-    def _output_frames(self, partition: int, sent: Mapping[Role, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
+    def _output_frames(self, partition: int, sent: Mapping[str, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
         """The output for the topics, as data frames of bundles."""
         return _frame([pack(self._batch(role, partition, sent[role])) for role in sent if sent[role]])
 
-    def _batch(self, role: Role, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
+    def _batch(self, role: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
         batch = outgoing(self._settings.kafka_topic(role), partition, sent)
         if role != "publish":
             return batch
