@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from spark_integration.publishing.publish import delta_rows
-from spark_integration.publishing.row_error import told
+from spark_integration.publishing.row_error import row_errors
 from spark_integration.publishing.sending import Sending
 from spark_integration.publishing.sequence import Sender, numbered
 
@@ -33,7 +33,7 @@ def sent(
 ) -> list[Sent]:
     """Key, value and headers of each delta, task by task in the order of writing."""
     sending = Sending.of(df, "orders", list(key), NOWHERE, order_by, None, None, writers, config)
-    with told():
+    with row_errors():
         rows = numbered(delta_rows(sending, df, **arguments)(df), Sender("test", batch_id), writers).collect()
     return [
         (

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
 from spark_integration.source.data_source import SowSource, register_source
-from spark_integration.source.reader import SowReader
+from spark_integration.source.reader import SowSourceReader
 from spark_integration.source.source_options import parse_source_options
 
 pytestmark = pytest.mark.broker
@@ -78,7 +78,7 @@ def read(family, schema=None, **options):
     given = {"topic": family.name, **family.options, **options}
     if schema is None:
         schema = SowSource(given).schema()
-    reader = SowReader(parse_source_options(given), schema)
+    reader = SowSourceReader(parse_source_options(given), schema)
     found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     return sorted(found, key=lambda row: row["sow_key"])
 
@@ -128,7 +128,7 @@ def test_sparks_errors_contain_ours(spark, orders) -> None:
 @pytest.mark.long
 def test_every_partition_with_records_has_a_task(orders) -> None:
     """Each partition with records has its own task, up to an end that is fixed before."""
-    reader = SowReader(
+    reader = SowSourceReader(
         parse_source_options({"topic": orders.name, **orders.options}), StructType().add("value", "string")
     )
     parts = reader.partitions()
