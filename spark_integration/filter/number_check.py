@@ -49,7 +49,7 @@ NUMBERS: Final[tuple[type[DataType], ...]] = (*WHOLE, FloatType, DoubleType, Dec
 _DIGITS: Final = 38
 """Digits of Spark's longest decimal."""
 _CONTEXT: Final = Context(prec=400)
-"""Enough for any float, digit by digit."""
+"""A decimal context with enough digits for every float."""
 
 
 def comparing(name: Comparison, constant: Scalar, place: ResolvedPath) -> Check | None:

@@ -89,7 +89,7 @@ class PartitionMerge:
         """Create the merge of a partition.
 
         Args:
-            settings: the topic's.
+            settings: the settings of the topic.
             partition: the partition number of the input, for headers `source`.
             state: the last record of every key.
             marks: the highest sequence of each client; None where the caller has found the duplicates, as it must

@@ -38,7 +38,7 @@ class TopicFamily:
         """Connect to Kafka.
 
         Args:
-            settings: the topic's.
+            settings: the settings of the topic.
             kafka: librdkafka properties, see `client_properties`.
 
         Raises:

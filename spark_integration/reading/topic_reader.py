@@ -43,7 +43,7 @@ class TopicReader:
         """Find the columns of a topic, and create its reader.
 
         Args:
-            settings: the topic's.
+            settings: the settings of the topic.
             schema: a StructType, DDL, `infer`, or None: the JSON text, or the columns of the topic's own schema.
             metadata: the metadata columns.
             infer: infers the columns from the records.

@@ -61,7 +61,7 @@ class SourceOptions:
     """The parsed options."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     schema: str | None
     """The columns of the record as DDL; None: the columns of the topic's schema, for JSON one text column."""
     filter: str | None

@@ -34,7 +34,7 @@ class MergePlan(NamedTuple):
     """The input and the settings of a merge."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     records: DataFrame
     """The input, `RECORDS_DDL`."""
     base: Base | None

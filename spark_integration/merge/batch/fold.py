@@ -61,7 +61,7 @@ class Fold:
     """The merge of one task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     as_of_ms: int
     """Records due at this time expire at the end, milliseconds since the epoch."""
     deltas: bool
