@@ -1,4 +1,4 @@
-"""What an installer leaves behind of a third party's package."""
+"""Creates the files that an installer writes for a third-party package."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ EXAMPLE = Path(__file__).parents[1] / "example_plugin"
 
 
 def install(site: Path, name: str, entry_points: dict[str, str]) -> None:
-    """Write what an installer writes for a package with processors."""
+    """Write the files of an installed package with processors."""
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
