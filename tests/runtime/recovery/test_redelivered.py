@@ -6,7 +6,7 @@ from processor.config import Config
 from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.kafka.pause_detector import Pulse
 from processor.record import Record
-from processor.runtime.recovery.log_replay import MarkLog, SowLog
+from processor.runtime.recovery.log_replay import MarkReplay, SowReplay
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.layered_state import TransactionalState
 from processor.store.marks import TransactionalMarks
@@ -47,7 +47,7 @@ def test_sow_is_read_from_the_noted_end_even_if_the_state_is_ahead():
     state = TransactionalState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     redelivered = Redelivered(100, 50, 0)
-    log = SowLog("orders.sow", 0, state, redelivered)
+    log = SowReplay("orders.sow", 0, state, redelivered)
     log.target = 60
     assert (log.position, log.wipe_if_stale(1e15)) == (50, None)
     log.take([sow(50, 100), sow(55, 101)])
@@ -59,7 +59,7 @@ def test_marks_behind_the_noted_end_are_left_out():
     """These marks are created again with their input; marks in memory that may include them are dropped."""
     marks = TransactionalMarks()
     marks.restore([(b"a", b"9")], 8)
-    log = MarkLog("orders.mark", 0, marks, Redelivered(100, 50, 7))
+    log = MarkReplay("orders.mark", 0, marks, Redelivered(100, 50, 7))
     assert log.position == 0
     log.take([Record(b"a", b"1", None, 3, 1), Record(b"a", b"9", None, 7, 1), Record(b"b", b"9", None, 8, 1)])
     log.finish(9)

@@ -19,7 +19,7 @@ from processor.kafka.admin.partition_questions import Answers
 from processor.kafka.renewal import Renewal
 from processor.record import Stored
 from processor.runtime.recovery import state_directory
-from processor.runtime.recovery.log_replay import SowLog
+from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.recovery.state_directory import StateDirectory
 from processor.store import layout
 from processor.store.rocksdb_memory import RocksMemory
@@ -150,7 +150,7 @@ def test_damage_while_running_and_stale_states_are_counted(place):
     """Each wipe is counted with its reason."""
     state = place.directory.open(0)
     state.restore({b"a": Stored(1, b"x")}, 10, HOUR_MS)
-    log = SowLog("orders.sow", 0, state)
+    log = SowReplay("orders.sow", 0, state)
     log.target = 10
     assert "older than the topic's delete.retention.ms" in log.wipe_if_stale(HOUR_MS)
     state.restore({b"a": Stored(1, b"x")}, 11, HOUR_MS)

@@ -12,7 +12,7 @@ from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.group_description import Group
 from processor.kafka.readers.log_reader import LogReader, Position
-from processor.runtime.recovery.log_replay import SowLog
+from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys, _Standby
 from processor.store.layered_state import TransactionalState
@@ -77,7 +77,7 @@ def test_a_standby_makes_room_for_an_owner_at_the_same_address(group_watcher: Gr
     standbys._reader = LogReader(NOBODY, group="g")
     standbys._reader.add([Position("t.sow", 9, 0)])
     state = opened()
-    standbys._kept[9] = _Standby(SowLog("t.sow", 9, state), state, 0, time.monotonic())
+    standbys._kept[9] = _Standby(SowReplay("t.sow", 9, state), state, 0, time.monotonic())
     with pytest.raises(StateLocked):
         opened()
     group_watcher._take(group("b"), "a")

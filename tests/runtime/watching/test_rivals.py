@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from processor.runtime.watching.rivals import Member, RivalWatch, rivals
+from processor.runtime.watching.rivals import WorkerMember, RivalWatch, rivals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 A, B = "a" * 32, "b" * 32
 
 
-def member(place: str, identity: str, host: str = "/10.0.0.1") -> Member:
+def member(place: str, identity: str, host: str = "/10.0.0.1") -> WorkerMember:
     """Create a worker with the name of its slot."""
-    return Member(f"{place}-{identity}", host)
+    return WorkerMember(f"{place}-{identity}", host)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def watch() -> RivalWatch:
     return RivalWatch(cast("Any", None), [], stop=threading.Event(), session_timeout_s=45)
 
 
-def warnings(watch: RivalWatch, *looks: Sequence[Member]) -> list[list[str]]:
+def warnings(watch: RivalWatch, *looks: Sequence[WorkerMember]) -> list[list[str]]:
     """Return the members in each warning that a series of looks causes."""
     with capture_logs() as logs:
         for look in looks:
@@ -42,7 +42,7 @@ def warnings(watch: RivalWatch, *looks: Sequence[Member]) -> list[list[str]]:
         [member("desk-worker-0-92fcefee-0", A), member("desk-worker-0-92fcefee-1", B)],
         [member("desk-worker-0-92fcefee-0", A), member("desk-worker-0-00000000-0", B)],
         [member("desk-worker-0-92fcefee-0", A), member("desk-worker-0-92fcefee-0", A)],
-        [Member("rdkafka", "/10.0.0.1"), Member("rdkafka", "/10.0.0.2")],
+        [WorkerMember("rdkafka", "/10.0.0.1"), WorkerMember("rdkafka", "/10.0.0.2")],
     ],
     ids=["hosts", "processes", "directories", "one process joining again", "client ids of the settings"],
 )
