@@ -11,7 +11,7 @@ from processor.codec import codec_of
 from processor.errors import Stop
 from processor.hosting.output_limits import OutputLimits
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.groups import GroupLook
+from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
@@ -27,10 +27,10 @@ from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.watching.rivals import log_fencing_member
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.topics import make_anew
+from processor.topics import rebuild_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class Assembly:
         self._headroom = headroom
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
-        self._groups = GroupLook(config.kafka)
+        self._groups = GroupInspector(config.kafka)
         self._cleaner = StateCleaner(config.state_dir, config.runtime.state_cleanup_delay_s, is_stopping=is_stopping)
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
@@ -152,11 +152,11 @@ class Assembly:
             queue_bytes=runtime.batch_bytes_max,
         )
 
-    def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], TransactionalState]:
+    def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState]:
         """Choose how states are opened: from disk, or always empty if the plug-in keeps no records."""
         config = self._config
         if not pipeline.has_state:
-            return lambda _partition: TransactionalState(MemoryStore(), cache_bytes=0)
+            return lambda _partition: LayeredState(MemoryStore(), cache_bytes=0)
         directory = self._directory(pipeline)
         return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self._cleaner.make_room).open
 
@@ -165,7 +165,7 @@ class Assembly:
         return self._config.state_dir / self._config.group_prefix / pipeline.name
 
     def _standbys(
-        self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], TransactionalState]
+        self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], LayeredState]
     ) -> Standbys:
         replicas = self._config.runtime.standby_replicas if pipeline.has_state else 0
         group_watcher = GroupWatcher(admin, group=group, topic=pipeline.source, replicas=replicas)
@@ -234,7 +234,7 @@ def _without_missing_mark(pipeline: Pipeline, admin: Admin) -> Pipeline:
 
 def _rebuild_steps(pipeline: Pipeline) -> str:
     """Steps to rebuild a pipeline that is derived from another family; empty for other pipelines."""
-    return make_anew(pipeline.name, pipeline.source, pipeline.names) if pipeline.made_of else ""
+    return rebuild_steps(pipeline.name, pipeline.source, pipeline.names) if pipeline.derived_from else ""
 
 
 def _advice(pipeline: Pipeline) -> str:

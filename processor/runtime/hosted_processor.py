@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from processor.hosting.context import TaskContext
     from processor.hosting.output_limits import OutputLimits, TooLarge
     from processor.hosting.pipeline import Pipeline
-    from processor.record import RejectReason
     from processor.runtime.holding.rejection_log import RejectionLog
-    from processor.topics.family import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
 
@@ -71,8 +69,7 @@ class HostedProcessor:
         self._context = context
         self._limit.rewound()
         self.next_offset = offset
-        self.processor = self._pipeline.processor_type()
-        self.processor.init(context, self._pipeline.settings)
+        self.processor = self._pipeline.begin(context)
         self._began_s = time.monotonic()
         if self._skips_unread and self._skip_until >= offset:
             self._pass_unread()
@@ -145,7 +142,7 @@ class HostedProcessor:
         """How many of these records fit into one transaction, if the first of them is processed alone."""
         return self._suspects.share(records, records_max)
 
-    def refused(self, role: Role | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
+    def refused(self, role: str | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
         """Suspect the last records of an output that Kafka refused for its size; a rewind follows.
 
         Args:
@@ -180,7 +177,7 @@ class HostedProcessor:
             raise self._held_by(large)
         return has_more
 
-    def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
+    def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Count and log a record that the processor rejected."""
         self._limit.rejected(record, reason, detail)
         if self._rejections is not None:

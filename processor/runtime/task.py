@@ -15,7 +15,7 @@ from processor.hosting.output_limits import OutputLimits
 from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.task_state import MOVES, TaskState
 from processor.store.marks import TransactionalMarks
-from processor.topics import remade
+from processor.topics import recreated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from processor.record import Outgoing, Record
     from processor.runtime.holding.rejection_log import RejectionLog
     from processor.runtime.recovery.redelivered import Redelivered
-    from processor.store.layered_state import TransactionalState
-    from processor.topics.family import Role
+    from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.task")
 
@@ -85,7 +84,7 @@ class Task:
         self.pipeline = pipeline
         self.partition = partition
         self.task_state = TaskState.CREATED
-        self.state: TransactionalState
+        self.state: LayeredState
         self.marks = TransactionalMarks() if pipeline.keeps_position else None
         """The marks, the input position among them; None without a mark topic."""
         self.committed_offset = -1
@@ -103,14 +102,14 @@ class Task:
         """Calls the processor."""
         self._again_until = -1
         self._prepared: Prepared | None = None
-        self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report yet.
+        self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
         self._is_at_end = False  # Whether the processor has all records of the partition.
         self._codec = codec
         self._clock_ms = clock_ms or _wall_clock_ms
         self._context: TaskContext
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
 
-    def open(self, state: TransactionalState) -> None:
+    def open(self, state: LayeredState) -> None:
         """Take over the partition's state from disk, which may lack the newest records."""
         self._move("open")
         self.state = state
@@ -197,11 +196,11 @@ class Task:
         self._is_at_end = True
         self._context.stream_time_ms = self._context.now_ms
 
-    def take_outputs(self) -> dict[Role, list[Outgoing]]:
+    def take_outputs(self) -> dict[str, list[Outgoing]]:
         """Take the records forwarded since the last call."""
         return self._context.take_outputs()
 
-    def await_delivery(self, role: Role) -> Callable[[int], None]:
+    def await_delivery(self, role: str) -> Callable[[int], None]:
         """Expect a delivery report for a record of a topic that is read back; returns the callback for its offset."""
         self._delivered[role] = None
         return partial(self._delivered.__setitem__, role)
@@ -270,7 +269,7 @@ class Task:
         if None in after.values():
             raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
         if (sow := after.get("sow")) is not None and sow <= self.state.position:
-            problem = remade(self.pipeline.names, self.pipeline.name, "sow")
+            problem = recreated(self.pipeline.names, self.pipeline.name, "sow")
             raise Stop(
                 f"{problem.topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it "
                 f"up to {self.state.position}: it has lost records, or:\n  {problem}"

@@ -22,7 +22,7 @@ from processor.kafka.producers.transactional_producer import TransactionalProduc
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 
 
 class Client(Producer):
@@ -55,9 +55,9 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "after send offsets": (Client, "send_offsets_to_transaction", "after", die),
     "before commit": (TransactionalProducer, "begin_commit", "before", die),
     "after commit, before apply": (TransactionalProducer, "finish_commit", "after", die),
-    "after apply": (TransactionalState, "commit", "after", die),
-    "write begun": (TransactionalState, "start_writing", "after", die),
-    "after write": (TransactionalState, "write_some", "after", die),
+    "after apply": (LayeredState, "commit", "after", die),
+    "write begun": (LayeredState, "start_writing", "after", die),
+    "after write": (LayeredState, "write_some", "after", die),
     "during restore": (Restorer, "_apply_batch", "after", die),
     "abort": (TransactionalProducer, "begin_commit", "before", abort),
     "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
@@ -74,7 +74,7 @@ MEANWHILE: dict[str, tuple[type, str, str, Callable[[], None]]] = {
 """Those that only a worker meets that is behind its input: while a transaction is committed the next one is merged."""
 
 STUCK = "stuck"
-_ALL = POINTS | MEANWHILE | {STUCK: (TransactionalState, "commit", "before", hang)}
+_ALL = POINTS | MEANWHILE | {STUCK: (LayeredState, "commit", "before", hang)}
 
 
 def arm(point: str, count: int) -> None:

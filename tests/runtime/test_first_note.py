@@ -23,7 +23,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.target import Aim, Aims, Start
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, s
     reader = LogReader(kafka, group="g")
     restorer = Restorer(
         reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
-        open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+        open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
     first = _found(kafka)
     assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
@@ -107,7 +107,7 @@ def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, s
         assert time.monotonic() < deadline_s, "nothing was assigned"
         thread._consumer.poll(1, 0.1)
     task = thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
-    state = TransactionalState(MemoryStore(), cache_bytes=1_000)
+    state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     task.open(state)
     thread._start(task, 0)

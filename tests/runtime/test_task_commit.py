@@ -6,7 +6,7 @@ from processor.errors import ProcessorFailed, TransactionAborted
 from processor.record import Record, Stored
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.task import Prepared, Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.test_task import Marker, Scripted, a_record, a_task
 
@@ -332,7 +332,7 @@ class TestUnderWay:
     def test_closing_drops_prepared_and_later_changes(self):
         """The store has the records committed before."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0))
+        task = a_task(LayeredState(store, cache_bytes=0))
         task.start(0)
         task.process([a_record(0)])
         task.await_delivery("sow")(0)

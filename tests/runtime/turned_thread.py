@@ -21,7 +21,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class TurnedThread:
         self._reader = LogReader(kafka, group=name)
         restorer = Restorer(
             reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
-            open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+            open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
         )  # fmt: skip
         standbys = Standbys(
             processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
@@ -95,7 +95,7 @@ class TurnedThread:
             assert time.monotonic() < deadline_s, "nothing was assigned"
             self.thread._consumer.poll(1, 0.1)
         self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
-        self.task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+        self.task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
         self.task.start(0)
         producer.start()
         self._producer = producer

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Record, RejectReason
+    from processor.record import Record
 
 _EXAMPLE_CHARACTERS_MAX: Final = 300
 _BY_OFFSET = attrgetter("offset")
@@ -55,7 +55,7 @@ class RejectLimit:
         self._pending: list[tuple[int, str, str]] = []
         self._passed = -1  # An operator accepts all rejected records up to this offset.
 
-    def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
+    def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Note a rejected record, which counts with the next `took`."""
         if record.offset > self._passed and reason != "skipped":
             self._pending.append((record.offset, reason, detail[:_EXAMPLE_CHARACTERS_MAX]))

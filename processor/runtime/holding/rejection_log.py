@@ -11,7 +11,6 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.record import RejectReason
 
 log = structlog.stdlib.get_logger("sowstream.rejections")
 
@@ -44,9 +43,9 @@ class RejectionLog:
         """
         self._topic = topic
         self._clock_s = clock_s
-        self._periods: dict[RejectReason, _Period] = {}
+        self._periods: dict[str, _Period] = {}
 
-    def add(self, partition: int, offset: int, reason: RejectReason, detail: str) -> None:
+    def add(self, partition: int, offset: int, reason: str, detail: str) -> None:
         """Log a rejected record, or count it if another of this reason was logged less than a minute ago."""
         self.flush()
         period = self._periods.get(reason)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
 from processor.runtime.recovery.encoded_heads import EncodedHeads
-from processor.store.staleness import distrusted
+from processor.store.staleness import stale_reason
 from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.record import Record, Stored
     from processor.runtime.recovery.redelivered import Redelivered
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
 
 
@@ -87,7 +87,7 @@ class SowReplay(LogReplay):
         self,
         topic: str,
         partition: int,
-        state: TransactionalState,
+        state: LayeredState,
         redelivered: Redelivered | None = None,
         *,
         is_whole: bool = False,
@@ -151,7 +151,7 @@ class SowReplay(LogReplay):
     def wipe_if_stale(self, horizon_ms: float) -> str | None:
         """Wipe a state that is no cache of this topic, or that is older than the retention of its deletes."""
         progress = self._state.store.progress()
-        stale = distrusted(progress, self.target, horizon_ms, position=self._state.position)
+        stale = stale_reason(progress, self.target, horizon_ms, position=self._state.position)
         if stale is None:
             return None
         reason, why = stale

@@ -24,7 +24,7 @@ from processor.kafka.message import by_log
 from processor.kafka.readers.log_reader import LogReader, Position, Read
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
-from processor.runtime.recovery.log_replay import MarkReplay, LogReplay, SowReplay
+from processor.runtime.recovery.log_replay import LogReplay, MarkReplay, SowReplay
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.recovery.stall import Stalls
 from processor.runtime.recovery.target import Aim, Aims
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.runtime.recovery.progress import RestoreProgress
     from processor.runtime.recovery.target import Start
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
-    Open = Callable[[int], TransactionalState]
+    Open = Callable[[int], LayeredState]
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 

@@ -10,7 +10,7 @@ import structlog
 from processor.errors import BrokerUnavailable, DiskFull, StateDamaged
 from processor.kafka.admin.partition_questions import PartitionQuestion
 from processor.runtime.process.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class StateDirectory:
         BLOCK_CACHE.labels("used").set_function(lambda: memory.used_bytes)
         BLOCK_CACHE.labels("capacity").set(memory.capacity_bytes)
 
-    def open(self, partition: int) -> TransactionalState:
+    def open(self, partition: int) -> LayeredState:
         """Open the state of a partition from disk; a damaged one is replaced by an empty one.
 
         Raises:
@@ -85,7 +85,7 @@ class StateDirectory:
                 if not self._make_room():
                     raise
 
-    def _opened(self, directory: Path, identity: str) -> TransactionalState:
+    def _opened(self, directory: Path, identity: str) -> LayeredState:
         """Open the state in a directory, or replace a damaged one."""
         damage: StateDamaged | None = None
         try:
@@ -109,9 +109,9 @@ class StateDirectory:
         self._answer = time.monotonic(), answers[_TOPIC]
         return answers[_TOPIC]
 
-    def _create(self, directory: Path, identity: str) -> tuple[RocksStore, TransactionalState]:
+    def _create(self, directory: Path, identity: str) -> tuple[RocksStore, LayeredState]:
         store = RocksStore(directory, identity=identity, memory=self._memory, make_room=self._make_room)
-        return store, TransactionalState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
+        return store, LayeredState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
 
     def _report(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:
         """Log and count the condition of the directory."""

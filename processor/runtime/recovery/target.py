@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import PartitionHeld
 from processor.kafka import errors as kafka_errors
-from processor.kafka.admin.partition_questions import PartitionQuestion, retained_ms
+from processor.kafka.admin.answers import retained_ms
+from processor.kafka.admin.partition_questions import PartitionQuestion
 from processor.runtime.recovery.redelivered import Redelivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.kafka.admin.admin import Admin, Place
-    from processor.kafka.admin.partition_questions import Answers, Committed
+    from processor.kafka.admin.answers import Answers, Committed
     from processor.runtime.recovery.input_position import InputPositions
 
 _SETTINGS: Final = 0  # The key of questions about a topic, in place of a partition number.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.group_description import Group, GroupQuestion
+    from processor.kafka.admin.descriptions import Group, GroupQuestion
 
 log = structlog.stdlib.get_logger("sowstream.standby")
 

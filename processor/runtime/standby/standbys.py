@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.kafka.readers.log_reader import LogReader
     from processor.runtime.standby.group_watcher import GroupWatcher
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.standby")
 
@@ -45,7 +45,7 @@ class _Standby:
     """The standby of one partition, which another member owns."""
 
     log: SowReplay
-    state: TransactionalState
+    state: LayeredState
     end: int
     """The end of its partition in the topic when the standby began."""
     current_s: float
@@ -82,7 +82,7 @@ class Standbys:
         group_watcher: GroupWatcher | None,
         admin: Admin,
         open_reader: Callable[[], LogReader],
-        open_state: Callable[[int], TransactionalState],
+        open_state: Callable[[int], LayeredState],
     ) -> None:
         """Create the object without standbys; it connects for the first one.
 
@@ -141,7 +141,7 @@ class Standbys:
         spent_s = (now_s - began_s) * (0 if is_idle else _BUSY_SHARE)
         self._next_s = now_s + (spent_s if was_full else max(pause_s, spent_s))
 
-    def open_state(self, partition: int) -> TransactionalState:
+    def open_state(self, partition: int) -> LayeredState:
         """Open the state of a partition that this worker owns now: the standby's, or the one on disk.
 
         Raises:
@@ -214,7 +214,7 @@ class Standbys:
         self._metrics.lags({partition: self._lag(partition) for partition in self._kept})
         return len(read.messages) == records_max
 
-    def take(self, partition: int) -> TransactionalState | None:
+    def take(self, partition: int) -> LayeredState | None:
         """Hand over a standby's open state, as this worker owns the partition now; None if there is none."""
         standby = self._kept.pop(partition, None)
         if standby is None:
@@ -254,7 +254,7 @@ class Standbys:
             raise
         del self._paused[partition]
 
-    def _followed(self, partition: int, state: TransactionalState) -> _Standby:
+    def _followed(self, partition: int, state: LayeredState) -> _Standby:
         """Begin to read the records behind the position of a state."""
         sow_log = SowReplay(self._sow, partition, state)
         if self._reader is None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,14 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.group_description import Group
+    from processor.kafka.admin.descriptions import Group
 
 log = structlog.stdlib.get_logger("sowstream.group")
 
 INTERVAL_S: Final = 60.0
 """Least time between two looks."""
 _ASK_TIMEOUT_S: Final = 10.0
-_PAUSE_S: Final = 0.05
 _NAME: Final = re.compile(r"(.+-[0-9a-f]{8}-[0-9]+)-([0-9a-f]{32})")
 """The name of a slot: its place, and its UUID."""
 
@@ -48,7 +46,7 @@ class WorkerMember(NamedTuple):
 
 def members_of(group: Group) -> list[WorkerMember]:
     """List the members of a group, sorted."""
-    return sorted(WorkerMember(client_id, group.hosts.get(member, "")) for member, client_id in group.clients.items())
+    return sorted(WorkerMember(one.client_id, one.host) for one in group.members)
 
 
 def rivals(group_members: Iterable[WorkerMember]) -> dict[str, list[WorkerMember]]:
@@ -66,13 +64,7 @@ def ask_members(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TI
     Raises:
         Stop: Kafka refuses, or does not answer.
     """
-    question = admin.ask_group(group, topic, timeout_s)
-    deadline_s = time.monotonic() + timeout_s
-    while not question.is_answered:
-        if time.monotonic() > deadline_s:
-            raise Stop(f"asking who is in the group {group}: no answer in {timeout_s:g} s")
-        time.sleep(_PAUSE_S)
-    return members_of(question.answer())
+    return members_of(admin.ask_group(group, topic, timeout_s).wait())
 
 
 class RivalWatch:

@@ -4,11 +4,11 @@ import pytest
 
 from processor.config import Config
 from processor.hosting.commit_metadata import CommitMetadata, Ends
-from processor.kafka.pause_detector import Pulse
+from processor.kafka.pause_detector import PauseDetector
 from processor.record import Record
 from processor.runtime.recovery.log_replay import MarkReplay, SowReplay
 from processor.runtime.recovery.redelivered import Redelivered
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.marks import TransactionalMarks
 from processor.store.memory import MemoryStore
 
@@ -44,7 +44,7 @@ def test_a_delete_with_an_invalid_source_is_ignored():
 
 def test_sow_is_read_from_the_noted_end_even_if_the_state_is_ahead():
     """An interrupted restore leaves the state at the end of SOW, but loses the redelivered offsets."""
-    state = TransactionalState(MemoryStore(), cache_bytes=1_000)
+    state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     redelivered = Redelivered(100, 50, 0)
     log = SowReplay("orders.sow", 0, state, redelivered)
@@ -77,7 +77,7 @@ def test_at_least_once_requires_source_headers():
 def test_a_pause_detector_counts_pauses_of_the_process_only():
     """A pause of the process is reported once; a busy thread is no pause."""
     now_s = [100.0]
-    pulse = Pulse(2.0, clock_s=lambda: now_s[0])
+    pulse = PauseDetector(2.0, clock_s=lambda: now_s[0])
     for later_s, pauses in ((1.9, 0), (1.9, 0), (2.1, 1), (0.0, 1), (1.0, 1), (9.0, 2)):
         now_s[0] += later_s
         assert pulse.pauses == pauses

@@ -15,7 +15,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskUnusable, StateLocked
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.partition_questions import Answers
+from processor.kafka.admin.answers import Answers
 from processor.kafka.renewal import Renewal
 from processor.record import Stored
 from processor.runtime.recovery import state_directory

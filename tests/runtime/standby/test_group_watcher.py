@@ -10,12 +10,12 @@ import pytest
 
 from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.group_description import Group
+from processor.kafka.admin.descriptions import Group, Member
 from processor.kafka.readers.log_reader import LogReader, Position
 from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys, _Standby
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 
@@ -29,7 +29,12 @@ def group(owner: str, *, is_stable: bool = True) -> Group:
     """Describe a group: a is this worker, b has its address, c another one; the owner has partition 9 in addition."""
     assigned = {name: frozenset({number}) for number, name in enumerate(("a", "b", "c"), 1)}
     assigned[owner] |= {9}
-    return Group(is_stable, "cooperative-sticky", assigned, {"a": "/1", "b": "/1", "c": "/2"})
+    hosts = {"a": "1", "b": "1", "c": "2"}
+    members = tuple(
+        Member(name, name, hosts[name], None, frozenset(("t", number) for number in numbers))
+        for name, numbers in assigned.items()
+    )
+    return Group("stable" if is_stable else "preparing_rebalance", "cooperative-sticky", members)
 
 
 @pytest.fixture
@@ -59,9 +64,9 @@ def test_a_standby_makes_room_for_an_owner_at_the_same_address(group_watcher: Gr
     """An owner on the same disk gets the directory at once, although this worker would succeed it."""
     memory = RocksMemory(1 << 20)
 
-    def opened() -> TransactionalState:
+    def opened() -> LayeredState:
         store = RocksStore(tmp_path / "9", identity="t.sow/9", memory=memory)
-        return TransactionalState(store, cache_bytes=1_000)
+        return LayeredState(store, cache_bytes=1_000)
 
     standbys = Standbys(
         processor="t",

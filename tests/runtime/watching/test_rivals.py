@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from processor.runtime.watching.rivals import WorkerMember, RivalWatch, rivals
+from processor.runtime.watching.rivals import RivalWatch, WorkerMember, rivals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ import math
 
 from processor.config.kafka_names import KafkaNames
 from processor.runtime.watching.topic_watch import _LOOKS, RetentionHeadroom, UnconfirmedChanges
-from processor.topics import Problem, remade
+from processor.topics import Problem, recreated
 
 GONE = Problem("refuse", "orders.publish", "was deleted", "")
-RECREATED = remade(KafkaNames(), "orders", "sow")
+RECREATED = recreated(KafkaNames(), "orders", "sow")
 NOW_MS = 1_000_000_000
 HOUR_MS = 3_600_000
 
