@@ -25,14 +25,14 @@ BLOCKS = re.findall(r"^```\n(.*?)```$", SECTION, re.DOTALL | re.MULTILINE)
 
 
 def test_the_page_has_every_setting() -> None:
-    """Those of the model, and no others."""
+    """The page lists the settings of the model, and no others."""
     rows = "\n".join(line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `"))
     assert set(re.findall(r"`(\w+)`", rows)) == set(ConflatedConfig.model_fields)
 
 
 @pytest.fixture
 def shop(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
-    """The page's settings and a terminal; names are the test's own."""
+    """Create the page's settings and a terminal, with names of the test's own."""
     [text] = re.findall(r"```yaml\n# sowstream.yaml\n(.*?)```", README, re.DOTALL)
     tree = yaml.safe_load(text.replace("orders", unique).replace("localhost:9092", bootstrap))
     cli = Cli(tmp_path, tree | {"application_id": unique})
@@ -46,8 +46,8 @@ def shop(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
 
 @pytest.mark.broker
 @pytest.mark.long
-def test_the_example_says_what_the_page_says(shop: Cli, unique: str) -> None:
-    """Publishing in a shell, and what a subscriber of the copy prints, line by line."""
+def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> None:
+    """The shell publishes, and a subscriber of the copy prints the page's lines."""
     program = " ".join(Cli.command())
     commands, first, more, second = (block.replace("orders", unique) for block in BLOCKS)
     subscribe, publish = commands.splitlines()
