@@ -1,4 +1,4 @@
-"""The directory of one partition's database: locked by the process that uses it, and removed when nobody needs it."""
+"""The directory of one partition's database: locks it for one process, and removes an unused one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def lock(directory: Path) -> IO[bytes]:
-    """Make the directory if it is missing, and lock it: the lock file, ours until it is closed.
+    """Create the directory if it is missing, and lock it; the lock ends when the returned file is closed.
 
     Raises:
         StateLocked: another process uses it.
@@ -46,13 +46,13 @@ def _flock(file: IO[bytes], directory: Path) -> None:
 
 
 def touch(file: IO[bytes]) -> None:
-    """Note on disk that the directory is in use, or was until now."""
-    with suppress(OSError, ValueError):  # As on a disk that takes nothing.
+    """Record on disk that the directory is in use, or was until now."""
+    with suppress(OSError, ValueError):  # As on a disk that accepts no writes.
         os.utime(file.fileno())
 
 
 def last_used_s(directory: Path) -> float | None:
-    """When the database was last opened or closed, seconds since the epoch; None: there is none."""
+    """The time when the database was last opened or closed, seconds since the epoch; None: there is no database."""
     if not (directory / layout.ROCKSDB_DIRECTORY).is_dir():
         return None
     try:
@@ -62,7 +62,7 @@ def last_used_s(directory: Path) -> float | None:
 
 
 def destroy(directory: Path) -> None:
-    """Remove the database from disk, and whatever else stands in its place; nobody may have it open.
+    """Remove the database, or any other file in its place; no process may have it open.
 
     Raises:
         DiskUnusable: it cannot be removed.
@@ -76,10 +76,10 @@ def destroy(directory: Path) -> None:
 
 
 def discard(directory: Path) -> bool:
-    """Remove a database that nobody uses; False: there is none, or a process has it open.
+    """Remove a database that is not in use; False: there is none, or a process has it open.
 
-    It is moved aside under its lock, so that whoever opens the directory meanwhile finds all of it or nothing. The lock
-    file stays: another process may be about to lock it.
+    It is moved aside under its lock, so that a process that opens the directory meanwhile sees all of it or nothing.
+    The lock file stays: another process may be about to lock it.
 
     Raises:
         DiskUnusable: it cannot be removed.
@@ -89,11 +89,11 @@ def discard(directory: Path) -> bool:
         try:
             file = (directory / layout.LOCK_FILE).open("r+b")
         except FileNotFoundError:
-            return False  # Somebody deleted it, perhaps under a process that uses the database.
+            return False  # The lock file was deleted, perhaps while a process uses the database.
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(aside, ignore_errors=True)  # Of a process that ended on the way.
+                shutil.rmtree(aside, ignore_errors=True)  # Left by a process that ended during a removal.
                 (directory / layout.ROCKSDB_DIRECTORY).rename(aside)
             except (BlockingIOError, FileNotFoundError):
                 return False

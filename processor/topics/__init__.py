@@ -1,4 +1,10 @@
-"""Compares topics as they are with topics as they should be: what breaks a promise, and what to do about it. Pure."""
+"""The topics of an installation: their names, their settings, and the checks of the topics on the cluster. Pure.
+
+`family` defines the topics of one SOW topic's family, and the two that all families share. The other modules compare
+topics as they are with topics as they should be, and return problems, each with its remedy: `checks` runs all rules
+before a worker starts, `changes` those for a running worker. `processor.shared_topics` reads and writes the records of
+the two shared topics.
+"""
 
 from processor.topics.changes import changes, recreated
 from processor.topics.checks import problems

@@ -1,4 +1,4 @@
-"""What Kafka may throw away: of SOW what is superseded, of the others what is old, of none what is needed."""
+"""Checks the cleanup policies: Kafka may delete superseded records from SOW, and only old ones from other topics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _GROWS: Final = "it grows with every commit, and each start of a worker reads it
 
 
 def policies(topic: FoundTopic) -> set[str]:
-    """What Kafka does to a topic's old records: `delete`, `compact`, both or nothing."""
+    """The `cleanup.policy` of a topic: `delete`, `compact`, both or neither."""
     return {part.strip() for part in topic.config.get("cleanup.policy", "delete").split(",")} - {""}
 
 
 def cleanup_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """What is wrong with a topic's `cleanup.policy`."""
+    """The problems of a topic's `cleanup.policy`."""
     policy = policies(topic)
     if spec.role == "sow":
         return [] if policy == {"compact"} else [_refused(spec, policy, _SUPERSEDED, "compact")]
@@ -54,7 +54,7 @@ def _refused(spec: TopicSpec, policy: set[str], why: str, right: str) -> Problem
 
 
 def _compacted_input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """Compaction keeps a key's last delta and drops those before it: it must wait for the worker."""
+    """The problem of an input that is compacted before the worker has read it: only a key's last delta stays."""
     lag_ms = topic.number("min.compaction.lag.ms", 0)
     if lag_ms >= COMPACTION_LAG_MS:
         return []

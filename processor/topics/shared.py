@@ -1,4 +1,4 @@
-"""A topic that all families of an installation share: there, compacted, and kept by more than one broker."""
+"""Checks the two topics that all families of an installation share: the control topic and the topic directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def shared_topic_problems(
     spec: TopicSpec, topic: FoundTopic | None, brokers: int, *, absent: str, content: str
 ) -> list[Problem]:
-    """The problems of the topic; workers run in spite of any of them.
+    """The common problems of a shared topic; workers run in spite of them.
 
     Args:
         spec: the topic as it should be.
@@ -35,7 +35,7 @@ def shared_topic_problems(
 
 
 def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
-    """Everything that is wrong with the control topic; workers run in spite of any of it.
+    """The problems of the control topic; workers run in spite of them.
 
     Args:
         spec: the topic as it should be.
@@ -51,7 +51,7 @@ def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int 
 
 
 def directory_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
-    """Everything that is wrong with the directory; workers run in spite of any of it.
+    """The problems of the topic directory; workers run in spite of them.
 
     Args:
         spec: the directory as it should be.

@@ -1,4 +1,4 @@
-"""Looks at consumer groups and the partitions they read, from outside: members, offsets, ends."""
+"""Fetches the members and committed offsets of consumer groups, and the ends of the partitions that they read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMEOUT_S = 15.0
 
 
 class GroupInspector:
-    """Questions about groups; connects when the first is asked."""
+    """Requests about several groups at once; connects with the first request."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = kafka
@@ -35,11 +35,11 @@ class GroupInspector:
         return AdminClient(properties.common(self._kafka))
 
     def _give_up(self) -> None:
-        """Have the next question asked by another client: this one may still wait for a coordinator."""
+        """Have the next request sent by a new client: this one may still wait for a coordinator."""
         leave(self.__dict__.pop("_client", None))
 
     def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, Group]:
-        """Who is in these groups; one that Kafka does not know is `dead`.
+        """Fetch the members of these groups; a group that Kafka does not know is `dead`.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -54,7 +54,7 @@ class GroupInspector:
     def offsets(
         self, wanted: Mapping[str, Iterable[tuple[str, int]]], timeout_s: float = _TIMEOUT_S
     ) -> dict[str, dict[tuple[str, int], int | None]]:
-        """The committed offsets of groups, by topic and partition; None where a group has none.
+        """Fetch the committed offsets of groups, by topic and partition; None where a group has none.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -82,11 +82,11 @@ class GroupInspector:
     def ends(
         self, places: Iterable[tuple[str, int]], *, is_committed: bool, timeout_s: float = _TIMEOUT_S
     ) -> dict[tuple[str, int], int | None]:
-        """The end of partitions, by topic and number; None where Kafka does not say.
+        """Fetch the ends of partitions, by topic and number; None where Kafka has no answer at present.
 
         Args:
             places: topics and partitions.
-            is_committed: the last stable offset, and not the end that open transactions have.
+            is_committed: whether the last stable offset is wanted, and not the true end.
             timeout_s: longest wait.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Creates topics, and says which of them a cluster's policy refuses."""
+"""Creates and deletes topics, and detects settings that the cluster's policy refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 15.0
 def _try_to_create(
     client: AdminClient, specs: Sequence[TopicSpec], replication: int
 ) -> tuple[list[str], dict[str, KafkaException]]:
-    """Create topics; those it created, and those whose settings are refused."""
+    """Try to create topics; returns the created ones, and those with refused settings."""
     wanted = [
         NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=replication, config=dict(spec.config))
         for spec in specs
@@ -44,7 +44,7 @@ def _try_to_create(
 
 
 def create_topics(client: AdminClient, wanted: Mapping[str, TopicSpec], replication: int) -> list[str]:
-    """Create topics by name, those whose settings are refused with what they need alone; the names of those it created.
+    """Create topics by name and return the names of the new ones; refused settings are reduced to the necessary ones.
 
     Raises:
         Stop: Kafka refuses.

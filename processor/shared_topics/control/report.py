@@ -1,4 +1,4 @@
-"""The control topic as `topics check` looks at it."""
+"""The problems of the control topic, for `topics check`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def control_report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    """Everything about the control topic that an operator should know; workers run in spite of any of it."""
+    """The problems of the control topic on a cluster; workers run in spite of them."""
     control = ControlTopic(config.kafka, admin, prefix=config.topic_prefix)
     try:
         there = admin.found([control.topic]) if control.exists(cluster) else {}

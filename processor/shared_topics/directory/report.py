@@ -1,4 +1,4 @@
-"""The topic directory as `topics check`, `doctor` and the start of a worker look at it."""
+"""The problems of the topic directory, for `topics check`, `doctor` and the start of a worker."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterab
     """The contradictions between the directory and the settings of topics that a worker is about to write.
 
     A cluster without a directory has none. A directory that cannot be read is a warning: it must not keep a worker from
-    its records.
+    starting.
 
     Args:
         config: the settings.
         admin: administration of the cluster.
-        cluster: a look at it.
+        cluster: its brokers and topics.
         names: the topics.
     """
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
@@ -42,7 +42,7 @@ def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterab
 
 
 def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    """Everything about the directory that an operator should know.
+    """All problems of the directory.
 
     Raises:
         ConfigurationError: a schema file cannot be read.
@@ -77,7 +77,7 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
 
 
 def stale(config: Config, entries: Entries, wanted: Iterable[str]) -> list[str]:
-    """Topics that the directory describes for this application and that the settings do not have (any more)."""
+    """Topics that the directory describes for this application and that are missing in the settings."""
     names = set(wanted)
     return sorted(
         name

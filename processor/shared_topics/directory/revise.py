@@ -1,4 +1,4 @@
-"""Decides what `topics apply` writes to the topic directory: descriptions that are new or changed. Pure."""
+"""Decides which descriptions `topics apply` writes to the topic directory: new and changed ones. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Revision(NamedTuple):
-    """What is to be written to the directory."""
+    """The descriptions to be written to the directory."""
 
     writes: dict[str, Description | None]
     """Descriptions by topic; None removes one."""
     lines: list[str]
-    """A line for people about each of them, and about each that is left as it is."""
+    """A line for people about each of them, and about each that stays as it is."""
 
 
 def revise(
@@ -41,7 +41,7 @@ def revise(
         config: the settings.
         wanted: the descriptions that follow from them.
         entries: the directory; None: there was none.
-        kept: topics whose description is not touched: their Kafka topics are not as the settings say.
+        kept: topics whose description is not touched, because their Kafka topics differ from the settings.
         prune: whether to remove descriptions of this application that the settings do not have.
     """
     described = {} if entries is None else entries.descriptions

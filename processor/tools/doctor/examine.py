@@ -29,7 +29,7 @@ from processor.topics.replication import INTERNAL
 _CONFLUENT_MIN = (2, 16, 1)  # 2.13 to 2.15 return half-filled batches and block in poll.
 _PATIENCE_S = 5.0
 _KEYS_S = 10.0
-"""Time after which no further topic's keys are looked at."""
+"""Time after which no further topic's keys are checked."""
 _GIB = 1 << 30
 _FREE_FAIL_BYTES = _GIB // 8
 _FREE_WARN_BYTES = 2 * _GIB
@@ -41,11 +41,11 @@ class Finding(NamedTuple):
     level: Literal["ok", "warn", "fail"]
     """`fail`: something will not work; `warn`: something may not, or not for long."""
     subject: str
-    """What was looked at."""
+    """The subject of the check."""
     found: str
-    """What it is like."""
+    """The state found."""
     to_do: str = ""
-    """What to do about it; empty if nothing."""
+    """The remedy; empty if there is nothing to do."""
 
 
 def examine(config: Config) -> list[Finding]:
@@ -54,7 +54,7 @@ def examine(config: Config) -> list[Finding]:
 
 
 def check_versions() -> list[Finding]:
-    """Python, the libraries that matter, and Java for the parts that want it."""
+    """Check Python, the libraries that matter, and Java for the parts that need it."""
     return [
         Finding("ok", "python", platform.python_version()),
         _package("confluent-kafka", least=_CONFLUENT_MIN),
@@ -94,7 +94,7 @@ def _java() -> Finding:
 
 
 def check_kafka(config: Config) -> list[Finding]:
-    """Whether Kafka answers, and whether each topic of the settings is as it should be."""
+    """Check that Kafka answers, and that each topic of the settings is as it should be."""
     try:
         admin = Admin(config.kafka)
         cluster = admin.cluster(_PATIENCE_S)
@@ -121,7 +121,7 @@ def check_kafka(config: Config) -> list[Finding]:
 
 
 def _groups(config: Config, admin: Admin) -> list[Finding]:
-    """Installations that share a consumer group by mistake."""
+    """Find installations that share a consumer group by mistake."""
     findings = []
     for pipeline in pipelines(config, []):
         group = f"{config.group_prefix}.{pipeline.name}"
@@ -145,9 +145,9 @@ def _groups(config: Config, admin: Admin) -> list[Finding]:
 
 
 def _keys(config: Config, admin: Admin, blocked: frozenset[str]) -> list[Finding]:
-    """Keys in wrong partitions, as far as a short look at the newest records of each topic finds them.
+    """Find keys in wrong partitions, among the newest records of each topic.
 
-    Topics that are `blocked` by an open transaction are passed over: a reader would wait for their ends.
+    Topics that are `blocked` by an open transaction are skipped: a reader would wait for their ends.
     """
     findings, extents, passed_over = [], [], []
     deadline_s = time.monotonic() + _KEYS_S
@@ -180,7 +180,7 @@ def _finding(problem: Problem) -> Finding:
 
 
 def _internal(admin: Admin, cluster: Cluster) -> list[Finding]:
-    """Kafka's own topics, which come into being with the first transaction; not everybody may look at them."""
+    """Check Kafka's own topics, which are created with the first transaction; not every user may see them."""
     try:
         there = admin.found([name for name in INTERNAL if name in cluster.topics], _PATIENCE_S)
     except Stop as error:
@@ -189,7 +189,7 @@ def _internal(admin: Admin, cluster: Cluster) -> list[Finding]:
 
 
 def check_transactions(config: Config, cluster: Cluster) -> tuple[list[Finding], frozenset[str]]:
-    """Whether the last stable offset of a partition has stood behind its end for longer than a transaction may take.
+    """Check that no last stable offset has stood still before its end for longer than a transaction may take.
 
     Returns:
         The findings, and the topics of the settings that cannot be read to their end.
@@ -205,7 +205,7 @@ def check_transactions(config: Config, cluster: Cluster) -> tuple[list[Finding],
             found = f"a transaction has been open for {age_s:,.0f} s at offset {open_range.begin} of {open_range.end}"
             to_do = f"sowstream transactions list {name} says how it must end; never abort it unseen"
             if open_range.topic == GROUP_OFFSETS:
-                # Other groups have their positions there too; whose it is takes more rights to see.
+                # Other groups have their offsets there, too; finding the group takes more rights.
                 found += f": the positions of a group, perhaps of the workers of {name}"
                 findings.append(Finding("warn", open_range.place, found, to_do))
                 continue
@@ -219,7 +219,7 @@ def check_transactions(config: Config, cluster: Cluster) -> tuple[list[Finding],
 
 
 def check_state(directory: Path) -> list[Finding]:
-    """Whether workers can keep their state here. A directory that is missing is not made."""
+    """Check that workers can keep their state here; a missing directory is not created."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -257,7 +257,7 @@ def _room(place: Path) -> Finding:
 
 
 def _holders(directory: Path) -> list[int]:
-    """The worker processes that live here: each has written its number into its slot file."""
+    """The worker processes that use the directory: each has written its process id into its slot file."""
     pids = []
     for slot in sorted((directory / "slots").glob("*")):
         text = slot.read_text(errors="replace")
