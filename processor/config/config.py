@@ -108,7 +108,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _copies_have_records(self) -> Config:
-        """Check that each underlying has a SOW: the outputs of a third party's processor show whether it has one."""
+        """Check that each underlying keeps records, and that no processor has `sow: false`: its outputs decide that."""
         for name, section in self.conflated.items():
             if not self.topic(name).sow:
                 raise ValueError(
@@ -122,7 +122,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _sources_are_told(self) -> Config:
-        """Check, for at least once, that SOW records have the header `source`, which identifies redelivered input."""
+        """Turn on the header `source`, which identifies redelivered input, where the guarantee is at least once."""
         if self.guarantee == "at_least_once":
             for name, topic in self.topics.items():
                 if not topic.sow:

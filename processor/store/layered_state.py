@@ -245,7 +245,7 @@ class LayeredState:
         self._restart_expiry(same=False)
 
     def write(self, now_ms: int) -> None:
-        """Write the store up to the committed position; `now_ms` is 0 if records older than now may follow."""
+        """Write the store up to the committed position; `now_ms` is a time before all later records, 0 if unknown."""
         self._write_rest()
         self.start_writing(now_ms)
         self._write_rest()

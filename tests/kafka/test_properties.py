@@ -69,7 +69,7 @@ def test_a_transactions_records_do_not_outlast_it():
 
 
 def test_a_transactions_records_wait_for_company():
-    """Records of a transaction wait for larger batches, unless the user's settings differ: readers wait for the commit."""
+    """Records of a transaction wait for larger batches, as readers wait for the commit; the user may change it."""
     shared = {"transactional_id": "t", "transaction_timeout_s": 10.0}
     assert int(properties.transactional(KAFKA, **shared)["linger.ms"]) > int(properties.producer(KAFKA)["linger.ms"])
     assert properties.transactional(KAFKA | {"linger.ms": "1"}, **shared)["linger.ms"] == "1"

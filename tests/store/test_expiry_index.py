@@ -126,7 +126,7 @@ def test_what_is_due_is_what_the_processor_sees(kind):
     [([5, 7], [7]), ([7, 5], [5]), ([5, 0], []), ([5, None], []), ([0, 5], [5]), ([5, None, 7], [7]), ([5, 5], [5])],
 )
 def test_a_record_has_one_row_which_says_when_it_expires(store, expiries, listed):
-    """A record has one row in the index with its expiry, also when it is put, deleted and put again in other batches."""
+    """A record has one row in the index, with its last expiry, after any sequence of puts and deletes."""
     for expires_at_ms in expiries:
         store.apply({b"a": None if expires_at_ms is None else Stored(1, b"x", expires_at_ms)}, Progress(1, 1))
     assert store.expiring(None, 9) == [(expires_at_ms, b"a") for expires_at_ms in listed]

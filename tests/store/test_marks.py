@@ -161,7 +161,7 @@ def test_those_of_one_commit_are_cut_to_the_bound_at_once():
 
 
 def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
-    """A dropped mark is removed from the topic with the next transaction, so that it does not come back by a restore."""
+    """A dropped mark is removed from the topic with the next transaction, so that no restore brings it back."""
     marks = TransactionalMarks(names_max=2)
     marks.restore([(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"d", b"1")], 4)
     assert (marks.has_staged, marks.staged) == (False, [])

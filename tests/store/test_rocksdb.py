@@ -54,7 +54,7 @@ def test_what_was_applied_is_there_after_closing(open_rocks):
 
 @pytest.mark.parametrize("opened", [1, 2, 3])
 def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, opened):
-    """A reopened database keeps its table options, according to RocksDB's log: bloom filter, block size, shared cache."""
+    """A reopened database keeps its table options: bloom filter, block size and shared cache, by RocksDB's log."""
     for _ in range(opened):
         open_rocks().close()
     log = (tmp_path / "0" / layout.ROCKSDB_DIRECTORY / "LOG").read_text()

@@ -55,7 +55,7 @@ def test_topics_as_created_have_no_problem():
 
 
 def test_a_missing_topic_names_the_command_that_creates_it():
-    """Missing topics are reported in the order in which records pass through them, with the command that creates them."""
+    """Missing topics are reported with the command that creates them, in the order in which records pass them."""
     assert problems(FAMILY, {}) == [
         Problem("refuse", spec.name, "does not exist", "sowstream topics apply") for spec in FAMILY
     ]
@@ -110,9 +110,7 @@ def test_the_mark_topic_is_compacted():
 
 
 def test_a_mark_topic_of_an_older_version_forgets_the_input_position():
-    """A mark topic with `compact,delete`, as older versions created it, is a warning, unless its retention has no
-    limit.
-    """
+    """A mark topic with `compact,delete`, from an older version, is a warning, unless its retention has no limit."""
     older = {"cleanup_policy": "compact,delete", "retention_ms": "604800000"}
     (problem,) = with_setting("mark", **older)
     assert (problem.severity, problem.topic) == ("warn", "orders.mark")
@@ -348,7 +346,7 @@ class TestRetention:
         [(20, "20 ms"), (1000, "1 second"), (90_000, "90 seconds"), (DAY_MS, "1 day"), (36 * 3_600_000, "36 hours")],
     )
     def test_times_are_told_as_people_say_them(self, ms: int, said: str):
-        """A duration is shown in the largest unit that fits."""
+        """A duration is shown in the largest unit of which it has two or more, or exactly one."""
         assert duration(ms) == said
 
 
