@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from processor.config.kafka_names import KafkaNames
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 
 def changes(
@@ -41,7 +41,7 @@ def changes(
     return wrong
 
 
-def recreated(names: KafkaNames, family: str, role: Role) -> Problem:
+def recreated(names: KafkaNames, family: str, role: str) -> Problem:
     """The problem of a topic that was deleted and recreated.
 
     Args:

@@ -11,7 +11,7 @@ from processor.topics.problem import FoundTopic, Problem
 from processor.topics.rebuild import dependent_rebuild_steps, rebuild_steps
 
 if TYPE_CHECKING:
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 
 def partition_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
@@ -59,7 +59,7 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
     )
 
 
-_KEYED: frozenset[Role] = frozenset(("publish", "sow"))
+_KEYED: frozenset[str] = frozenset(("publish", "sow"))
 """Topics in which a key is found by its hash, and that cannot be recreated without losing their records."""
 
 

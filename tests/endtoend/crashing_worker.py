@@ -58,7 +58,7 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "after apply": (LayeredState, "commit", "after", die),
     "write begun": (LayeredState, "start_writing", "after", die),
     "after write": (LayeredState, "write_some", "after", die),
-    "during restore": (Restorer, "_take", "after", die),
+    "during restore": (Restorer, "_apply_batch", "after", die),
     "abort": (TransactionalProducer, "begin_commit", "before", abort),
     "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
     "commit of unknown end": (TransactionalProducer, "finish_commit", "after", lose),
@@ -67,9 +67,9 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
 """A worker that meets one is done again, by itself or by the next."""
 
 MEANWHILE: dict[str, tuple[type, str, str, Callable[[], None]]] = {
-    "merged meanwhile": (StreamThread, "_give", "meanwhile", die),
-    "failed meanwhile": (StreamThread, "_give", "meanwhile", abort),
-    "unknown meanwhile": (StreamThread, "_give", "meanwhile", lose),
+    "merged meanwhile": (StreamThread, "_process_batch", "meanwhile", die),
+    "failed meanwhile": (StreamThread, "_process_batch", "meanwhile", abort),
+    "unknown meanwhile": (StreamThread, "_process_batch", "meanwhile", lose),
 }
 """Those that only a worker meets that is behind its input: while a transaction is committed the next one is merged."""
 

@@ -17,7 +17,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.record import Stored
 from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
@@ -172,7 +172,7 @@ def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer:
 
 def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
     """A processor reads its state by the clock too."""
-    slot = Slot(world.config.state_dir)
+    slot = ProcessSlot(world.config.state_dir)
     stop, failed = threading.Event(), []
     thread = Assembly(world.config, slot).thread(_pipeline(world), stop.is_set)
 

@@ -92,7 +92,7 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
     first = _found(kafka)
-    assert (first.offset, first.tail, first.note, first.is_new) == (0, None, None, True)
+    assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
@@ -110,10 +110,10 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
     state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     task.open(state)
-    thread._begin(task, 0)
+    thread._start(task, 0)
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
     found = _found(kafka)
-    assert found.tail is not None
-    assert (found.offset, found.tail.position, found.is_new) == (0, 60, False)
+    assert found.redelivered is not None
+    assert (found.offset, found.redelivered.position, found.is_new) == (0, 60, False)
     thread._consumer.close()
     reader.close()

@@ -81,7 +81,7 @@ class TurnedThread:
             open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
         )  # fmt: skip
         standbys = Standbys(
-            processor=name, sow=f"{name}.sow", lookout=None, admin=Admin(kafka),
+            processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
         clients = Clients(cast("Any", None), producer, restorer, standbys)
@@ -107,7 +107,7 @@ class TurnedThread:
         """So many turns of the loop; the seconds they took."""
         began_s = time.monotonic()
         for _ in range(turns):
-            self.thread._step()
+            self.thread._turn()
         return time.monotonic() - began_s
 
     def close(self) -> None:

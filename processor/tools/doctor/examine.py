@@ -18,7 +18,7 @@ from processor.hosting.pipeline import pipelines, specs
 from processor.hosting.topic_check import problems_of
 from processor.kafka.admin.admin import Admin, Cluster, librdkafka_version
 from processor.kafka.transactions.transaction_log import GROUP_OFFSETS
-from processor.runtime.watching.rivals import ask, rivals
+from processor.runtime.watching.rivals import ask_members, rivals
 from processor.shared_topics.directory import report
 from processor.tools.broker.java import JAVA_MAJOR_MIN, installed_java_major
 from processor.tools.healing import look, topics_to_look_at
@@ -126,7 +126,7 @@ def _groups(config: Config, admin: Admin) -> list[Finding]:
     for pipeline in pipelines(config, []):
         group = f"{config.group_prefix}.{pipeline.name}"
         try:
-            found = rivals(ask(admin, group, pipeline.source, _PATIENCE_S))
+            found = rivals(ask_members(admin, group, pipeline.source, _PATIENCE_S))
         except Stop as error:
             findings.append(Finding("warn", f"group {group}", str(error), "have somebody look who may"))
             continue

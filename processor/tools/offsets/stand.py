@@ -7,16 +7,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
-from processor.hosting.commit_metadata import Note
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
-from processor.runtime.recovery.input_position import InputPosition
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
@@ -131,10 +131,12 @@ class Stand:
                 "changed under them. Stop the workers first; those that were killed leave after the session timeout"
             )
 
-    def cut(self, kafka_topic: str) -> Cut:
+    def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the present end."""
         partitions = range(TopicLookup(self.admin).partitions(kafka_topic))
-        return Cut(self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group)
+        return SnapshotBoundary(
+            self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group
+        )
 
     def group_metadata(self) -> Any:
         """The proof of a transaction that may commit offsets of the group."""
@@ -166,7 +168,7 @@ class Stand:
             return "outputs are of another input topic"
         elif position.application_id != self._config.application_id:
             return f"outputs are of application_id {position.application_id}"
-        elif committed is not None and committed < position.offset and Note.read(stand.note).ends is None:
+        elif committed is not None and committed < position.offset and CommitMetadata.read(stand.note).ends is None:
             return "group was set back"
         begin = committed if committed is not None else stand.position and stand.position.offset
         if begin is not None and begin < stand.oldest:

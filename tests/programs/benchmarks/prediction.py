@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.standby.assignment_forecast import chains
+from processor.runtime.standby.assignment_forecast import successors
 from processor.topics.family import TopicSpec
 from tests.programs.benchmarks.throughput import broker, say
 
@@ -120,7 +120,7 @@ def rounds(crowd: Crowd, members: int, kills: int, rng: random.Random) -> tuple[
     for _ in range(kills):
         before = crowd.settled()
         assignor = before.assignor
-        told = chains(before.assigned, assignor, 2)
+        told = successors(before.assigned, assignor, 2)
         dead = rng.choice(sorted(before.assigned))
         crowd.kill(dead)
         after = crowd.settled()

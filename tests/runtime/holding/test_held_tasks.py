@@ -84,10 +84,10 @@ def test_a_hold_is_told_counted_and_over_with_the_first_commit(scene: Scene):
     assert scene.held.due(scene.tasks) == [task]
     assert scene.shown("registry") == 0
     task.start(40)
-    scene.held.went_on(scene.tasks.values())
+    scene.held.release_recovered(scene.tasks.values())
     assert scene.notices.told[-1][2] is not None, "nothing is committed yet"
     task.committed_offset = 41
-    scene.held.went_on(scene.tasks.values())
+    scene.held.release_recovered(scene.tasks.values())
     assert scene.notices.told[-1] == (scene.name, 1, None)
 
 

@@ -54,7 +54,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
     kafka = {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
     made: list[Restorer] = []
 
-    def made_of(open_state: Callable[[int], LayeredState], partitions: int) -> Restorer:
+    def derived_from(open_state: Callable[[int], LayeredState], partitions: int) -> Restorer:
         restorer = Restorer(
             reader=LogReader(kafka, group="g"),
             admin=Admin(kafka),
@@ -71,7 +71,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
         made.append(restorer)
         return restorer
 
-    yield made_of
+    yield derived_from
     for one in made:
         one.close()
     mock.flush(0)

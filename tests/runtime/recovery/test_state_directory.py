@@ -152,9 +152,9 @@ def test_damage_while_running_and_distrust_are_counted(place):
     state.restore({b"a": Stored(1, b"x")}, 10, HOUR_MS)
     log = SowLog("orders.sow", 0, state)
     log.target = 10
-    assert "older than the topic's delete.retention.ms" in log.distrust(HOUR_MS)
+    assert "older than the topic's delete.retention.ms" in log.wipe_if_stale(HOUR_MS)
     state.restore({b"a": Stored(1, b"x")}, 11, HOUR_MS)
-    assert "ahead of the SOW topic" in log.distrust(HOUR_MS)
+    assert "ahead of the SOW topic" in log.wipe_if_stale(HOUR_MS)
     state.wipe()
     assert {reason: place.count("state_wiped", reason=reason) for reason in ("too_old", "ahead", "damaged")} == {
         "too_old": 1,

@@ -47,7 +47,7 @@ class Shelf:
         self.standbys = Standbys(
             processor=name,
             sow=self.topic,
-            lookout=None,
+            group_watcher=None,
             admin=self.admin,
             open_reader=partial(LogReader, self.kafka, group=name),
             open_state=self.open,
