@@ -121,7 +121,7 @@ class Config(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _sources_are_told(self) -> Config:
+    def _sources_are_on(self) -> Config:
         """Turn on the header `source`, which identifies redelivered input, where the guarantee is at least once."""
         if self.guarantee == "at_least_once":
             for name, topic in self.topics.items():
@@ -168,9 +168,9 @@ class Config(BaseSettings):
         Raises:
             ConfigurationError: no such topic.
         """
-        known = [*self.topics, *self.conflated, *self.processors]
-        if name not in known:
-            raise ConfigurationError(self.no_topic(name, known))
+        names = [*self.topics, *self.conflated, *self.processors]
+        if name not in names:
+            raise ConfigurationError(self.no_topic(name, names))
         return self._root(name)
 
     @property
@@ -194,14 +194,14 @@ class Config(BaseSettings):
         copy._undescribed = undescribed  # noqa: SLF001 - of its own class
         return copy
 
-    def no_topic(self, name: str, known: list[str]) -> str:
+    def no_topic(self, name: str, names: list[str]) -> str:
         """The message of an error: no topic of this name is configured."""
         if self._undescribed is None:
-            return unknown_name("topic", name, known)
+            return unknown_name("topic", name, names)
         if name in self._undescribed:
             return f"topic {name!r}: {self._undescribed[name]}"
         return (
-            f"{unknown_name('topic', name, known)}. The settings name no topics, so these are the topics of the topic "
+            f"{unknown_name('topic', name, names)}. The settings name no topics, so these are the topics of the topic "
             "directory; `sowstream topics apply` adds others"
         )
 

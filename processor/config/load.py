@@ -98,16 +98,16 @@ def misspelt(variables: Iterable[str], settings: Iterable[str]) -> dict[str, str
         variables: names of the environment.
         settings: names of the settings at the top level.
     """
-    known = [name.upper() for name in settings]
-    found = {}
+    names = [name.upper() for name in settings]
+    suggestions = {}
     for variable in variables:
         first, section, rest = variable.upper().removeprefix(PREFIX).partition("__")
-        if not variable.upper().startswith(PREFIX) or first in known:
+        if not variable.upper().startswith(PREFIX) or first in names:
             continue
-        close = difflib.get_close_matches(first, known, n=1, cutoff=_CLOSE)
+        close = difflib.get_close_matches(first, names, n=1, cutoff=_CLOSE)
         if close or section:
-            found[variable] = f"{PREFIX}{close[0]}{section}{rest}" if close else ""
-    return found
+            suggestions[variable] = f"{PREFIX}{close[0]}{section}{rest}" if close else ""
+    return suggestions
 
 
 class TwiceError(yaml.constructor.ConstructorError):

@@ -16,10 +16,10 @@ _EXPECTED = {
 """Pydantic's messages about Python types, in terms of YAML."""
 
 
-def unknown_name(noun: str, name: str, known: list[str]) -> str:
+def unknown_name(noun: str, name: str, names: list[str]) -> str:
     """The message `there is no topic 'oders'; did you mean 'orders'?`."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(names)) or 'none'}"
     return f"there is no {noun} {name!r}; {hint}"
 
 
@@ -40,8 +40,8 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) ->
     path = detail["loc"]
     place = ".".join(str(part) for part in (section, *path) if part != "")
     if detail["type"] != "extra_forbidden":
-        said = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        return f"{place or 'settings'}: {said}"
+        message = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+        return f"{place or 'settings'}: {message}"
     return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
 
 

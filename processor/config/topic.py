@@ -70,7 +70,7 @@ class SchemaConfig(Section):
     """The full name of the message in a protobuf descriptor set."""
 
     @model_validator(mode="after")
-    def _content_is_given_once(self) -> SchemaConfig:
+    def _content_is_in_one_place(self) -> SchemaConfig:
         places = [name for name in ("file", "text", "base64") if getattr(self, name) is not None]
         if len(places) > 1:
             raise ValueError(f"{places[0]} and {places[1]} both say what the schema is; remove one")

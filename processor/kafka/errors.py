@@ -274,16 +274,16 @@ def in_transaction(error: KafkaException, doing: str, place: tuple[str, int | No
     INTRODUCTION.md, "Transactional producer", error handling.
     """
     kafka_error = of(error)
-    said = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
+    text = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
     if kafka_error.code() in _TOO_LARGE:
-        if (told := _PLACE.search(kafka_error.str())) is not None:
-            place = told[1], int(told[2])
-        return OutputTooLarge(said, *(place or (None, None)))
+        if (refused := _PLACE.search(kafka_error.str())) is not None:
+            place = refused[1], int(refused[2])
+        return OutputTooLarge(text, *(place or (None, None)))
     if kafka_error.code() in _REFUSED | _STAYS:
         return stop(error, doing)
     if kafka_error.txn_requires_abort() and not kafka_error.fatal():
-        return TransactionAborted(said)
-    return ProducerLost(said)
+        return TransactionAborted(text)
+    return ProducerLost(text)
 
 
 def of_record(producer: Producer, error: KafkaException, topic: str, partition: int) -> SowstreamError:

@@ -27,21 +27,21 @@ class RepeatedLines(logging.Filter):
         self._interval_s = interval_s
         self._clock = clock
         # By line, the time when it passed, and the number of repetitions since.
-        self._told: dict[str, tuple[float, int]] = {}
+        self._passed: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line passes."""
-        said = record.getMessage()
-        line, now_s = _VARYING.sub("", said), self._clock()
-        told_s, kept = self._told.get(line, (None, 0))
-        if told_s is not None and now_s - told_s < self._interval_s:
-            self._told[line] = (told_s, kept + 1)
+        text = record.getMessage()
+        line, now_s = _VARYING.sub("", text), self._clock()
+        passed_s, dropped = self._passed.get(line, (None, 0))
+        if passed_s is not None and now_s - passed_s < self._interval_s:
+            self._passed[line] = (passed_s, dropped + 1)
             return False
-        if len(self._told) >= _DIFFERENT_MAX:
-            self._told.clear()
-        self._told[line] = (now_s, 0)
-        if kept:
-            record.msg, record.args = f"{said} [{kept} more since the last such line]", ()
+        if len(self._passed) >= _DIFFERENT_MAX:
+            self._passed.clear()
+        self._passed[line] = (now_s, 0)
+        if dropped:
+            record.msg, record.args = f"{text} [{dropped} more since the last such line]", ()
         return True
 
 

@@ -79,22 +79,22 @@ def group_member(
         instance: the name of a static member; None: a dynamic member.
         prefetch_bytes: input that may wait in memory; None: the limit of every reader.
     """
-    chosen = consumer(kafka, group=group) | {"enable.partition.eof": "true"}
-    chosen |= {name: kafka[name] for name in _MEMBER_LIMITS if name in kafka}
+    settings = consumer(kafka, group=group) | {"enable.partition.eof": "true"}
+    settings |= {name: kafka[name] for name in _MEMBER_LIMITS if name in kafka}
     # A turn of the loop may be long; `runtime.stuck_timeout_s` ends one that hangs.
-    chosen.setdefault("max.poll.interval.ms", str(int(max(_POLL_INTERVAL_S, session_timeout_s) * 1000)))
+    settings.setdefault("max.poll.interval.ms", str(int(max(_POLL_INTERVAL_S, session_timeout_s) * 1000)))
     if prefetch_bytes is not None:
         limits = prefetch(prefetch_bytes, int(kafka.get("message.max.bytes", 0)))
-        chosen |= {name: value for name, value in limits.items() if name not in kafka}
+        settings |= {name: value for name, value in limits.items() if name not in kafka}
     if instance is not None:
-        chosen["group.instance.id"] = instance
+        settings["group.instance.id"] = instance
     if is_new_protocol(kafka):
         # librdkafka refuses the properties of the classic protocol: the brokers set session and assignment.
-        return chosen | {name: kafka[name] for name in _MEMBERSHIP if name in kafka}
+        return settings | {name: kafka[name] for name in _MEMBERSHIP if name in kafka}
     return {
         "session.timeout.ms": str(int(session_timeout_s * 1000)),
         "heartbeat.interval.ms": str(int(session_timeout_s * 1000 / 4)),
-        **chosen,
+        **settings,
         "partition.assignment.strategy": "cooperative-sticky",
     }
 
@@ -156,14 +156,14 @@ def transactional(
     """Settings of a worker's output; `logger` must receive every broken connection. The others as for `producer`."""
     timeout_ms = int(transaction_timeout_s * 1000)
     asked_ms = int(kafka.get("message.timeout.ms") or kafka.get("delivery.timeout.ms") or 0)
-    given = {name: value for name, value in kafka.items() if name != "delivery.timeout.ms"}
+    passed_on = {name: value for name, value in kafka.items() if name != "delivery.timeout.ms"}
     # No reader sees a record before the commit, which waits for no linger time: larger batches cost no time, and on two
     # cores, the broker's share of them included, they halve the broker's work for each record.
-    chosen = producer({"linger.ms": "25"} | given, queue_bytes=queue_bytes, record_bytes_max=record_bytes_max)
+    settings = producer({"linger.ms": "25"} | passed_on, queue_bytes=queue_bytes, record_bytes_max=record_bytes_max)
     # When the last connection breaks, librdkafka would forget every broker and ask the bootstrap servers: the open
     # transaction then hangs until its timeout (seen in 2.16), and a new producer asks them anyway.
-    chosen.setdefault("metadata.recovery.strategy", "none")
-    return chosen | {
+    settings.setdefault("metadata.recovery.strategy", "none")
+    return settings | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": str(timeout_ms),
         # A publisher may wait longer than a transaction lasts.

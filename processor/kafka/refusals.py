@@ -33,9 +33,9 @@ class Refusals:
 
     def listening(self, properties: Mapping[str, Any]) -> dict[str, Any]:
         """The properties of a client, with the callback that collects refusals."""
-        return {**properties, "error_cb": self._hear}
+        return {**properties, "error_cb": self._on_error}
 
-    def _hear(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         is_unverified = error.code() == KafkaError._SSL and "verify failed" in error.str()
         if error.code() in _LOGIN or is_unverified:
             self.error = error

@@ -13,7 +13,7 @@ Expiring: TypeAlias = tuple[int, bytes]
 """The time at which a record expires, milliseconds since the epoch, and its key."""
 
 
-Found: TypeAlias = Literal["new", "clean", "unclean", "format", "identity"]
+InitialContent: TypeAlias = Literal["new", "clean", "unclean", "format", "identity"]
 """The content of a directory when it was opened.
 
 `new`: empty. `clean`: a store that was closed properly. `unclean`: a store that was not closed properly; it has the

@@ -39,12 +39,12 @@ _TO_DO: Final = {
 """The remedy for errors that wiping and restoring cannot cure."""
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-_TOLD_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR, errno.ENOLCK}
+_REPORTED_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR, errno.ENOLCK}
 """Within its directory, RocksDB reports a wrong file type, which is damage, and a lock that another process holds."""
 
 
 @contextmanager
-def telling(doing: str, directory: Path) -> Iterator[None]:
+def mapped_errors(doing: str, directory: Path) -> Iterator[None]:
     """Convert the errors of rocksdict and the file system to ours.
 
     Args:
@@ -81,12 +81,12 @@ def _meaning(error: Exception, doing: str, directory: Path) -> SowstreamError:
 
 def _number(text: str) -> int | None:
     """The error number in a text of RocksDB's, which has it at the end of a line, or of Rust's; None: there is none."""
-    if (told := re.search(r"\(os error (\d+)\)$", text)) is not None:
-        return int(told[1])
+    if (number := re.search(r"\(os error (\d+)\)$", text)) is not None:
+        return int(number[1])
     if "IO error" not in text:
         return None
     ends = {line.rpartition(": ")[2].strip() for line in text.splitlines()}
-    return next((number for number in _TOLD_BY_ROCKSDB if os.strerror(number) in ends), None)
+    return next((number for number in _REPORTED_BY_ROCKSDB if os.strerror(number) in ends), None)
 
 
 def _room(directory: Path) -> str:
@@ -97,4 +97,4 @@ def _room(directory: Path) -> str:
         except OSError:
             continue
         return f"{free / 1e6:,.1f} MB are free there"
-    return "nobody says how much is free there"
+    return "the free space there is unknown"

@@ -73,21 +73,21 @@ class Expiry:
             until_ms: milliseconds since the epoch.
             keys_max: the most to return.
         """
-        found: list[Expiring] = []
+        due: list[Expiring] = []
         if until_ms < self._first_ms:
-            return found
-        while len(found) < keys_max:
+            return due
+        while len(due) < keys_max:
             entry = self._next(until_ms, keys_max)
             if entry is None:
                 break
             # A state in the index and in a layer appears twice, one entry right after the other.
-            if self._holds(entry, newest) and (not found or found[-1] != entry):
-                found.append(entry)
-        if found:
-            self._first_ms = found[0][0]
-            self._heap += found  # They stay due until they are put again.
+            if self._holds(entry, newest) and (not due or due[-1] != entry):
+                due.append(entry)
+        if due:
+            self._first_ms = due[0][0]
+            self._heap += due  # They stay due until they are put again.
             heapify(self._heap)
-        return found
+        return due
 
     def _next(self, until_ms: int, keys_max: int) -> Expiring | None:
         """Remove the next entry from the heap or the index, unless it expires later."""

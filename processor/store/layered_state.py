@@ -90,30 +90,30 @@ class LayeredState:
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
         """The states of these keys, None where there is none."""
         look_up = self._known.get
-        found = {key: look_up(key, _UNKNOWN) for key in keys}
-        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        states = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in states.items() if stored is _UNKNOWN]
         if missing:
             read = dict(zip(missing, self.store.get_many(missing), strict=True))
-            found.update(read)
+            states.update(read)
             self._remember(read)
-        return found
+        return states
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:
         """`get_many` for the first of these keys, up to a size of the store's records; also returns their number."""
         look_up = self._known.get
-        found = {key: look_up(key, _UNKNOWN) for key in keys}
-        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        states = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in states.items() if stored is _UNKNOWN]
         left_bytes, begin = bytes_max, 0
         while begin < len(missing) and left_bytes > 0:
             piece = missing[begin : begin + _PIECE_KEYS]
             read = dict(zip(piece, self.store.get_many(piece), strict=True))
-            found.update(read)
+            states.update(read)
             left_bytes -= self._remember(read)
             begin += _PIECE_KEYS
         if begin >= len(missing):
-            return found, len(keys)
+            return states, len(keys)
         unread = set(missing[begin:])
-        return found, next(number for number, key in enumerate(keys) if key in unread)
+        return states, next(number for number, key in enumerate(keys) if key in unread)
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage changes; None deletes."""
@@ -133,12 +133,12 @@ class LayeredState:
             self._expiry = Expiry(self.store)
             self._restart_expiry(same=False)
         newest = ChainMap(self._staged, self._prepared, self._unwritten, self._writing)
-        found = self._expiry.due(newest, until_ms, keys_max)
-        if not found:
+        expiring = self._expiry.due(newest, until_ms, keys_max)
+        if not expiring:
             return []
-        states = self.get_many([key for _, key in found])
+        states = self.get_many([key for _, key in expiring])
         due = []
-        for expires_at_ms, key in found:
+        for expires_at_ms, key in expiring:
             stored = states[key]
             if stored is None or stored.expires_at_ms != expires_at_ms:
                 says = "is not there" if stored is None else f"says {stored.expires_at_ms}"
@@ -153,7 +153,7 @@ class LayeredState:
             after: the key before them; None begins with the first.
             keys_max: the most to return; fewer are returned only at the end.
         """
-        found: list[tuple[bytes, Stored]] = []
+        live: list[tuple[bytes, Stored]] = []
         while True:
             rows = list(islice(self.store.scan(after), keys_max))
             # Changed keys after the last row belong to a later piece, unless the store has no more rows.
@@ -167,9 +167,9 @@ class LayeredState:
                         if (until is None or key <= until) and (after is None or key > after)
                     }
                 )
-            found += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
-            if until is None or len(found) >= keys_max:
-                return found[:keys_max]
+            live += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
+            if until is None or len(live) >= keys_max:
+                return live[:keys_max]
             after = until  # Some of them are deleted, and the store does not have the deletes yet.
 
     def prepare(self) -> None:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from processor.errors import StateLocked
 from processor.store import layout
-from processor.store.errors import telling
+from processor.store.errors import mapped_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,11 +23,11 @@ def lock(directory: Path) -> IO[bytes]:
         StateLocked: another process uses it.
         DiskUnusable: the disk is full, read-only, failing or forbidden.
     """
-    with telling("opening", directory):
+    with mapped_errors("opening", directory):
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / layout.LOCK_FILE).open("a+b")
     try:
-        with telling("locking", directory):
+        with mapped_errors("locking", directory):
             _flock(file, directory)
     except BaseException:
         file.close()
@@ -67,7 +67,7 @@ def destroy(directory: Path) -> None:
     Raises:
         DiskUnusable: it cannot be removed.
     """
-    with telling("wiping", directory):
+    with mapped_errors("wiping", directory):
         for place in (directory, directory / layout.ROCKSDB_DIRECTORY):
             if place.is_symlink() or place.is_file():
                 place.unlink()
@@ -85,7 +85,7 @@ def discard(directory: Path) -> bool:
         DiskUnusable: it cannot be removed.
     """
     aside = directory / layout.FORMER_DIRECTORY
-    with telling("removing", directory):
+    with mapped_errors("removing", directory):
         try:
             file = (directory / layout.LOCK_FILE).open("r+b")
         except FileNotFoundError:

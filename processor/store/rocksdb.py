@@ -11,7 +11,7 @@ from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 from processor.errors import DiskFull, StateBehind
 from processor.store import back_pressure, bulk_load, layout, partition_directory
 from processor.store.contract import Progress
-from processor.store.errors import telling
+from processor.store.errors import mapped_errors
 from processor.store.rocksdb_memory import RocksMemory
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from processor.record import Stored
-    from processor.store.contract import Expiring, Found
+    from processor.store.contract import Expiring, InitialContent
 
 
 _USAGE: Final = {
@@ -65,7 +65,7 @@ class RocksStore:
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
         try:
             self._db = self._open()
-            self.found: Found = self._settle()
+            self.initial_content: InitialContent = self._settle()
             """The content of the directory when it was opened."""
         except BaseException:
             self._release()
@@ -83,16 +83,16 @@ class RocksStore:
     def progress(self) -> Progress:
         """Its progress in the SOW topic."""
         self._end_load()
-        with self._telling("reading"):
+        with self._mapped_errors("reading"):
             data = self._db.get(layout.PROGRESS_KEY)
         return Progress(0, 0) if data is None else layout.decode_progress(data)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
         """The records of these keys, in the order of the keys: one multi-get, which lets other threads run."""
         self._end_load()
-        with self._telling("reading"):
-            found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
-        return [None if data is None else layout.decode_record(data) for data in found]
+        with self._mapped_errors("reading"):
+            rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
+        return [None if data is None else layout.decode_record(data) for data in rows]
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
         """Write records and their progress: in one batch, or the progress with the last of several.
@@ -127,7 +127,7 @@ class RocksStore:
         self._end_load()
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
-        with self._telling("reading"):
+        with self._mapped_errors("reading"):
             rows = self._db.iter(options)
             # No key lies between a key and the same key with a zero byte at its end.
             rows.seek(layout.RECORD_PREFIX if after is None else layout.RECORD_PREFIX + after + b"\0")
@@ -144,23 +144,23 @@ class RocksStore:
         begin = layout.expiry_row((self._expiring_from_ms, b"") if after is None else after)
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_EXPIRIES)
-        found: list[Expiring] = []
-        with self._telling("reading"):
+        entries: list[Expiring] = []
+        with self._mapped_errors("reading"):
             rows = self._db.iter(options)
             rows.seek(begin)
             if after is not None and rows.valid() and rows.key() == begin:
                 rows.next()
-            while len(found) < rows_max and rows.valid():
-                found.append(layout.expiring_of(rows.key()))
+            while len(entries) < rows_max and rows.valid():
+                entries.append(layout.expiring_of(rows.key()))
                 rows.next()
             rows.status()
         if after is None and rows_max > 0:
-            self._expiring_from_ms = found[0][0] if found else None
-        return found
+            self._expiring_from_ms = entries[0][0] if entries else None
+        return entries
 
     def usage(self) -> dict[str, int]:
         """The bytes that the store takes: write buffers, open tables without the block cache, and tables on disk."""
-        with self._telling("reading"):
+        with self._mapped_errors("reading"):
             return {kind: self._db.property_int_value(name) or 0 for kind, name in _USAGE.items()}
 
     def wipe(self) -> None:
@@ -175,7 +175,7 @@ class RocksStore:
     def close(self) -> None:
         """Flush the writes, which were not logged, and release the directory."""
         try:
-            with self._telling("closing"):
+            with self._mapped_errors("closing"):
                 try:
                     if not self._is_closed_on_disk:
                         # With the last of the records: buffers are flushed in order, or not at all.
@@ -202,7 +202,7 @@ class RocksStore:
         """Write a batch when there is room for it; the first batch marks the store as open."""
         if self._is_closed_on_disk:
             batch.delete(layout.CLOSED_KEY)
-        with self._going_on(), self._telling("writing"):
+        with self._going_on(), self._mapped_errors("writing"):
             tables_max = bulk_load.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
             back_pressure.wait(self._db, tables_max, self._unlogged, self._memory.beat)
             self._db.write(batch, self._unlogged)
@@ -216,7 +216,7 @@ class RocksStore:
         """Add the changes of the expiry index for the records of a batch."""
         old: dict[bytes, int] = {}
         if self._expiring_from_ms is not None:
-            with self._telling("reading"):
+            with self._mapped_errors("reading"):
                 rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in changes]))
             old = {
                 key: expires_at_ms
@@ -269,7 +269,7 @@ class RocksStore:
 
     def _reopen(self, *, is_loading: bool) -> None:
         """Reopen the database in the other mode; its write buffers are flushed."""
-        with self._going_on(), self._telling("flushing"):
+        with self._going_on(), self._mapped_errors("flushing"):
             self._db.close()
         self._is_loading = is_loading
         self._db = self._open()
@@ -278,32 +278,32 @@ class RocksStore:
         options = self._memory.options()
         if self._is_loading:
             bulk_load.prepare(options)
-        with self._telling("opening"):
+        with self._mapped_errors("opening"):
             # Without column_families a reopened database silently loses its table options: no bloom filter and an 8 MB
             # cache of its own.
             path = str(self._directory / layout.ROCKSDB_DIRECTORY)
             return Rdict(path, options=options, column_families={"default": options})
 
-    def _settle(self) -> Found:
+    def _settle(self) -> InitialContent:
         """Classify the database, wipe one that is not ours, and claim a new one."""
         try:
-            found = self._look()
-            self._is_closed_on_disk = found == "clean"
-            is_ours = found in {"clean", "unclean"} and not self._has_begun_only()
+            content = self._look()
+            self._is_closed_on_disk = content == "clean"
+            is_ours = content in {"clean", "unclean"} and not self._has_begun_only()
             self.expiring(None, 1)
-            if found == "new":
+            if content == "new":
                 self._claim()
         except BaseException:
             # RocksDB does not let the directory be opened again, wiped or not, before this handle is closed.
             self._abandon()
             raise
-        if found != "new" and not is_ours:
+        if content != "new" and not is_ours:
             self.wipe()
-        return found
+        return content
 
-    def _look(self) -> Found:
+    def _look(self) -> InitialContent:
         """The content of the database: whether it is new, ours, and closed properly."""
-        with self._telling("reading"):
+        with self._mapped_errors("reading"):
             keys = layout.FORMAT_KEY, layout.IDENTITY_KEY, layout.CLOSED_KEY
             marked, identity, closed = cast("list[bytes | None]", self._db.get(list(keys)))
             if marked is None and identity is None:
@@ -339,8 +339,8 @@ class RocksStore:
         with suppress(Exception):
             self._db.close()
 
-    def _telling(self, doing: str) -> AbstractContextManager[None]:
-        return telling(doing, self._directory)
+    def _mapped_errors(self, doing: str) -> AbstractContextManager[None]:
+        return mapped_errors(doing, self._directory)
 
 
 def _parts(changes: Mapping[bytes, Stored | None], bytes_max: int) -> list[Mapping[bytes, Stored | None]]:

@@ -10,7 +10,7 @@ from processor.topics.changes import changes, recreated
 from processor.topics.checks import problems
 from processor.topics.compaction import COMPACTION_LAG_MS
 from processor.topics.partitions import grown
-from processor.topics.problem import FoundTopic, Problem
+from processor.topics.problem import ActualTopic, Problem
 from processor.topics.rebuild import rebuild_steps
 from processor.topics.replication import internal_problems
 from processor.topics.retention import kept_ms
@@ -18,7 +18,7 @@ from processor.topics.shared import control_problems, directory_problems
 
 __all__ = [
     "COMPACTION_LAG_MS",
-    "FoundTopic",
+    "ActualTopic",
     "Problem",
     "changes",
     "control_problems",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.topics.partitions import partition_problems
-from processor.topics.problem import FoundTopic, Problem
+from processor.topics.problem import ActualTopic, Problem
 from processor.topics.rebuild import dependent_rebuild_steps
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def changes(
-    specs: Iterable[TopicSpec], before: Mapping[str, FoundTopic], now: Mapping[str, FoundTopic]
+    specs: Iterable[TopicSpec], before: Mapping[str, ActualTopic], now: Mapping[str, ActualTopic]
 ) -> list[Problem]:
     """The changes with which no worker may go on (`refuse`), and those that an operator should know (`warn`).
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from processor.topics.compaction import cleanup_problems
 from processor.topics.family import BATCH_BYTES_MAX, FRAMING_BYTES
 from processor.topics.partitions import partition_problems
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 from processor.topics.replication import copies_problems
 from processor.topics.retention import retention_problems
 
@@ -20,17 +20,17 @@ _BATCH_BYTES = BATCH_BYTES_MAX + FRAMING_BYTES
 """Least batch size that any topic must accept: several records that a worker sends together."""
 
 
-def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, brokers: int = 1) -> list[Problem]:
+def problems(specs: Iterable[TopicSpec], actual: Mapping[str, ActualTopic], *, brokers: int = 1) -> list[Problem]:
     """All problems, in the order of the specs.
 
     Args:
         specs: the topics as they should be.
-        found: the topics as they are; a missing one does not exist.
+        actual: the topics as they are; a missing one does not exist.
         brokers: the number of brokers of the cluster; a single one cannot keep more than one copy.
     """
     wrong: list[Problem] = []
     for spec in specs:
-        topic = found.get(spec.name)
+        topic = actual.get(spec.name)
         if topic is None:
             wrong.append(_missing(spec))
             continue
@@ -50,7 +50,7 @@ def _missing(spec: TopicSpec) -> Problem:
     return Problem("warn", spec.name, what, "sowstream topics apply, give workers Read and Write, restart them")
 
 
-def _size(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def _size(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problem of a topic that accepts smaller records than its family allows; a larger limit is no problem."""
     needed = spec.message_bytes
     set_to = topic.number("max.message.bytes", needed)

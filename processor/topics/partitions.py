@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.topics.problem import FoundTopic, Problem
+from processor.topics.problem import ActualTopic, Problem
 from processor.topics.rebuild import dependent_rebuild_steps, rebuild_steps
 
 if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
 
 
-def partition_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def partition_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problem of a topic whose number of partitions differs from its family's setting; empty if there is none."""
     if topic.partitions == spec.partitions:
         return []

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class FoundTopic(NamedTuple):
+class ActualTopic(NamedTuple):
     """One Kafka topic as it is."""
 
     partitions: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ INTERNAL: Final = {
 """Kafka's own topics on which every transaction depends, with the names of the brokers' settings that create them."""
 
 
-def copies_problems(spec: TopicSpec, topic: FoundTopic, brokers: int) -> list[Problem]:
+def copies_problems(spec: TopicSpec, topic: ActualTopic, brokers: int) -> list[Problem]:
     """The problems of a topic whose committed records would be lost with one broker; none on a single broker."""
     if brokers < 2:
         return []
@@ -36,16 +36,16 @@ def copies_problems(spec: TopicSpec, topic: FoundTopic, brokers: int) -> list[Pr
     return [*_in_sync(spec.name, topic), *_unclean(spec.name, topic)]
 
 
-def internal_problems(found: Mapping[str, FoundTopic], brokers: int) -> list[Problem]:
+def internal_problems(topics: Mapping[str, ActualTopic], brokers: int) -> list[Problem]:
     """The problems of Kafka's own topics, with commits and offsets; the operator of the brokers must correct them.
 
     Args:
-        found: Kafka's internal topics, as far as we are allowed to see them.
+        topics: Kafka's internal topics, as far as we are allowed to see them.
         brokers: the number of brokers of the cluster.
     """
     wrong: list[Problem] = []
     for name, made_by in INTERNAL.items():
-        topic = found.get(name)
+        topic = topics.get(name)
         if topic is None or brokers < 2:
             continue
         if topic.replicas < 2:
@@ -59,7 +59,7 @@ def internal_problems(found: Mapping[str, FoundTopic], brokers: int) -> list[Pro
     return wrong
 
 
-def _in_sync(name: str, topic: FoundTopic) -> list[Problem]:
+def _in_sync(name: str, topic: ActualTopic) -> list[Problem]:
     """The problem of `min.insync.replicas`: neither one nor all copies should be required."""
     least = topic.number("min.insync.replicas", 1)
     if least >= topic.replicas:
@@ -75,7 +75,7 @@ def _in_sync(name: str, topic: FoundTopic) -> list[Problem]:
     return []
 
 
-def _unclean(name: str, topic: FoundTopic) -> list[Problem]:
+def _unclean(name: str, topic: ActualTopic) -> list[Problem]:
     """The problem of a broker that may become leader although it lacks records: the others then drop them."""
     if topic.config.get("unclean.leader.election.enable") != "true":
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.topics.compaction import policies
 from processor.topics.family import DAY_MS, SNAPSHOT_MS_MAX
-from processor.topics.problem import FoundTopic, Problem, alter, duration
+from processor.topics.problem import ActualTopic, Problem, alter, duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ _LATE: Final[Mapping[str, str]] = {
 """Topics with readers of old records, and the consequence for a reader that is late."""
 
 
-def kept_ms(topic: FoundTopic) -> int | None:
+def kept_ms(topic: ActualTopic) -> int | None:
     """The time that each record of a topic is kept for certain; None: for ever. Size limits are not counted."""
     policy = policies(topic)
     limits_ms = []
@@ -37,7 +37,7 @@ def kept_ms(topic: FoundTopic) -> int | None:
     return min(limits_ms, default=None)
 
 
-def retention_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def retention_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problems of records that are kept too short, or for an unknown time; no guarantee is broken by that alone."""
     if spec.role == "publish":
         return [*_input(spec, topic), *_bytes(spec, topic, "how long an outage it outlasts depends on the traffic")]
@@ -48,7 +48,7 @@ def retention_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return []
 
 
-def _input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def _input(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     if "delete" not in policies(topic):
         return []
     retention_ms = topic.number("retention.ms", -1)
@@ -58,7 +58,7 @@ def _input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return [Problem("warn", spec.name, what, alter(spec.name, f"retention.ms={7 * DAY_MS}"))]
 
 
-def _bytes(spec: TopicSpec, topic: FoundTopic, so: str) -> list[Problem]:
+def _bytes(spec: TopicSpec, topic: ActualTopic, so: str) -> list[Problem]:
     """The problem of a size limit, which does not guarantee any time."""
     limit_bytes = topic.number("retention.bytes", -1)
     if "delete" not in policies(topic) or limit_bytes < 0:
@@ -68,7 +68,7 @@ def _bytes(spec: TopicSpec, topic: FoundTopic, so: str) -> list[Problem]:
     return [Problem("warn", spec.name, what, alter(spec.name, "retention.bytes=-1"))]
 
 
-def _late(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def _late(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     retention_ms = topic.number("retention.ms", -1)
     if not 0 <= retention_ms < DAY_MS:
         return []
@@ -76,7 +76,7 @@ def _late(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return [Problem("warn", spec.name, what, alter(spec.name, f"retention.ms={7 * DAY_MS}"))]
 
 
-def _sow(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def _sow(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problem of a SOW topic whose readers may be overtaken by deletion: they need time for all of it."""
     wrong: list[Problem] = []
     lag_ms = topic.number("min.compaction.lag.ms", 0)

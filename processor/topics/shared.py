@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.topics.compaction import policies
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 from processor.topics.replication import copies_problems
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shared_topic_problems(
-    spec: TopicSpec, topic: FoundTopic | None, brokers: int, *, absent: str, content: str
+    spec: TopicSpec, topic: ActualTopic | None, brokers: int, *, absent: str, content: str
 ) -> list[Problem]:
     """The common problems of a shared topic; workers run in spite of them.
 
@@ -34,7 +34,7 @@ def shared_topic_problems(
     return problems
 
 
-def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
+def control_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int = 1) -> list[Problem]:
     """The problems of the control topic; workers run in spite of them.
 
     Args:
@@ -50,7 +50,7 @@ def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int 
     return problems
 
 
-def directory_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
+def directory_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int = 1) -> list[Problem]:
     """The problems of the topic directory; workers run in spite of them.
 
     Args:

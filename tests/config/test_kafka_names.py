@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from processor.config import Config
 from processor.config.kafka_names import KafkaNames
 from processor.hosting.pipeline import needed, pipelines, specs
-from processor.topics import FoundTopic, changes, rebuild_steps
+from processor.topics import ActualTopic, changes, rebuild_steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -113,7 +113,7 @@ def test_what_is_to_be_done_names_the_real_topics():
         update={"topics": Config(topics={"orders": {"kafka_topics": {"mark": "old.marks"}}}).topics}
     )
     wanted = specs(tree)
-    found = {spec.name: FoundTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
+    found = {spec.name: ActualTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
     (deleted,) = changes(wanted, found, {name: topic for name, topic in found.items() if name != "acme.orders.sow"})
     assert "delete acme.orders.sow and acme.orders.delta, and old.marks if there is one" in deleted.to_do
     anew = rebuild_steps("orders_5s", "acme.orders.sow", tree.kafka_names)

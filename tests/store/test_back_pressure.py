@@ -127,7 +127,7 @@ def test_a_compaction_without_room_is_told_by_the_write_that_waits_for_it(disk: 
 
     disk.grow(256 * MB)
     again = open_rocks(disk.path / "0", memory=memory)
-    assert again.found == "clean"
+    assert again.initial_content == "clean"
     position = again.progress().position
     assert position > GROUND
     complete = {b"%d %d" % (number, n) for number in range(1, position + 1) for n in range(ROWS)}

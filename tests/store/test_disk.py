@@ -13,7 +13,7 @@ import pytest
 from processor.errors import DiskUnusable, StateDamaged, StateLocked
 from processor.record import Stored
 from processor.store.contract import Progress
-from processor.store.errors import telling
+from processor.store.errors import mapped_errors
 from processor.store.rocksdb import RocksStore
 from tests.small_disk import SmallDisk, small_disks
 
@@ -74,12 +74,12 @@ def test_after_making_room_the_store_goes_on(disk: SmallDisk, open_rocks, room):
         store.close()
     disk.grow(64 * MB)
     again = open_rocks(disk.path / "0")
-    assert again.found == "unclean"
+    assert again.initial_content == "unclean"
     assert check(again) > 0
     again.apply({b"a": Stored(1, b"x")}, Progress(1_000, 1))
     again.close()
     last = open_rocks(disk.path / "0")
-    assert (last.found, last.progress().position) == ("clean", 1_000)
+    assert (last.initial_content, last.progress().position) == ("clean", 1_000)
 
 
 def test_a_disk_without_any_room_refuses_a_new_store(disk: SmallDisk, open_rocks):
@@ -88,7 +88,7 @@ def test_a_disk_without_any_room_refuses_a_new_store(disk: SmallDisk, open_rocks
     with pytest.raises(DiskUnusable, match="No space left on device"):
         open_rocks(disk.path / "0")
     disk.grow(64 * MB)
-    assert open_rocks(disk.path / "0").found in {"new", "unclean"}
+    assert open_rocks(disk.path / "0").initial_content in {"new", "unclean"}
 
 
 def test_a_store_that_was_closed_is_told_from_a_full_disk(disk: SmallDisk, open_rocks):
@@ -101,7 +101,7 @@ def test_a_store_that_was_closed_is_told_from_a_full_disk(disk: SmallDisk, open_
         open_rocks(disk.path / "0")
     disk.grow(64 * MB)
     again = open_rocks(disk.path / "0")
-    assert (again.found, again.get_many([b"a"])) == ("clean", [Stored(1, b"x")])
+    assert (again.initial_content, again.get_many([b"a"])) == ("clean", [Stored(1, b"x")])
 
 
 def test_a_read_only_file_system_is_told(disk: SmallDisk, open_rocks):
@@ -183,7 +183,7 @@ TEXTS = {
 @pytest.mark.parametrize(("text", "meaning"), TEXTS.items())
 def test_rocksdbs_words_are_understood(text, meaning):
     """RocksDB's texts for errors that a test disk cannot produce are recognised."""
-    with pytest.raises(meaning), telling("writing", Path("/d")):
+    with pytest.raises(meaning), mapped_errors("writing", Path("/d")):
         raise Exception(text)  # noqa: TRY002  # As rocksdict does.
 
 
@@ -193,5 +193,5 @@ def test_rocksdbs_words_are_understood(text, meaning):
 )
 def test_the_file_systems_errors_are_understood(number, meaning):
     """The file system's errors are recognised by number, such as those of creating a partition's directory."""
-    with pytest.raises(meaning), telling("opening", Path("/d")):
+    with pytest.raises(meaning), mapped_errors("opening", Path("/d")):
         raise OSError(number, os.strerror(number), "/d")

@@ -63,7 +63,7 @@ def test_what_a_killed_process_leaves_of_a_load_is_some_state_of_the_past(tmp_pa
             positions.add(position)
             expected = {key: row for key, row in dict(rows[:position]).items() if row is not None}
             assert {key: encode_record(stored) for key, stored in copy.scan()} == expected
-            assert copy.found in {"unclean", "new"}
+            assert copy.initial_content in {"unclean", "new"}
     assert len(positions) > 2, "nothing was flushed between the copies"
 
 
@@ -74,7 +74,7 @@ def test_a_load_may_end_in_a_close_or_in_a_wipe(tmp_path, open_rocks):
     first.load(rows, Progress(100, 1), is_many=True)
     first.close()
     second = open_rocks()
-    assert (second.found, second.progress(), len(list(second.scan()))) == ("clean", Progress(100, 1), 100)
+    assert (second.initial_content, second.progress(), len(list(second.scan()))) == ("clean", Progress(100, 1), 100)
     second.load(rows, Progress(200, 2), is_many=True)
     second.wipe()
     assert (second.progress(), list(second.scan())) == (Progress(0, 0), [])

@@ -29,7 +29,7 @@ from processor.store.contract import Progress
 store = RocksStore(Path(sys.argv[1]), identity="orders.sow/0", memory=RocksMemory(1024 * 1024))
 for position in range(2, 2 + int(sys.argv[2])):
     store.apply({b"b": Stored(1, b"y" * 300_000)}, Progress(position, 1))
-print(store.found, flush=True)
+print(store.initial_content, flush=True)
 sys.stdin.read()
 """
 
@@ -53,7 +53,7 @@ def closed(open_rocks, **more) -> None:
 
 def test_a_directory_that_is_not_there_is_new(open_rocks):
     """A missing directory is a new store, and so is one in which no batch was ever flushed."""
-    assert open_rocks().found == "new"
+    assert open_rocks().initial_content == "new"
 
 
 def test_a_store_that_was_closed_is_clean(open_rocks):
@@ -61,11 +61,11 @@ def test_a_store_that_was_closed_is_clean(open_rocks):
     closed(open_rocks)
     for change in ({}, ONE, {b"a": None}):
         store = open_rocks()
-        assert store.found == "clean"
+        assert store.initial_content == "clean"
         if change:
             store.apply(change, Progress(2, 2))
         store.close()
-    assert open_rocks().found == "clean"
+    assert open_rocks().initial_content == "clean"
 
 
 def test_a_killed_user_that_wrote_leaves_it_unclean(open_rocks, tmp_path):
@@ -73,9 +73,9 @@ def test_a_killed_user_that_wrote_leaves_it_unclean(open_rocks, tmp_path):
     closed(open_rocks)
     assert killed(tmp_path / "0", batches=10) == "clean"
     store = open_rocks()
-    assert (store.found, store.progress().position > 1) == ("unclean", True)
+    assert (store.initial_content, store.progress().position > 1) == ("unclean", True)
     store.close()
-    assert open_rocks().found == "clean"
+    assert open_rocks().initial_content == "clean"
 
 
 @pytest.mark.parametrize("batches", [0, 1])
@@ -84,7 +84,7 @@ def test_a_killed_user_of_whom_nothing_reached_the_disk_leaves_it_clean(open_roc
     closed(open_rocks)
     assert killed(tmp_path / "0", batches) == "clean"
     store = open_rocks()
-    assert (store.found, store.progress(), list(store.scan())) == ("clean", Progress(1, 1), list(ONE.items()))
+    assert (store.initial_content, store.progress(), list(store.scan())) == ("clean", Progress(1, 1), list(ONE.items()))
 
 
 @pytest.mark.parametrize("identity", ["orders.sow/1/id", "orders.sow/0/another", "trades.sow/0/id"])
@@ -92,9 +92,9 @@ def test_what_is_a_cache_of_another_topic_is_told_and_wiped(open_rocks, identity
     """A cache of another partition, of a recreated topic or of another topic is reported and wiped."""
     closed(open_rocks, identity=identity)
     mine = open_rocks(identity="orders.sow/0/id")
-    assert (mine.found, mine.progress(), list(mine.scan())) == ("identity", Progress(0, 0), [])
+    assert (mine.initial_content, mine.progress(), list(mine.scan())) == ("identity", Progress(0, 0), [])
     mine.close()
-    assert open_rocks(identity="orders.sow/0/id").found == "clean"
+    assert open_rocks(identity="orders.sow/0/id").initial_content == "clean"
 
 
 def test_another_format_is_told_and_wiped(open_rocks, monkeypatch):
@@ -103,7 +103,7 @@ def test_another_format_is_told_and_wiped(open_rocks, monkeypatch):
         patch.setattr(layout, "FORMAT", b"2")
         closed(open_rocks)
     mine = open_rocks()
-    assert (mine.found, list(mine.scan())) == ("format", [])
+    assert (mine.initial_content, list(mine.scan())) == ("format", [])
 
 
 def test_somebody_elses_database_is_wiped(open_rocks, tmp_path):
@@ -113,7 +113,7 @@ def test_somebody_elses_database_is_wiped(open_rocks, tmp_path):
     theirs[layout.RECORD_PREFIX + b"a"] = layout.encode_record(Stored(7, b"theirs"))
     theirs.close()
     mine = open_rocks()
-    assert (mine.found, list(mine.scan())) == ("identity", [])
+    assert (mine.initial_content, list(mine.scan())) == ("identity", [])
 
 
 def test_a_part_of_the_first_batch_is_wiped(open_rocks, tmp_path, memory):
@@ -162,4 +162,4 @@ def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, mo
         patched.setattr("fcntl.flock", refuse)
         with pytest.raises(DiskUnusable, match="a file system that has locks"):
             open_rocks()
-    assert open_rocks().found == "clean"
+    assert open_rocks().initial_content == "clean"

@@ -2,7 +2,7 @@ import pytest
 
 from processor.topics import (
     COMPACTION_LAG_MS,
-    FoundTopic,
+    ActualTopic,
     Problem,
     changes,
     control_problems,
@@ -28,10 +28,10 @@ from processor.topics.problem import duration
 ROLES: tuple[Role, ...] = ("publish", "sow", "delta", "ack", "mark", "dlq")
 FAMILY = family_specs("orders", ROLES, partitions=4)
 NEEDED = {spec.role: spec.message_bytes for spec in FAMILY}
-AS_IT_SHOULD_BE = {spec.name: FoundTopic(4, spec.config) for spec in FAMILY}
+AS_IT_SHOULD_BE = {spec.name: ActualTopic(4, spec.config) for spec in FAMILY}
 
 
-def changed(role: Role, replicas: int = 1, **settings: str) -> dict[str, FoundTopic]:
+def changed(role: Role, replicas: int = 1, **settings: str) -> dict[str, ActualTopic]:
     """A family with other settings in one topic, and with so many copies."""
     family = {name: topic._replace(replicas=replicas) for name, topic in AS_IT_SHOULD_BE.items()}
     name = f"orders.{role}"
@@ -63,7 +63,7 @@ def test_a_missing_topic_names_the_command_that_creates_it():
 
 def test_partitions_are_equal_over_the_family():
     """A topic with another number of partitions is reported with both numbers."""
-    wrong = AS_IT_SHOULD_BE | {"orders.delta": FoundTopic(1, AS_IT_SHOULD_BE["orders.delta"].config)}
+    wrong = AS_IT_SHOULD_BE | {"orders.delta": ActualTopic(1, AS_IT_SHOULD_BE["orders.delta"].config)}
     (problem,) = problems(FAMILY, wrong)
     assert problem.topic == "orders.delta"
     assert problem.what == "has 1 partition where the family 'orders' is configured with 4"
@@ -180,7 +180,7 @@ def test_managed_kafka_takes_new_topics_of_the_shipped_settings():
 def test_what_is_needed_is_a_part_of_what_is_asked_for():
     """The necessary settings alone pass the check, for clusters whose policy refuses the others; the user's stay."""
     family = family_specs("orders", ROLES, partitions=4, settings={"segment.bytes": "99999999"})
-    assert problems(family, {spec.name: FoundTopic(4, spec.least) for spec in family}) == []
+    assert problems(family, {spec.name: ActualTopic(4, spec.least) for spec in family}) == []
     least = {spec.role: spec.least for spec in durable(family, 3)}
     assert least["mark"] == {
         "cleanup.policy": "compact",
@@ -193,7 +193,7 @@ def test_what_is_needed_is_a_part_of_what_is_asked_for():
 def test_a_topic_alone_is_checked_alone():
     """A single topic is checked alone: other topics of the cluster do not matter."""
     spec = TopicSpec("x.publish", "publish", 1, {})
-    assert problems([spec], AS_IT_SHOULD_BE | {"x.publish": FoundTopic(1, {})}) == []
+    assert problems([spec], AS_IT_SHOULD_BE | {"x.publish": ActualTopic(1, {})}) == []
 
 
 class TestPartitions:
@@ -232,7 +232,7 @@ class TestPartitions:
         assert "(5) name orders_5 as the `underlying` of slow and big" in problem.to_do
 
 
-def grown(role: Role, partitions: int) -> dict[str, FoundTopic]:
+def grown(role: Role, partitions: int) -> dict[str, ActualTopic]:
     """The problems of a family with another number of partitions in one topic."""
     name = f"orders.{role}"
     return AS_IT_SHOULD_BE | {name: AS_IT_SHOULD_BE[name]._replace(partitions=partitions)}
@@ -280,28 +280,28 @@ class TestCopies:
         """New topics have up to three copies, of which two must have a record; the user's settings have priority."""
         assert [copies(brokers) for brokers in (1, 2, 3, 5)] == [1, 2, 3, 3]
         for brokers in (1, 2, 3, 5):
-            made = {spec.name: FoundTopic(4, spec.config, copies(brokers)) for spec in durable(FAMILY, brokers)}
+            made = {spec.name: ActualTopic(4, spec.config, copies(brokers)) for spec in durable(FAMILY, brokers)}
             assert problems(FAMILY, made, brokers=brokers) == []
         own = family_specs("orders", ("sow",), partitions=4, settings={"min.insync.replicas": "3"})
         assert durable(own, 3) == own
 
     def test_kafkas_own_topics_are_looked_at_too(self):
         """Problems of Kafka's own topics are warnings: their copies are the operator's."""
-        well = FoundTopic(50, {"min.insync.replicas": "2"}, 3)
+        well = ActualTopic(50, {"min.insync.replicas": "2"}, 3)
         alone = well._replace(replicas=1)
         assert internal_problems({"__transaction_state": alone, "__consumer_offsets": alone}, 1) == []
         assert internal_problems({"__transaction_state": well, "__consumer_offsets": well}, 3) == []
         lost, weak = internal_problems(
-            {"__transaction_state": FoundTopic(50, {"min.insync.replicas": "1"}, 3), "__consumer_offsets": alone}, 3
+            {"__transaction_state": ActualTopic(50, {"min.insync.replicas": "1"}, 3), "__consumer_offsets": alone}, 3
         )[::-1]
         assert (lost.severity, weak.severity) == ("warn", "warn")
         assert "offsets.topic.replication.factor" in lost.to_do
         assert "min.insync.replicas=2" in weak.to_do
 
 
-def durably() -> dict[str, FoundTopic]:
+def durably() -> dict[str, ActualTopic]:
     """The family as it is created on three brokers."""
-    return {spec.name: FoundTopic(4, spec.config, 3) for spec in durable(FAMILY, 3)}
+    return {spec.name: ActualTopic(4, spec.config, 3) for spec in durable(FAMILY, 3)}
 
 
 class TestRetention:
@@ -335,11 +335,11 @@ class TestRetention:
 
     def test_how_long_a_record_is_there_for_sure(self):
         """A record is kept until it is deleted or compacted, whichever may come first; None is for ever."""
-        assert kept_ms(FoundTopic(1, {"cleanup.policy": "delete", "retention.ms": "5"})) == 5
-        assert kept_ms(FoundTopic(1, {"cleanup.policy": "delete", "retention.ms": "-1"})) is None
+        assert kept_ms(ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "5"})) == 5
+        assert kept_ms(ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "-1"})) is None
         both = {"cleanup.policy": "compact,delete", "retention.ms": "5", "min.compaction.lag.ms": "3"}
-        assert kept_ms(FoundTopic(1, both)) == 3
-        assert kept_ms(FoundTopic(1, {})) == 7 * DAY_MS
+        assert kept_ms(ActualTopic(1, both)) == 3
+        assert kept_ms(ActualTopic(1, {})) == 7 * DAY_MS
 
     @pytest.mark.parametrize(
         ("ms", "said"),
@@ -356,7 +356,7 @@ class TestChanges:
     def test_nothing_has_changed(self):
         """Other settings are no change, and neither are other topics."""
         assert (
-            changes(FAMILY, AS_IT_SHOULD_BE, changed("publish", retention_ms="1") | {"other": FoundTopic(9, {})}) == []
+            changes(FAMILY, AS_IT_SHOULD_BE, changed("publish", retention_ms="1") | {"other": ActualTopic(9, {})}) == []
         )
 
     def test_a_count_that_grew_is_refused_as_at_the_start(self):
@@ -405,11 +405,11 @@ class TestChanges:
 def test_the_control_topic_is_compacted_and_has_one_partition():
     """Problems of the control topic are warnings: workers run without it."""
     spec = control_spec()
-    assert control_problems(spec, FoundTopic(1, spec.config)) == []
+    assert control_problems(spec, ActualTopic(1, spec.config)) == []
     (missing,) = control_problems(spec, None)
     assert (missing.severity, missing.to_do) == ("warn", "sowstream topics apply")
-    deleted, many = control_problems(spec, FoundTopic(3, spec.config | {"cleanup.policy": "delete"}))
+    deleted, many = control_problems(spec, ActualTopic(3, spec.config | {"cleanup.policy": "delete"}))
     assert deleted.to_do.endswith("--entity-name _sowstream.control --add-config cleanup.policy=compact")
     assert many.what == "has 3 partitions: only the first one is used"
-    (alone,) = control_problems(spec, FoundTopic(1, spec.config), brokers=3)
+    (alone,) = control_problems(spec, ActualTopic(1, spec.config), brokers=3)
     assert alone.severity == "warn"

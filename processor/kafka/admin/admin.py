@@ -39,7 +39,7 @@ from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask
 from processor.kafka.admin.topic_creation import create_topics, delete_topics
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import InBackground, Renewal, leave
-from processor.topics import FoundTopic
+from processor.topics import ActualTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -197,10 +197,10 @@ class Admin:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        wanted = {spec.name: spec for spec in specs}
-        created = create_topics(self._client, wanted, replication)
-        self._await_leaders({name: wanted[name].partitions for name in created})
-        return [name for name in wanted if name in created]
+        by_name = {spec.name: spec for spec in specs}
+        created = create_topics(self._client, by_name, replication)
+        self._await_leaders({name: by_name[name].partitions for name in created})
+        return [name for name in by_name if name in created]
 
     def _await_leaders(self, created: Mapping[str, int]) -> None:
         """Wait until new topics can be used: brokers learn of them one after the other."""
@@ -227,12 +227,12 @@ class Admin:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        found = {}
+        settings = {}
         for name, entries in self._ask("settings of", self._ask_config, names, timeout_s).items():
             if isinstance(entries, KafkaException):
                 raise kafka_errors.stop(entries, f"reading the settings of the topic {name}") from entries
-            found[name] = values(entries)
-        return found
+            settings[name] = values(entries)
+        return settings
 
     def ask_config(self, name: str) -> Answers[dict[str, str]]:
         """Request the settings of a topic, as the answer for partition 0; the answer is read later."""
@@ -246,28 +246,28 @@ class Admin:
     def _ask_topics(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
         return dict(self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s))
 
-    def found(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, FoundTopic]:
+    def describe_topics(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, ActualTopic]:
         """Fetch the partitions, replicas, ids and settings of topics; those that do not exist are left out.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        there = {}
+        topics = {}
         for name, answer in self._ask("look at", self._ask_topics, names, timeout_s).items():
             if not isinstance(answer, KafkaException):
-                there[name] = answer
+                topics[name] = answer
             elif kafka_errors.of(answer).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
-        config = self.topic_config(list(there), timeout_s)
+        config = self.topic_config(list(topics), timeout_s)
         return {
-            name: FoundTopic(
+            name: ActualTopic(
                 partitions=len(topic.partitions),
                 config=config[name],
                 replicas=min((len(partition.replicas) for partition in topic.partitions), default=0),
                 topic_id=str(topic.topic_id),
             )
-            for name, topic in there.items()
+            for name, topic in topics.items()
         }
 
     def delete_retention_ms(self, topic: str, timeout_s: float = _TIMEOUT_S) -> float:
@@ -335,18 +335,18 @@ class Admin:
             BrokerUnavailable: no answer in time.
         """
         began_s, pause_s = time.monotonic(), _PAUSE_S
-        found: dict[int, int] = {}
+        ends: dict[int, int] = {}
         left = list(partitions)
         while True:
             try_s = max(_PAUSE_S, min(_TRY_S, began_s + timeout_s - time.monotonic()))
             answers = self.ask_offsets(topic, left, "end", try_s).wait()
-            found |= {partition: end for partition, end in answers.items() if isinstance(end, int)}
+            ends |= {partition: end for partition, end in answers.items() if isinstance(end, int)}
             errors = [error for error in answers.values() if isinstance(error, KafkaException)]
             if not errors:
                 self.renewal.answered(f"ends of {topic}")
                 outage.reached()
-                return found
-            left = [partition for partition in left if partition not in found]
+                return ends
+            left = [partition for partition in left if partition not in ends]
             self._check_ends(topic, errors, time.monotonic() - began_s, timeout_s)
             # librdkafka sends the request with the leader epoch that it has, and does not learn a newer one from the
             # refusal. If it has no leader, as after a broker was away for a moment, it sends nothing for a quarter of

@@ -77,7 +77,7 @@ class PartitionQuestion(Generic[_T]):
             ConfigurationError: Kafka refuses.
             Stop: a permanent error.
         """
-        found: dict[int, _T] = {}
+        ready: dict[int, _T] = {}
         for answers in self._tries:
             for partition, answer in answers.take().items():
                 if isinstance(answer, KafkaException):
@@ -85,10 +85,10 @@ class PartitionQuestion(Generic[_T]):
                 elif partition in self._wanted:
                     self.forget(partition)
                     outage.reached()
-                    found[partition] = answer
+                    ready[partition] = answer
         self._tries = [answers for answers in self._tries if not answers.is_over]
         self._begin()
-        return found
+        return ready
 
     def _begin(self) -> None:
         now_s = time.monotonic()

@@ -66,8 +66,8 @@ class Publisher:
             RecordRejected: `too_large`: Kafka would not accept it.
             Stop: the producer cannot go on.
         """
-        chosen = CHOSEN_BY_KEY if partition is None else partition
-        while not self.try_send(topic, key, value, headers, on_delivery, partition=chosen):
+        number = CHOSEN_BY_KEY if partition is None else partition
+        while not self.try_send(topic, key, value, headers, on_delivery, partition=number):
             self.wait_for_room()
         self._producer.poll(0)
 
@@ -89,10 +89,10 @@ class Publisher:
         """
         if value is not None and len(value) > MESSAGE_MAX_BYTES:
             raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
-        told = self._note if on_delivery is None else partial(_tell, topic, on_delivery)
+        callback = self._note if on_delivery is None else partial(_report, topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
         try:
-            produce(topic, value, key, partition, headers=headers, on_delivery=told)
+            produce(topic, value, key, partition, headers=headers, on_delivery=callback)
         except BufferError:
             return False
         except KafkaException as error:
@@ -141,7 +141,7 @@ class Publisher:
             self._first_failure = self._first_failure or _explained(error, message.topic())
 
 
-def _tell(topic: str, on_delivery: Delivered, error: KafkaError | None, _: Message) -> None:
+def _report(topic: str, on_delivery: Delivered, error: KafkaError | None, _: Message) -> None:
     on_delivery(None if error is None else _explained(error, topic))
 
 

@@ -248,24 +248,24 @@ class StagedProducer:
         producer = self._begun()
         produce: Callable[..., None] = producer.produce
         topic, partition, records, delivered = batch
-        told: Callable[[KafkaError | None, Message], None] = self._on_delivery
+        callback: Callable[[KafkaError | None, Message], None] = self._on_delivery
         last = len(records) - 1
         for number, (key, value, headers) in enumerate(records):
             if number == last and delivered is not None:
-                told = self._telling(delivered)
+                callback = self._report_offset(delivered)
             while True:
                 try:
-                    produce(topic, value, key, partition, told, None, 0, headers)
+                    produce(topic, value, key, partition, callback, None, 0, headers)
                 except BufferError:
                     # The queue is full: delivery reports make room, failures too.
-                    self._hear(partial(producer.poll, 0.05))
+                    self._serve_callbacks(partial(producer.poll, 0.05))
                     self._check_delivered(topic)
                 except KafkaException as error:
                     place = topic, None if partition < 0 else partition
                     raise kafka_errors.in_transaction(error, f"sending to {topic}", place) from error
                 else:
                     break
-        self._hear(partial(producer.poll, 0))
+        self._serve_callbacks(partial(producer.poll, 0))
 
     def _deliver(self, what: str, deadline_s: float) -> None:
         """Wait until everything sent has been acknowledged.
@@ -276,12 +276,12 @@ class StagedProducer:
         producer = self._producer
         if producer is None:
             return
-        while self._hear(partial(producer.flush, _TRY_S)) > 0 and self._failed is None:
+        while self._serve_callbacks(partial(producer.flush, _TRY_S)) > 0 and self._failed is None:
             if time.monotonic() > deadline_s:
                 raise ProducerLost(f"sending {what}: Kafka does not say what became of them")
         self._check_delivered(what)
 
-    def _hear(self, call: Callable[[], int]) -> int:
+    def _serve_callbacks(self, call: Callable[[], int]) -> int:
         """Make a call that runs delivery reports; the end of the producer, which it raises once, fails the records."""
         while True:
             try:
@@ -306,7 +306,7 @@ class StagedProducer:
             topic = message.topic()
             self._failed_at = None if topic is None else (topic, message.partition())
 
-    def _telling(self, delivered: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
+    def _report_offset(self, delivered: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._on_delivery(error, message)
             offset = message.offset()
@@ -326,7 +326,7 @@ class StagedProducer:
         producer, self._producer = self._producer, None
         if producer is not None and len(producer) > 0:
             producer.purge(in_queue=True, in_flight=False)
-            if (left := self._hear(partial(producer.flush, self._timeout_s + _TRY_S))) > 0:
+            if (left := self._serve_callbacks(partial(producer.flush, self._timeout_s + _TRY_S))) > 0:
                 properties.log.warning("%d records may arrive late: Kafka has not said what became of them", left)
                 producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._failed = None

@@ -28,8 +28,7 @@ _LEAST_TIMEOUT_S = 0.1  # librdkafka's binding takes 0 as no limit.
 _SLOW_S = 5.0
 _TRY_S = 0.2  # Least time between two tries of a start.
 _LOOK_TIMEOUT_S = 1.0
-# Of a start on one client while other brokers answer: the client may wait for a coordinator that is dead.
-_TRIES_MAX = 3
+_TRIES_MAX = 3  # Of a start on one client while other brokers answer: its coordinator may be dead.
 _LINE_INTERVAL_S = 60.0
 _ABORT_LIMIT_S = 2.0  # Closing must not take long; the broker rolls an open transaction back.
 _LATE_S = 1.0  # A commit's last try has ended this long after its deadline, unless librdkafka forgot its limit.
@@ -142,11 +141,11 @@ class TransactionalProducer:
             Stop: a repetition fails, too, or we are to stop.
         """
         doing = f"starting the producer {self.transactional_id}"
-        said = kafka_errors.stop(error, doing)
+        mapped = kafka_errors.stop(error, doing)
         kafka_error = kafka_errors.of(error)
-        goes_by = kafka_error.retriable() or isinstance(said, BrokerUnavailable)
+        goes_by = kafka_error.retriable() or isinstance(mapped, BrokerUnavailable)
         if kafka_error.fatal() or not goes_by or self._is_stopping():
-            raise said from error
+            raise mapped from error
         try:
             producer.poll(0)  # Collects the reason, if Kafka refused us.
             if self._refusals.error is not None:
@@ -169,17 +168,17 @@ class TransactionalProducer:
         producer = self._begun()
         # Called by position: passing the headers by name takes as long as all else.
         produce: Callable[..., None] = producer.produce
-        chosen = -1 if partition is None else partition
+        number = -1 if partition is None else partition
         size = 0
         for key, value, headers in records:
             if value is not None:
                 size += len(value)
             try:
-                produce(topic, value, key, chosen, None, None, 0, headers)
+                produce(topic, value, key, number, None, None, 0, headers)
             except BufferError:
-                self._send_again(topic, value, key, chosen, headers)
+                self._send_with_room(topic, value, key, number, headers)
             except KafkaException as error:
-                raise kafka_errors.of_record(producer, error, topic, chosen) from error
+                raise kafka_errors.of_record(producer, error, topic, number) from error
         self._serve(producer, 0, topic)
         return size
 
@@ -202,7 +201,7 @@ class TransactionalProducer:
         try:
             produce(topic, value, key, partition, on_delivery, None, 0, headers)
         except BufferError:
-            self._send_again(topic, value, key, partition, headers, on_delivery)
+            self._send_with_room(topic, value, key, partition, headers, on_delivery)
         except KafkaException as error:
             raise kafka_errors.of_record(self._begun(), error, topic, partition) from error
         return size + (0 if value is None else len(value))
@@ -319,7 +318,7 @@ class TransactionalProducer:
             self.is_open = True
         return self._producer
 
-    def _send_again(
+    def _send_with_room(
         self,
         topic: str,
         value: bytes | None,

@@ -47,7 +47,7 @@ class GroupConsumer:
         listener: AssignmentListener,
         instance: str | None = None,
         prefetch_bytes: int | None = None,
-        made_anew: str = "",
+        rebuild_steps: str = "",
     ) -> None:
         """Join a group.
 
@@ -59,14 +59,14 @@ class GroupConsumer:
             listener: the owner of the assigned partitions.
             instance: the name of a static member, which does not leave the group and gets its partitions back.
             prefetch_bytes: input that may wait in memory; None: the limit of every reader.
-            made_anew: the steps after the topic was recreated, if resetting offsets is not enough.
+            rebuild_steps: the steps after the topic was recreated, if resetting offsets is not enough.
         """
         self.topic = topic
         self.ended: set[int] = set()
         """Partitions without a further record for now, as far as Kafka has reported."""
         self._unreadable: dict[int, PartitionHeld] = {}
         self._listener = listener
-        self._made_anew = made_anew
+        self._rebuild_steps = rebuild_steps
         self._properties = properties.group_member(
             kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
         )
@@ -174,7 +174,7 @@ class GroupConsumer:
             elif kafka_errors.is_out_of_range(error) or kafka_errors.is_unreadable(error):
                 self._hold(partition, self._trouble(message, error))
             elif kafka_errors.is_unreleased(error):
-                self._join_again(error)
+                self._rejoin(error)
                 return []
             elif not kafka_errors.passes(error):
                 raise kafka_errors.stop(error, f"reading {self.topic}")
@@ -189,11 +189,11 @@ class GroupConsumer:
         trouble = kafka_errors.of_partition(error, self.topic, message.partition(), message.offset())
         if isinstance(trouble, PartitionHeld):
             return trouble
-        was_remade = f", or it was deleted and made anew: then {self._made_anew}" if self._made_anew else ""
+        was_recreated = f", or it was deleted and made anew: then {self._rebuild_steps}" if self._rebuild_steps else ""
         return PartitionHeld(
             "input_gone",
             f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
-            f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is skipped "
+            f"({error.str()}). The topic's retention is too short for this outage{was_recreated}; nothing is skipped "
             "silently: stop the workers, then sowstream offsets adopt TOPIC --from earliest goes on",
         )
 
@@ -209,7 +209,7 @@ class GroupConsumer:
             [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def _join_again(self, error: KafkaError) -> None:
+    def _rejoin(self, error: KafkaError) -> None:
         """Wait for our own name: the group keeps it for our predecessor until its session is over.
 
         The new protocol refuses the new member; the classic one fences the old.
@@ -238,11 +238,11 @@ class GroupConsumer:
         """
         beginnings = [TopicPartition(self.topic, partition.partition, OFFSET_BEGINNING) for partition in partitions]
         try:
-            found = consumer.offsets_for_times(beginnings, _OLDEST_TIMEOUT_S) if beginnings else []
+            places = consumer.offsets_for_times(beginnings, _OLDEST_TIMEOUT_S) if beginnings else []
         except KafkaException as error:
             properties.log.warning("asking for the beginning of %s: %s", self.topic, kafka_errors.of(error).str())
-            found = beginnings
-        return [TopicPartition(self.topic, place.partition, max(0, place.offset)) for place in found]
+            places = beginnings
+        return [TopicPartition(self.topic, place.partition, max(0, place.offset)) for place in places]
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._listener.on_revoked([partition.partition for partition in partitions])

@@ -48,19 +48,19 @@ class LogReader:
     records, so comparing it with the end may never succeed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], *, group: str, bears_trouble: bool = False) -> None:
+    def __init__(self, kafka: Mapping[str, str], *, group: str, collects_trouble: bool = False) -> None:
         """Create a reader.
 
         Args:
             kafka: librdkafka properties.
             group: the consumer group of `committed` and `group_metadata`; it is never joined.
-            bears_trouble: whether partitions that cannot be read on are left to `take_troubled`, and `read` goes on
+            collects_trouble: whether partitions that cannot be read on are left to `take_troubled`, and `read` goes on
                 with the others instead of raising.
         """
         self.group = group
         """The consumer group."""
         self._properties = properties.log_reader(kafka, group=group)
-        self._bears_trouble = bears_trouble
+        self._bears_trouble = collects_trouble
         self._consumer = Consumer(self._properties)
         self._troubled: dict[tuple[str, int], PartitionHeld | Stop] = {}
         self._begun: dict[tuple[str, int], int] = {}  # The assigned partitions, with the offsets where they began.
@@ -138,7 +138,7 @@ class LogReader:
         """
         question = f"committed offset of {topic} partition {partition}"
         try:
-            (found,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
+            (committed,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)):
                 self._renewal.unanswered(question)
@@ -146,12 +146,14 @@ class LogReader:
             raise kafka_errors.stop(
                 error, f"asking for the committed offset of {topic} partition {partition}"
             ) from error
-        if found.error is not None:
-            if found.error.retriable():
+        if committed.error is not None:
+            if committed.error.retriable():
                 raise TimeoutError
-            raise kafka_errors.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
+            raise kafka_errors.stop(
+                committed.error, f"asking for the committed offset of {topic} partition {partition}"
+            )
         self._renewal.answered(question)
-        return (found.offset if found.offset >= 0 else None), found.metadata or None
+        return (committed.offset if committed.offset >= 0 else None), committed.metadata or None
 
     def group_metadata(self) -> Any:
         """The proof for a transaction that commits offsets of the group, which must have no members."""
@@ -168,20 +170,20 @@ class LogReader:
         """
         question = f"ends of {topic} partition {partition}"
         try:
-            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+            bounds = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)) or kafka_errors.is_unknown(error):
                 self._renewal.unanswered(question)
                 raise TimeoutError from None
             raise kafka_errors.stop(error, f"asking for the ends of {topic} partition {partition}") from error
         # While a leader is changing, librdkafka may answer with an invalid offset (-1001).
-        if found is None:
+        if bounds is None:
             raise TimeoutError
-        if min(found) < 0:
+        if min(bounds) < 0:
             self._renewal.unanswered(question)
             raise TimeoutError
         self._renewal.answered(question)
-        return found
+        return bounds
 
     def at_time(self, topic: str, partitions: Iterable[int], time_ms: int, timeout_s: float) -> dict[int, int | None]:
         """Fetch the offset of the first record of each partition with this time or a later one; None: there is none.
@@ -198,12 +200,12 @@ class LogReader:
         """
         asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
         try:
-            found = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+            positions = self._consumer.offsets_for_times(asked, timeout=timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)):
                 raise TimeoutError from None
             raise kafka_errors.stop(error, f"asking {topic} for the offsets of a time") from error
-        return {position.partition: position.offset if position.offset >= 0 else None for position in found}
+        return {position.partition: position.offset if position.offset >= 0 else None for position in positions}
 
     def behind(self, topic: str, partition: int, offset: int) -> int:
         """The number of offsets between a position and the end, as far as it is known without a request."""

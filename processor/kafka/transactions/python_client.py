@@ -30,16 +30,16 @@ def client_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
         ConfigurationError: the login method is not supported here, or certificates cannot be read.
     """
     protocol = kafka.get("security.protocol", "plaintext").upper()
-    chosen: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": kafka.get("bootstrap.servers", "localhost:9092").replace(" ", "").split(","),
         "client_id": kafka.get("client.id", "sowstream"),
         "security_protocol": protocol,
     }
     if protocol.endswith("SSL"):
-        chosen["ssl_context"] = _tls(kafka)
+        settings["ssl_context"] = _tls(kafka)
     if protocol.startswith("SASL"):
-        chosen |= _login(kafka)
-    return chosen
+        settings |= _login(kafka)
+    return settings
 
 
 def _login(kafka: Mapping[str, str]) -> dict[str, Any]:

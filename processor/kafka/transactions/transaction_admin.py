@@ -110,7 +110,7 @@ class TransactionAdmin:
         answer = self._asked(
             f"asking who writes to {topic} partition {partition}", lambda: self._client.describe_producers([place])
         )
-        found = [
+        producers = [
             OpenProducer(
                 producer.producer_id,
                 producer.producer_epoch,
@@ -121,7 +121,7 @@ class TransactionAdmin:
             for producer in answer[place].active_producers
             if producer.current_transaction_start_offset >= 0
         ]
-        return sorted(found, key=lambda producer: producer.begin)
+        return sorted(producers, key=lambda producer: producer.begin)
 
     def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
         """Fetch the transactional id of each producer that a coordinator still knows, by producer number.
@@ -129,15 +129,15 @@ class TransactionAdmin:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        wanted = sorted(set(producer_ids))
+        numbers = sorted(set(producer_ids))
         answer = self._asked(
-            "asking for transactional ids", lambda: self._client.list_transactions(producer_id_filters=wanted)
+            "asking for transactional ids", lambda: self._client.list_transactions(producer_id_filters=numbers)
         )
         return {
             listed.producer_id: listed.transactional_id
             for listings in answer.values()
             for listed in listings
-            if listed.producer_id in wanted
+            if listed.producer_id in numbers
         }
 
     def coordinator_state(self, transactional_id: str) -> CoordinatorState:
@@ -150,13 +150,13 @@ class TransactionAdmin:
             f"asking for the transaction of {transactional_id}",
             lambda: self._client.describe_transactions([transactional_id]),
         )
-        said = answer[transactional_id]
+        description = answer[transactional_id]
         return CoordinatorState(
-            str(said.state.value),
-            said.producer_id,
-            said.producer_epoch,
-            said.transaction_timeout_ms,
-            frozenset((place.topic, place.partition) for place in said.topic_partitions),
+            str(description.state.value),
+            description.producer_id,
+            description.producer_epoch,
+            description.transaction_timeout_ms,
+            frozenset((place.topic, place.partition) for place in description.topic_partitions),
         )
 
     def write(self, marker: Marker) -> None:
@@ -193,8 +193,8 @@ class TransactionAdmin:
         answer = await self._client._manager.send(request, node_id=leader)
         codes = [
             partition.error_code
-            for told in answer.markers
-            for topic in told.topics
+            for result in answer.markers
+            for topic in result.topics
             for partition in topic.partitions
             if partition.error_code
         ]

@@ -74,7 +74,7 @@ def check_skip(topic: str, source: str, partition: int, notice: Notice | None, s
         )
 
 
-def give(
+def send_order(
     control: ControlTopic, application_id: str, pipeline: str, order: Order, entries: Entries, timeout_s: float
 ) -> list[Outcome]:
     """Send an order and wait for the outcome that the workers report.
@@ -91,14 +91,14 @@ def give(
         Stop: Kafka refuses, or does not answer.
     """
     held = entries.held.get(pipeline, {})
-    wanted = [partition for partition in sorted(held) if order.partition in (None, partition)]
-    waiting = {("held", str(partition)): f"partition {partition}" for partition in wanted}
+    partitions = [partition for partition in sorted(held) if order.partition in (None, partition)]
+    waiting = {("held", str(partition)): f"partition {partition}" for partition in partitions}
     if order.partition is None:
         waiting |= {("failed", name): f"the pipeline in {name}" for name in sorted(entries.failed.get(pipeline, {}))}
     outcomes: dict[tuple[str, str], Outcome] = {
         place: Outcome(what, False, "", is_over=False) for place, what in waiting.items()
     }
-    control.give(application_id, pipeline, order)
+    control.write_order(application_id, pipeline, order)
     following = control.follow(entries.end)
     deadline = time.monotonic() + timeout_s
     was_given = False

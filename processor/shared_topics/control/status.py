@@ -124,12 +124,12 @@ def look(
     topics = admin.cluster().topics
     places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
     outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]
-    everywhere = {place for chosen in places.values() for place in chosen} | set(outputs)
+    everywhere = {place for inputs in places.values() for place in inputs} | set(outputs)
     ends = groups.ends(everywhere, is_committed=False)
     stable = _standing(groups, ends)
     names = {one.name: f"{prefix}{application_id}.{one.name}" for one in watched}
     states = groups.groups(list(names.values()))
-    offsets = groups.offsets({names[name]: chosen for name, chosen in places.items() if chosen})
+    offsets = groups.offsets({names[name]: inputs for name, inputs in places.items() if inputs})
     now_ms = now_ms or int(time.time() * 1000)
     result = []
     for one in watched:

@@ -81,7 +81,7 @@ class ControlThread:
         self._sent: set[Key] = set()  # Those of them that we wrote ourselves, and perhaps have not read yet.
         self._obeyed: dict[Key, Order] = {}
         self._is_current = False  # Whether all records that were there at the start have been read.
-        self._complained: set[str] = set()
+        self._logged: set[str] = set()
         self._write_s = 0.0  # The time of the next attempt to write.
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
@@ -94,7 +94,7 @@ class ControlThread:
         with self._lock:
             failed = list(self._failed)
         for pipeline in failed:
-            self.tell_failed(pipeline, None)
+            self.report_failure(pipeline, None)
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -104,7 +104,7 @@ class ControlThread:
         with self._lock:
             return self._queues[pipeline]
 
-    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+    def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Report that a partition of ours is held, or goes on (None). Never waits; the newest report counts.
 
         That a partition goes on is written only if the topic has a notice that it is held, perhaps of a worker that has
@@ -113,7 +113,7 @@ class ControlThread:
         key = Key("held", self._application_id, pipeline, str(partition))
         self._put(key, None if hold is None else self._notice(hold).encode())
 
-    def tell_failed(self, pipeline: str, message: str | None) -> None:
+    def report_failure(self, pipeline: str, message: str | None) -> None:
         """Report that a pipeline has failed in this process, or runs (None). Never waits; the newest report counts."""
         with self._lock:
             (self._failed.discard if message is None else self._failed.add)(pipeline)
@@ -144,10 +144,10 @@ class ControlThread:
                 if self._exists():
                     self._serve()
                 else:
-                    self._complain("does not exist: `sowstream topics apply` creates it")
+                    self._log_once("does not exist: `sowstream topics apply` creates it")
                     pause_s = _ABSENT_S
             except Stop as error:
-                self._complain(f"cannot be used now: {error}", about=type(error).__name__)
+                self._log_once(f"cannot be used now: {error}", about=type(error).__name__)
                 is_silence = self._is_current or isinstance(error, BrokerUnavailable)
                 pause_s = _RETRY_S if is_silence else _ABSENT_S
             except Exception:
@@ -177,7 +177,7 @@ class ControlThread:
                     self._take(message)
                 if read.ends and not self._is_current:
                     self._is_current = True
-                    self._complained.clear()
+                    self._logged.clear()
                 self._write()
             self._write()
             if self._sent or "_publisher" in self.__dict__:
@@ -217,7 +217,7 @@ class ControlThread:
                 continue  # The topic has no notice to be removed.
             delivered = partial(self._delivered, key, value)
             if not self._publisher.try_send(self.topic, key.encode(), value, on_delivery=delivered, partition=0):
-                self._again(key, value)
+                self._retry_later(key, value)
                 continue
             (self._sent.discard if value is None else self._sent.add)(key)
             if value is None:
@@ -225,20 +225,20 @@ class ControlThread:
 
     def _delivered(self, key: Key, value: bytes | None, error: Stop | None) -> None:
         if error is not None:
-            self._complain(f"takes no notices: {error}", about="writing")
+            self._log_once(f"takes no notices: {error}", about="writing")
             self._sent.add(key)  # Whether the record before it was written is unknown.
-            self._again(key, value)
+            self._retry_later(key, value)
 
-    def _again(self, key: Key, value: bytes | None) -> None:
+    def _retry_later(self, key: Key, value: bytes | None) -> None:
         """Retry a notice later that was not written, unless there is a newer one."""
         self._write_s = time.monotonic() + _REFUSED_S
         with self._lock:
             self._pending.setdefault(key, value)
 
-    def _complain(self, what: str, *, about: str = "absent") -> None:
+    def _log_once(self, what: str, *, about: str = "absent") -> None:
         """Log each kind of trouble once, until the topic can be read again."""
-        if about not in self._complained:
-            self._complained.add(about)
+        if about not in self._logged:
+            self._logged.add(about)
             log.warning(
                 "the control topic cannot be used; work goes on, but `sowstream status` and `resume` do without it",
                 topic=self.topic,

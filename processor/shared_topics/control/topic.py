@@ -70,7 +70,7 @@ class ControlTopic:
         latest = {message.key(): message.value() for message in messages}
         return _entries(application_id, latest.items(), ends[0])
 
-    def give(self, application_id: str, pipeline: str, order: Order) -> None:
+    def write_order(self, application_id: str, pipeline: str, order: Order) -> None:
         """Write an order.
 
         Raises:

@@ -83,8 +83,8 @@ def contradictions(
         if name in entries.unreadable:
             problems.append(Problem("warn", name, "is not compared with the topic directory", entries.unreadable[name]))
         elif name in entries.descriptions:
-            found = differences(configured[name], entries.descriptions[name])
-            problems += [_problem(name, difference) for difference in found if difference.field not in ignored]
+            fields = differences(configured[name], entries.descriptions[name])
+            problems += [_problem(name, difference) for difference in fields if difference.field not in ignored]
     return problems
 
 

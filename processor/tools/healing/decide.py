@@ -2,10 +2,11 @@
 
 A key is healed in up to three steps, and no step can lose a record:
 
-1. If the newest copy is not the one at home, it is published at home. Its own partition keeps it until that is done. 2.
-Every other copy is deleted. 3. The record at home is published once more. A subscriber that identifies records by key
-alone has taken the deletion    of a copy for the end of the record; now it has the record again. For a subscriber of
-deltas this one is empty, and    its `delta_base` shows that the record was there.
+1. If the newest copy is not the one at home, it is published at home. Its own partition keeps it until that is done.
+2. Every other copy is deleted.
+3. The record at home is published once more. A subscriber that identifies records by key alone has taken the deletion
+   of a copy for the end of the record; now it has the record again. For a subscriber of deltas this one is empty, and
+   its `delta_base` shows that the record was there.
 
 Every command carries the version that it expects. An update that comes in between makes the command a conflict, which
 changes nothing, and the next step is decided from the new state.
@@ -51,7 +52,7 @@ class Case:
     """The copy that was published at home, and the record that was there then."""
     deleted: dict[tuple[bytes, int], int] = field(default_factory=dict)
     """The copies for which a deletion was sent: key and partition, and the offset that they had."""
-    is_told: bool = False
+    is_republished: bool = False
     """Whether the record at home was published once more, after the last deletion."""
     problem: str = ""
     """The reason why it cannot be healed; empty while there is none."""
@@ -68,11 +69,11 @@ def next_step(case: Case, copies: Sequence[Copy], codec_headers: Collection[str]
     own = next((copy for copy in copies if copy.partition == case.home and copy.key == case.own_key), None)
     others = [copy for copy in copies if copy is not own]
     if not others:
-        if own is None or not case.deleted or case.is_told:
+        if own is None or not case.deleted or case.is_republished:
             return []
-        case.is_told = True
+        case.is_republished = True
         return [_publish(case, own, own, codec_headers)]
-    case.is_told = False
+    case.is_republished = False
     newest = max(copies, key=lambda copy: (copy.timestamp_ms, copy is own))
     if newest is not own and not _is_superseded(case, newest, own):
         if case.published == (newest, own):

@@ -82,9 +82,9 @@ def _problem(name: str, sow: str, places: dict[bytes, set[int]], extent: str, *,
     example = min(twice or places)
     where = " and ".join(map(str, sorted(places[example])))
     least = "at least " if is_cut or "newest" in extent else ""
-    found = (
+    text = (
         f"has {least}{len(twice):,} keys in two partitions" if twice else "has no key in two partitions"
     ) + f", and {len(places) - len(twice):,} in a wrong place only"
-    what = f"{found} ({extent}), such as {example.decode(errors='replace')!r} in partition {where}"
+    what = f"{text} ({extent}), such as {example.decode(errors='replace')!r} in partition {where}"
     to_do = f"sowstream topics heal {name}; producers need murmur2 (librdkafka: partitioner=murmur2_random)"
     return Problem("warn", sow, what, to_do)

@@ -94,7 +94,7 @@ class Aftermath:
         self, place: tuple[int, bytes], written: int, sow: int | None, delta: int | None, problem: str
     ) -> KeyInQuestion:
         if not problem and sow != delta:
-            problem = f"SOW has {_told(sow)}, the deltas end with {_told(delta)}"
+            problem = f"SOW has {_version_text(sow)}, the deltas end with {_version_text(delta)}"
         return KeyInQuestion(*place, written, sow, delta, problem)
 
     def _last(self, topic: str, problems: dict[tuple[int, bytes], str] | None) -> dict[tuple[int, bytes], int]:
@@ -127,8 +127,10 @@ class Aftermath:
 def _gap(message: Message, before: int | None) -> str:
     """The gap before a delta, if the delta before it is known."""
     base = base_of(message)
-    return "" if before is None or base == before else f"a delta for {_told(base)} follows {_told(before)}"
+    return (
+        "" if before is None or base == before else f"a delta for {_version_text(base)} follows {_version_text(before)}"
+    )
 
 
-def _told(version: int | None) -> str:
+def _version_text(version: int | None) -> str:
     return "nothing" if version is None else "a delete" if version == 0 else f"version {version}"

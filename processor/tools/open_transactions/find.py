@@ -61,8 +61,8 @@ def standing(config: Config, cluster: Cluster, names: Iterable[str] = ()) -> dic
         ConfigurationError: there is no such topic, or Kafka refuses.
         BrokerUnavailable: no answer in time.
     """
-    wanted = list(names) or [*config.topics, *config.conflated, *config.processors]
-    return {name: _standing(config, cluster, name) for name in wanted}
+    families = list(names) or [*config.topics, *config.conflated, *config.processors]
+    return {name: _standing(config, cluster, name) for name in families}
 
 
 def examine(
@@ -82,15 +82,15 @@ def examine(
         BrokerUnavailable: no answer in time.
     """
     oldest_ms = (time.time() - _patience_s(config)) * 1000
-    found = [
+    producers = [
         (open_range, producer)
         for open_range in ranges
         for producer in transactions.open_producers(open_range.topic, open_range.partition)
         if producer.last_ms < oldest_ms
     ]
-    ids = transactions.transactional_ids(producer.producer_id for _, producer in found) if found else {}
+    ids = transactions.transactional_ids(producer.producer_id for _, producer in producers) if producers else {}
     opened = []
-    for open_range, producer in found:
+    for open_range, producer in producers:
         transactional_id = ids.get(producer.producer_id)
         if open_range.topic == GROUP_OFFSETS and not (transactional_id or "").startswith(f"{_group(config, name)}."):
             continue  # Other groups have their offsets in the same partition.

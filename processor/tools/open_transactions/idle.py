@@ -37,24 +37,24 @@ class Idleness:
         self._group, self._source = f"{config.group_prefix}.{name}", pipeline.source
         self._has_members = bool(self._members())
 
-    def judge(self, found: OpenTransaction) -> OpenTransaction:
+    def judge(self, transaction: OpenTransaction) -> OpenTransaction:
         """The same transaction, or one that must not be touched because its producer may run."""
-        if not found.verdict.needs_idle or (self._is_ours(found) and not self._has_members):
-            return found
-        if not self._is_ours(found):
+        if not transaction.verdict.needs_idle or (self._is_ours(transaction) and not self._has_members):
+            return transaction
+        if not self._is_ours(transaction):
             why = "but its producer is none of our workers and may still run: start it again, or end it, and try again"
-        elif self._stands(found.open_range.partition):
-            return found
+        elif self._stands(transaction.open_range.partition):
+            return transaction
         else:
             why = (
-                f"but the worker that wrote it ({found.transactional_id}) may still run the partition, and its next "
-                "update there ends it: publish one, or stop the workers of the topic and try again"
+                f"but the worker that wrote it ({transaction.transactional_id}) may still run the partition, and its "
+                "next update there ends it: publish one, or stop the workers of the topic and try again"
             )
-        verdict = found.verdict._replace(marker=None, why=f"{found.verdict.why}, {why}")
-        return found._replace(verdict=verdict)
+        verdict = transaction.verdict._replace(marker=None, why=f"{transaction.verdict.why}, {why}")
+        return transaction._replace(verdict=verdict)
 
-    def _is_ours(self, found: OpenTransaction) -> bool:
-        return (found.transactional_id or "").startswith(f"{self._group}.")
+    def _is_ours(self, transaction: OpenTransaction) -> bool:
+        return (transaction.transactional_id or "").startswith(f"{self._group}.")
 
     def _stands(self, partition: int) -> bool:
         """Whether a partition has input that no worker processes."""

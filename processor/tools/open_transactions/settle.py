@@ -67,14 +67,14 @@ class Settlement:
         ]
         self.opened = examine(config, cluster, transactions, ranges, name)
         """The open transactions, each with the decision about its end."""
-        if any(found.verdict.needs_idle for found in self.opened):
+        if any(transaction.verdict.needs_idle for transaction in self.opened):
             idle = Idleness(config, admin, name)
-            self.opened = [idle.judge(found) for found in self.opened]
+            self.opened = [idle.judge(transaction) for transaction in self.opened]
 
     @property
     def refused(self) -> list[OpenTransaction]:
         """The transactions that must not be touched."""
-        return [found for found in self.opened if found.verdict.marker is None]
+        return [transaction for transaction in self.opened if transaction.verdict.marker is None]
 
     def carry_out(self) -> Settled:
         """End the transactions that may be ended, and check the records that readers see.
@@ -82,17 +82,20 @@ class Settlement:
         Raises:
             Stop: Kafka refuses, or does not answer; this may be repeated, and transactions that were ended stay so.
         """
-        todo = [found for found in self.opened if found.verdict.marker is not None]
-        aftermath = Aftermath(self._config, self._admin, self._name, [found.open_range for found in todo])
-        for found in todo:
-            assert found.verdict.marker is not None
-            self._transactions.write(found.verdict.marker)
+        todo = [transaction for transaction in self.opened if transaction.verdict.marker is not None]
+        aftermath = Aftermath(self._config, self._admin, self._name, [transaction.open_range for transaction in todo])
+        for transaction in todo:
+            assert transaction.verdict.marker is not None
+            self._transactions.write(transaction.verdict.marker)
         waiting = self._await_stable(todo)
         return Settled(todo, waiting, aftermath.look())
 
     def _await_stable(self, todo: list[OpenTransaction]) -> list[OpenRange]:
         """The partitions whose last stable offset has not passed the open records in time."""
-        ends = {(found.open_range.topic, found.open_range.partition): found.open_range.end for found in todo}
+        ends = {
+            (transaction.open_range.topic, transaction.open_range.partition): transaction.open_range.end
+            for transaction in todo
+        }
         deadline_s = time.monotonic() + _STABLE_TIMEOUT_S
         while True:
             left = [

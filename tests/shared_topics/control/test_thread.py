@@ -95,7 +95,7 @@ def test_a_notice_is_written_and_taken_back(place: Place):
     """A hold is in the topic with all its fields; once the partition goes on, its notice is removed."""
     place.create()
     thread = place.thread()
-    thread.tell("orders", 3, HELD._replace(due_s=time.monotonic() + 60))
+    thread.report("orders", 3, HELD._replace(due_s=time.monotonic() + 60))
     wait(lambda: place.held() == {3: ("rejects", 120)}, "the notice")
     entries = place.control.read(APPLICATION)
     assert entries is not None
@@ -103,7 +103,7 @@ def test_a_notice_is_written_and_taken_back(place: Place):
     assert (notice.message, notice.since_ms, notice.tries) == (HELD.message, HELD.since_ms, 0)
     assert 50_000 < notice.next_try_ms - time.time() * 1000 <= 60_000
     assert notice.host
-    thread.tell("orders", 3, None)
+    thread.report("orders", 3, None)
     wait(lambda: place.held() == {}, "taking it back")
     assert place.end() == 2
 
@@ -113,9 +113,9 @@ def test_a_notice_told_and_taken_back_at_once_leaves_nothing(place: Place):
     place.create()
     thread = place.thread()
     for tries in range(100):
-        thread.tell("orders", 3, HELD._replace(tries=tries))
-    thread.tell("orders", 3, None)
-    thread.tell("orders", 4, HELD)
+        thread.report("orders", 3, HELD._replace(tries=tries))
+    thread.report("orders", 3, None)
+    thread.report("orders", 4, HELD)
     wait(lambda: 4 in place.held(), "the other notice")
     assert set(place.held()) == {4}
 
@@ -125,9 +125,9 @@ def test_healthy_partitions_cost_no_write(place: Place):
     place.create()
     thread = place.thread()
     for partition in range(1000):
-        thread.tell("orders", partition, None)
-    thread.tell_failed("orders", None)
-    thread.tell("orders", 1000, HELD)
+        thread.report("orders", partition, None)
+    thread.report_failure("orders", None)
+    thread.report("orders", 1000, HELD)
     wait(lambda: 1000 in place.held(), "the one notice")
     assert place.end() == 1
 
@@ -136,12 +136,12 @@ def test_the_notice_of_a_dead_worker_is_taken_back_by_the_next_owner(place: Plac
     """The notice of a dead worker is removed by the next owner of the partition, and kept without one."""
     place.create()
     dead = place.thread(process="dead")
-    dead.tell("orders", 3, HELD)
-    dead.tell("orders", 4, HELD)
+    dead.report("orders", 3, HELD)
+    dead.report("orders", 4, HELD)
     wait(lambda: set(place.held()) == {3, 4}, "the notices")
     dead.stop()
     assert set(place.held()) == {3, 4}
-    place.thread(process="next").tell("orders", 3, None)
+    place.thread(process="next").report("orders", 3, None)
     wait(lambda: set(place.held()) == {4}, "taking one back")
 
 
@@ -149,12 +149,12 @@ def test_a_pipeline_that_failed_is_told_by_each_process(place: Place):
     """A failed pipeline is reported by each process; a process that runs it again, or ends, removes its notice."""
     place.create()
     first, second = place.thread(process="worker-0"), place.thread(process="worker-1")
-    first.tell_failed("orders", "the disk is full")
-    second.tell_failed("orders", "x" * 100_000)
+    first.report_failure("orders", "the disk is full")
+    second.report_failure("orders", "x" * 100_000)
     wait(lambda: set(place.failed()) == {"worker-0", "worker-1"}, "both notices")
     assert place.failed()["worker-0"] == "the disk is full"
     assert len(place.failed()["worker-1"]) < 5_000
-    first.tell_failed("orders", None)
+    first.report_failure("orders", None)
     wait(lambda: set(place.failed()) == {"worker-1"}, "taking the first one back")
     second.stop()
     assert place.failed() == {}
@@ -171,7 +171,7 @@ def test_without_the_topic_work_goes_on_and_the_newest_notice_is_written_later(
     with capture_logs() as lines:
         thread = place.thread()
         for tries in range(3):
-            thread.tell("orders", 3, HELD._replace(offset=tries))
+            thread.report("orders", 3, HELD._replace(offset=tries))
         wait(lambda: len(looks) > 3, "looking again")
         assert place.control.read(APPLICATION) is None
     # A broker that is slow to answer causes a warning too, in other words.
@@ -189,7 +189,7 @@ def test_where_no_kafka_answers_nothing_is_waited_for(bootstrap: str):
     thread.start()
     began_s = time.monotonic()
     for number in range(10_000):
-        thread.tell("orders", number % 10, HELD)
+        thread.report("orders", number % 10, HELD)
     assert thread.orders("orders").empty()
     assert time.monotonic() - began_s < 2.0
     thread.stop()
@@ -205,11 +205,11 @@ def test_an_order_arrives_once_at_each_worker_of_its_application(place: Place):
     place.write("resume/desk/orders", {"format": 1})
     place.write("resume/other/orders/3", {"format": 1, "partition": 3, "skip_until": 1, "at_ms": 1, "by": "x"})
     order = Order(at_ms=int(time.time() * 1000), partition=3, skip_until=123, by="anna@desk", later=1)
-    place.control.give(APPLICATION, "orders", order)
+    place.control.write_order(APPLICATION, "orders", order)
     expected = Resume(3, 123, order.at_ms)
     assert [thread.orders("orders").get(timeout=PATIENCE_S) for thread in (first, second)] == [expected, expected]
     again = Order(at_ms=order.at_ms + 1, partition=None, skip_until=None, by="anna@desk")
-    place.control.give(APPLICATION, "orders", again)
+    place.control.write_order(APPLICATION, "orders", again)
     assert first.orders("orders").get(timeout=PATIENCE_S) == Resume(None, None, again.at_ms)
     assert second.orders("orders").get(timeout=PATIENCE_S) == Resume(None, None, again.at_ms)
     assert first.orders("other").empty()
@@ -221,8 +221,8 @@ def test_a_worker_that_starts_obeys_young_orders_only(place: Place):
     now_ms = int(time.time() * 1000)
     old = Order(at_ms=now_ms - control_thread.ORDER_AGE_MAX_MS - 1, partition=3, skip_until=123, by="anna@desk")
     young = Order(at_ms=now_ms - 1000, partition=4, skip_until=7, by="anna@desk")
-    place.control.give(APPLICATION, "orders", old)
-    place.control.give(APPLICATION, "orders", young)
+    place.control.write_order(APPLICATION, "orders", old)
+    place.control.write_order(APPLICATION, "orders", young)
     orders = place.thread().orders("orders")
     assert orders.get(timeout=PATIENCE_S) == Resume(4, 7, young.at_ms)
     with pytest.raises(queue.Empty):
