@@ -39,7 +39,7 @@ class LogFacts:
             raise ConfigurationError(
                 f"the options that begin with 'kafka.': {problem}; these go to librdkafka"
             ) from None
-        description = self._admin.found([topic]).get(topic)
+        description = self._admin.describe_topics([topic]).get(topic)
         if description is None:
             raise ConfigurationError(
                 f"the Kafka topic {topic} does not exist; check the name, or create it: `sowstream topics apply`"
