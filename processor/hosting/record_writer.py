@@ -24,6 +24,7 @@ _EMPTY: Final[Header] = (Name.EMPTY, b"true")
 _REPLACES: Final[Header] = (Name.DELTA_BASE, b"0")
 
 _WRITTEN_HERE: Final = frozenset((Name.VERSION, Name.KIND, Name.EMPTY, Name.REMOVED, Name.DELTA_BASE))
+_SOW_ONLY: Final = frozenset((Name.EXPIRES_AT, Name.EXPIRATION))
 
 
 class RecordWriter:
@@ -53,7 +54,9 @@ class RecordWriter:
         old = self._context.state.get_many([key])[key]
         version = 1 if old is None else old.version + 1
         shared: Headers = [(Name.VERSION, b"%d" % version), *([_INSERT] if old is None else []), *more]
-        delta = self._delta(key, old, data, shared) if self._has_delta else None
+        delta = None
+        if self._has_delta:
+            delta = self._delta(key, old, data, [header for header in shared if header[0] not in _SOW_ONLY])
         self._write(key, data, shared, delta)
 
     def delete(self, key: bytes, headers: Headers | None) -> bool:

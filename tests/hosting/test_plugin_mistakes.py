@@ -109,8 +109,8 @@ class ForgetsState(Counting):
 
 
 MISTAKES = {
-    ForgetsSow: r"ForgetsSow \(visits\): the state of key b'k' is version 2, .*, but no SOW record was forwarded with it: "
-    r"after a crash it would be gone; write both with one call: self\.put\(key, record\)",
+    ForgetsSow: r"ForgetsSow \(visits\): the state of key b'k' is version 2, .*, but no SOW record was forwarded with "
+    r"it: after a crash it would be gone; write both with one call: self\.put\(key, record\)",
     ForgetsLater: r"is version 2, b'\{\"count\":2\}', but no SOW record .*after a crash it would be version 1, ",
     OtherValue: r"its SOW record has another value: after a crash it would be version 2, b'\{\"count\":\"oops\"\}'",
     OtherVersion: r"the state of key b'k' is version 2, .*: after a crash it would be version 3",
@@ -138,15 +138,14 @@ def test_a_state_that_a_crash_would_change_fails_at_the_commit(processor_type, s
         two_visits(processor_type).commit()
 
 
-@pytest.mark.parametrize("processor_type", [ForgetsSow, OtherValue, OtherVersion, ForgetsVersion])
+@pytest.mark.parametrize("processor_type", [ForgetsSow, OtherValue, OtherVersion])
 def test_the_failing_state_is_indeed_changed_by_a_crash(processor_type):
     """Without the comparison such a processor commits without an error, and its state changes with the crash."""
     driver = two_visits(processor_type, checks_state=False)
     driver.commit()
     before = driver.state.get_many([b"k"])[b"k"]
     driver.crash()
-    after = driver.state.get_many([b"k"])[b"k"]
-    assert before != after or before.version == 0
+    assert driver.state.get_many([b"k"])[b"k"] != before
 
 
 def test_a_right_state_passes_before_and_after_rollbacks_and_crashes():
@@ -280,7 +279,7 @@ def test_a_state_that_is_read_through_the_context_is_refused_too():
     check_declaration(Own, "'own'")
 
 
-TYPED = '''
+TYPED = """
 from processor.api import Input, Output, Record, RecordProcessor, RecordRejected, Settings
 
 
@@ -317,7 +316,7 @@ class Plain(RecordProcessor):
 class DictHeaders(Plain):
     def process_record(self, record: Record) -> None:
         self.put(record.key, {}, {"correlation_id": b"7"})
-'''
+"""
 
 
 @pytest.mark.slow
