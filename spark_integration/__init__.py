@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spark_integration.merge.streaming.merge_stream import merge_stream
     from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
     from spark_integration.reading.read import read_sow
-    from spark_integration.reading.schema import registry_schema, schema_file
+    from spark_integration.reading.schemas.schema import registry_schema, schema_file
     from spark_integration.reading.stream import stream_deltas, stream_sow
     from spark_integration.session import spark_session
     from spark_integration.source.data_source import register_source
@@ -36,8 +36,8 @@ _HOMES = {
     "read_snapshot": "tables.upsert",
     "read_sow": "reading.read",
     "register_source": "source.data_source",
-    "registry_schema": "reading.schema",
-    "schema_file": "reading.schema",
+    "registry_schema": "reading.schemas.schema",
+    "schema_file": "reading.schemas.schema",
     "spark_session": "session",
     "stream_deltas": "reading.stream",
     "stream_sow": "reading.stream",

@@ -73,7 +73,7 @@ class LagListener(StreamingQueryListener):
             self._names[str(progress.id)] = query
             lags = [lag for source in progress.sources for lag in _lags(query, source)]
             if self._gauges is not None:
-                self._gauges.tell(query, lags)
+                self._gauges.set_lags(query, lags)
             if self._on_lag is not None:
                 self._on_lag(lags)
         except Exception:
@@ -82,7 +82,7 @@ class LagListener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - as above
         """Nothing new has come: the query is alive."""
         if self._gauges is not None and (query := self._names.get(str(event.id))) is not None:
-            self._gauges.heard(query)
+            self._gauges.mark_alive(query)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - as above
         """Forget the query: nobody is behind any more."""
@@ -103,35 +103,35 @@ class _Gauges:
             ("query", "topic", "partition"),
             registry=registry,
         )
-        self._heard = Gauge(
+        self._progress = Gauge(
             "sowstream_spark_progress_timestamp_seconds",
             "When a streaming query was last heard of, seconds since the epoch.",
             ("query",),
             registry=registry,
         )
-        self._told: dict[str, set[tuple[str, str, str]]] = {}
+        self._labels: dict[str, set[tuple[str, str, str]]] = {}
 
-    def tell(self, query: str, lags: Sequence[PartitionLag]) -> None:
+    def set_lags(self, query: str, lags: Sequence[PartitionLag]) -> None:
         """What there is now, and nothing of partitions that are not read any more."""
         labels = {(query, lag.topic, str(lag.partition)): lag.offsets for lag in lags}
-        for gone in self._told.get(query, set()) - labels.keys():
+        for gone in self._labels.get(query, set()) - labels.keys():
             self._lag.remove(*gone)
         for label, offsets in labels.items():
             self._lag.labels(*label).set(offsets)
-        self._told[query] = set(labels)
-        self.heard(query)
+        self._labels[query] = set(labels)
+        self.mark_alive(query)
 
-    def heard(self, query: str) -> None:
+    def mark_alive(self, query: str) -> None:
         """The query is alive."""
-        self._heard.labels(query).set(time.time())
+        self._progress.labels(query).set(time.time())
 
     def forget(self, query: str) -> None:
         """It has ended."""
-        if query not in self._told:
+        if query not in self._labels:
             return
-        for label in self._told.pop(query):
+        for label in self._labels.pop(query):
             self._lag.remove(*label)
-        self._heard.remove(query)
+        self._progress.remove(query)
 
 
 def _lags(query: str, source: SourceProgress) -> list[PartitionLag]:
@@ -149,9 +149,9 @@ def _lags(query: str, source: SourceProgress) -> list[PartitionLag]:
 def _offsets(text: str | None) -> dict[str, dict[str, int]]:
     """Offsets by topic and partition, as Spark's Kafka source writes them."""
     try:
-        told = json.loads(text or "{}")
+        offsets = json.loads(text or "{}")
     except ValueError:
         return {}
-    if not isinstance(told, dict) or not all(isinstance(ends, dict) for ends in told.values()):
+    if not isinstance(offsets, dict) or not all(isinstance(ends, dict) for ends in offsets.values()):
         return {}
-    return told
+    return offsets

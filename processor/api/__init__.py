@@ -24,13 +24,13 @@ from processor.record import (
     Header,
     Headers,
     Kind,
-    Name,
     Outgoing,
     Record,
     RejectReason,
     Stored,
     Value,
 )
+from processor.wire.headers import Name
 
 __all__ = [
     "Change",

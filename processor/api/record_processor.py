@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from processor.api.processor import Processor, Settings
 from processor.errors import RecordRejected
-from processor.record import Name
+from processor.wire.heads import source_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +170,7 @@ class RecordProcessor(Processor, Generic[SettingsT]):
         if self._record is None or not self.is_repeatable:
             return []
         context = self.context
-        return [(Name.SOURCE, f"{context.source_topic}/{context.partition}/{self._record.offset}".encode())]
+        return [source_header(f"{context.source_topic}/{context.partition}/".encode(), self._record.offset)]
 
 
 def _required(key: bytes | None) -> bytes:

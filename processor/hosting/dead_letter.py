@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
 from processor.hosting.output_limits import size_of
-from processor.record import Name
+from processor.wire.dead_letter import cut_headers, reason_headers
 
 if TYPE_CHECKING:
     from processor.record import Headers, Outgoing, Record
@@ -43,11 +42,7 @@ def dead_letter(record: Record, reason: str, detail: str, source: str, bytes_max
     if size_of(whole) <= bytes_max:
         return whole
     value, key = record.value or b"", record.key
-    cut: Headers = [
-        (Name.DLQ_BYTES, b"%d" % len(value)),
-        (Name.DLQ_SHA256, hashlib.sha256(value).hexdigest().encode()),
-        (Name.DLQ_TRUNCATED, b"true"),
-    ]
+    cut = cut_headers(value)
     left_out = []
     if size_of((key, None, [*headers, *_why(reason, detail, source), *cut])) > bytes_max // 2:
         if headers:
@@ -65,11 +60,7 @@ def dead_letter(record: Record, reason: str, detail: str, source: str, bytes_max
 def _why(reason: str, detail: str, source: str, more: str = "") -> Headers:
     """Return the headers that every dead letter has."""
     text = _cut(detail, _DETAIL_BYTES_MAX - len(more))
-    return [
-        (Name.DLQ_REASON, reason.encode()),
-        (Name.DLQ_DETAIL, text + more.encode()),
-        (Name.SOURCE, source.encode()),
-    ]
+    return reason_headers(reason, text + more.encode(), source)
 
 
 def _cut(detail: str, bytes_max: int) -> bytes:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from processor.errors import RecordRejected, UndeclaredOutput
 from processor.hosting.forwarded import checked_records
 from processor.merge import KeyFields, diff
-from processor.record import Name, Record
+from processor.record import Record
 from processor.topics.family import KEY_BYTES_MAX
-from processor.wire.removed import removed_header
-from processor.wire.sow_record import stored_from
+from processor.wire.heads import (
+    EMPTY,
+    INSERT,
+    NO_BASE,
+    SOW_ONLY,
+    WRITTEN_BY_PUT,
+    headers_of_version,
+    removal_headers,
+    removed_header,
+)
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from processor.api import Codec, Context
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Header, Headers, Outgoing, Stored, Value
-
-_INSERT: Final[Header] = (Name.KIND, b"insert")
-_DELETE: Final[Header] = (Name.KIND, b"delete")
-_EMPTY: Final[Header] = (Name.EMPTY, b"true")
-_REPLACES: Final[Header] = (Name.DELTA_BASE, b"0")
-
-_WRITTEN_HERE: Final = frozenset((Name.VERSION, Name.KIND, Name.EMPTY, Name.REMOVED, Name.DELTA_BASE))
-_SOW_ONLY: Final = frozenset((Name.EXPIRES_AT, Name.EXPIRATION))
+    from processor.record import Headers, Outgoing, Stored, Value
 
 
 class RecordWriter:
@@ -53,10 +54,10 @@ class RecordWriter:
         data = self._encoded(record)
         old = self._context.state.get_many([key])[key]
         version = 1 if old is None else old.version + 1
-        shared: Headers = [(Name.VERSION, b"%d" % version), *([_INSERT] if old is None else []), *more]
+        shared: Headers = [*headers_of_version(version), *([INSERT] if old is None else []), *more]
         delta = None
         if self._has_delta:
-            delta = self._delta(key, old, data, [header for header in shared if header[0] not in _SOW_ONLY])
+            delta = self._delta(key, old, data, [header for header in shared if header[0] not in SOW_ONLY])
         self._write(key, data, shared, delta)
 
     def delete(self, key: bytes, headers: Headers | None) -> bool:
@@ -65,7 +66,7 @@ class RecordWriter:
         old = self._context.state.get_many([key])[key]
         if old is None:
             return False
-        shared: Headers = [(Name.VERSION, b"%d" % (old.version + 1)), _DELETE, *more]
+        shared: Headers = [*removal_headers(old.version + 1, "delete"), *more]
         self._write(key, None, shared, self._deleted(key, old, shared) if self._has_delta else None)
         return True
 
@@ -98,13 +99,13 @@ class RecordWriter:
         before = None if old is None else self._readable(old)
         change = diff(before, new)
         if old is not None and before is None:
-            headers.append(_REPLACES)
+            headers.append(NO_BASE)
         body, needed = codec.encode_delta(self._key.with_delta(new, change.delta))
         headers += needed
         if change.removed:
             headers.append(removed_header(change.removed))
         elif not change.delta:
-            headers.append(_EMPTY)
+            headers.append(EMPTY)
         return key, body, headers
 
     def _readable(self, old: Stored) -> Value | None:
@@ -141,6 +142,6 @@ class RecordWriter:
         if len(key) > KEY_BYTES_MAX:
             raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
         for header, _ in more:
-            if header in _WRITTEN_HERE:
+            if header in WRITTEN_BY_PUT:
                 raise ValueError(f"{name} puts key {key!r:.100} with the header {header!r}, which `put` writes itself")
         return more

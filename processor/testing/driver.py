@@ -21,7 +21,7 @@ from processor.record import Record
 from processor.runtime.task import Task
 from processor.store.memory import MemoryStore
 from processor.testing.state_check import StateCheck, WatchedState
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

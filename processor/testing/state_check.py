@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.record import Name
 from processor.store.layered_state import TransactionalState
-from processor.wire.sow_record import stored_from
+from processor.wire.headers import last_value
+from processor.wire.heads import VERSION_NAME
+from processor.wire.sow_headers import stored_from, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from processor.record import Record, Stored
     from processor.store.contract import Store
 
-_VERSION_DIGITS_MAX: Final = 19
 _REMEDY: Final = "write both with one call: self.put(key, record), or context.put"
 
 
@@ -73,15 +73,15 @@ class StateCheck:
                 self._restored[key] = stored
 
     def _check_version(self, record: Record) -> None:
-        version = dict(record.headers or ()).get(Name.VERSION)
-        if version is None:
+        text = last_value(record.headers, VERSION_NAME)
+        if text is None:
             raise AssertionError(
                 f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version`: a crash would "
                 "restore it as version 0, and a conflated topic would reject it; self.put(key, record) writes it"
             )
-        if not (version.isdigit() and len(version) <= _VERSION_DIGITS_MAX):
+        if version_of(record.headers) is None:
             raise AssertionError(
-                f"{self._processor}: the SOW record of key {record.key!r:.100} has the version {version!r:.100}; it "
+                f"{self._processor}: the SOW record of key {record.key!r:.100} has the version {text!r:.100}; it "
                 "is a number in decimal digits, and self.put(key, record) writes it"
             )
 

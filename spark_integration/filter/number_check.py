@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from processor.filter.compare import OPERATORS
 from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import number
-from spark_integration.filter.resolved_path import Check, Place, Source
+from spark_integration.filter.resolved_path import Check, ResolvedPath, Source
 
 _LARGEST: Final[dict[type[DataType], int]] = {
     BooleanType: 1,
@@ -52,8 +52,8 @@ _CONTEXT: Final = Context(prec=400)
 """Enough for any float, digit by digit."""
 
 
-def comparing(name: Comparison, constant: Scalar, place: Place) -> Check | None:
-    """The comparison of numbers at a place with a constant, not NULL; None where it cannot be said exactly."""
+def comparing(name: Comparison, constant: Scalar, place: ResolvedPath) -> Check | None:
+    """The comparison of numbers at a place with a constant, not NULL; None where it cannot be problem exactly."""
     kind, given = place.type, number(constant)
     if not isinstance(kind, NUMBERS):
         return None
@@ -104,7 +104,7 @@ def _comparing_double(name: Comparison, exact: Decimal, names: tuple[str, ...]) 
     as_written = _as_written(name, exact, names)
     if math.isinf(near) or as_written is None:
         return None
-    said = (
+    problem = (
         f"a record has no finite number at /{'/'.join(names)}, where the schema says DOUBLE, so that a filter cannot "
         "tell what it is: correct the schema, or filter without it"
     )
@@ -113,7 +113,7 @@ def _comparing_double(name: Comparison, exact: Decimal, names: tuple[str, ...]) 
         # Spark makes infinity of a number beyond doubles, and of the text 'Infinity' as well.
         is_strange = F.isnan(found) | (F.abs(found) == math.inf)
         return (
-            F.when(is_strange, F.raise_error(said).cast("boolean"))
+            F.when(is_strange, F.raise_error(problem).cast("boolean"))
             .when(found == near, as_written(source))
             .otherwise(compared(name, found, F.lit(near)))
         )
@@ -147,14 +147,16 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
     kind: DataType = DecimalType(_DIGITS, scale)
     for member in reversed(names):
         kind = StructType([StructField(member, kind)])
-    said = f"a record's number at /{'/'.join(names)} has more digits than Spark can compare: filter without the schema"
+    problem = (
+        f"a record's number at /{'/'.join(names)} has more digits than Spark can compare: filter without the schema"
+    )
 
     def compare(source: Source) -> Column:
         found = F.from_json(source.value, kind)  # type: ignore[arg-type]
         for member in names:
             found = found.getField(member)
         constant = F.lit(exact.quantize(Decimal(1).scaleb(-scale), None, _CONTEXT))
-        return F.coalesce(compared(name, found, constant), F.raise_error(said).cast("boolean"))
+        return F.coalesce(compared(name, found, constant), F.raise_error(problem).cast("boolean"))
 
     return compare
 

@@ -34,7 +34,7 @@ Check: TypeAlias = Callable[[Column, Source], Column]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """What a path leads to: one value, or the elements of arrays."""
 
     steps: tuple[tuple[Step, DataType], ...]
@@ -77,7 +77,7 @@ class Place:
         return self._any(below, at + 1, check, source)
 
 
-def find_place(parts: tuple[str | int, ...], schema: StructType) -> Place | None:
+def resolve_path(parts: tuple[str | int, ...], schema: StructType) -> ResolvedPath | None:
     """Where a path leads; None where the schema does not say all of what a record may have there.
 
     So it is of a member that the schema does not name, and of what is below a text: the record may have an object
@@ -107,7 +107,7 @@ def find_place(parts: tuple[str | int, ...], schema: StructType) -> Place | None
     while isinstance(kind, ArrayType):
         kind = kind.elementType
         steps.append((ELEMENTS, kind))
-    return Place(tuple(steps))
+    return ResolvedPath(tuple(steps))
 
 
 def _field(name: str, kind: DataType) -> StructField | None:

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.filter.resolved_path import ELEMENTS, Check, Place, Source, Step
+from spark_integration.filter.resolved_path import ELEMENTS, Check, ResolvedPath, Source, Step
 
 _NO_TEXT: Final = r"\A(?:[\[{]|-?[0-9]|(?:true|false)\z)"
 """How begins what may be the JSON of something else than a text."""
@@ -15,26 +15,28 @@ _NO_TEXT: Final = r"\A(?:[\[{]|-?[0-9]|(?:true|false)\z)"
 _UNQUOTABLE: Final = frozenset("'\"\\[]")
 
 
-def can_be_checked(place: Place) -> bool:
+def can_be_checked(place: ResolvedPath) -> bool:
     """Whether a path of Spark's can name the place."""
     return all(isinstance(step, int) or step == ELEMENTS or _UNQUOTABLE.isdisjoint(step) for step, _ in place.steps)
 
 
-def of_texts(place: Place, check: Check) -> Check:
+def of_texts(place: ResolvedPath, check: Check) -> Check:
     """The check of what is a text; anything else there fails the query.
 
     An empty text is NULL. Only texts that look like something else make Spark read the record once more.
     """
     steps = [step for step, _ in place.steps]
     where = "".join(f"[{step}]" if isinstance(step, int) else "" if step == ELEMENTS else f"/{step}" for step in steps)
-    said = (
+    problem = (
         f"a record has no text at {where}, where the schema says STRING, so that a filter cannot tell what it is: "
         "correct the schema, or filter without it"
     )
 
     def checked(text: Column, source: Source) -> Column:
         are_texts = _are_texts(F.try_parse_json(source.value), steps)
-        is_text = F.when(text.rlike(_NO_TEXT) & ~are_texts, F.raise_error(said).cast("boolean")).otherwise(F.lit(True))
+        is_text = F.when(text.rlike(_NO_TEXT) & ~are_texts, F.raise_error(problem).cast("boolean")).otherwise(
+            F.lit(True)
+        )
         return is_text & (text != "") & check(text, source)
 
     return checked

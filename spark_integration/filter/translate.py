@@ -37,7 +37,7 @@ from processor.filter.syntax_tree import (
 from processor.filter.syntax_tree import Comparison as Name
 from spark_integration.filter.number_check import NUMBERS, WHOLE, compared, comparing
 from spark_integration.filter.pattern import searching
-from spark_integration.filter.resolved_path import Check, Place, Source, find_place
+from spark_integration.filter.resolved_path import Check, ResolvedPath, Source, resolve_path
 from spark_integration.filter.text_check import can_be_checked, of_texts
 from spark_integration.filter.whole_numbers import compare_numbers
 
@@ -67,7 +67,7 @@ def translate(node: Node, schema: StructType) -> Truth | None:
         case Compare():
             return _compare(node, schema)
         case Between() | In() | Like() | BeginsWith() | EndsWith() | IsNull():
-            place = find_place(node.operand.parts, schema) if isinstance(node.operand, Path) else None
+            place = resolve_path(node.operand.parts, schema) if isinstance(node.operand, Path) else None
             return None if place is None else _predicate(node, place)
         case _:
             return None
@@ -90,7 +90,7 @@ def _value(node: Node) -> Scalar:
 
 
 def _truth_of_path(node: Path, schema: StructType) -> Truth | None:
-    place = find_place(node.parts, schema)
+    place = resolve_path(node.parts, schema)
     if place is None or not place.is_single or not isinstance(place.type, WHOLE):
         return None
     if isinstance(place.type, BooleanType):
@@ -103,7 +103,7 @@ def _compare(node: Compare, schema: StructType) -> Truth | None:
     if _is_constant(left):
         name, left, right = MIRRORED[name], right, left
     if isinstance(left, Path) and _is_constant(right):
-        place = find_place(left.parts, schema)
+        place = resolve_path(left.parts, schema)
         check = None if place is None else _comparing(name, _value(right), place)
         return None if place is None or check is None else _any(place, check)
     return compare_numbers(name, left, right, schema) or _compare_texts(name, left, right, schema)
@@ -113,7 +113,7 @@ def _compare_texts(name: Name, left: Node, right: Node, schema: StructType) -> T
     """Two text columns."""
     if not isinstance(left, Path) or not isinstance(right, Path):
         return None
-    one, other = find_place(left.parts, schema), find_place(right.parts, schema)
+    one, other = resolve_path(left.parts, schema), resolve_path(right.parts, schema)
     if one is None or other is None or not (_is_text(one) and _is_text(other) and other.is_single):
         return None
 
@@ -126,11 +126,11 @@ def _compare_texts(name: Name, left: Node, right: Node, schema: StructType) -> T
     return lambda source: one.any(of_texts(one, with_text), source)
 
 
-def _any(place: Place, check: Check) -> Truth:
+def _any(place: ResolvedPath, check: Check) -> Truth:
     return lambda source: place.any(check, source)
 
 
-def _predicate(node: Between | In | Like | BeginsWith | EndsWith | IsNull, place: Place) -> Truth | None:
+def _predicate(node: Between | In | Like | BeginsWith | EndsWith | IsNull, place: ResolvedPath) -> Truth | None:
     if isinstance(node, IsNull):
         return _is_null(place)
     check: Check | None = None
@@ -149,7 +149,7 @@ def _predicate(node: Between | In | Like | BeginsWith | EndsWith | IsNull, place
     return None if check is None else _any(place, check)
 
 
-def _is_null(place: Place) -> Truth | None:
+def _is_null(place: ResolvedPath) -> Truth | None:
     if isinstance(place.type, StructType):
         return lambda source: F.lit(True)  # noqa: ARG005 - an object is NULL
     if _is_text(place):
@@ -160,13 +160,13 @@ def _is_null(place: Place) -> Truth | None:
     return lambda source: ~place.any(lambda found, source: found.isNotNull(), source)  # noqa: ARG005
 
 
-def _between(node: Between, place: Place) -> Check | None:
+def _between(node: Between, place: ResolvedPath) -> Check | None:
     if not _is_constant(node.low) or not _is_constant(node.high):
         return None
     return _all_of(_comparing(">=", _value(node.low), place), _comparing("<=", _value(node.high), place))
 
 
-def _among(node: In, place: Place) -> Check | None:
+def _among(node: In, place: ResolvedPath) -> Check | None:
     if len(node.choices) > _CHOICES_MAX or not all(map(_is_constant, node.choices)):
         return None
     constants = [constant for choice in node.choices if (constant := _value(choice)) is not None and constant != ""]
@@ -179,7 +179,7 @@ def _among(node: In, place: Place) -> Check | None:
     return lambda found, source: reduce(or_, [check(found, source) for check in known], F.lit(False))
 
 
-def _comparing(name: Name, constant: Scalar, place: Place) -> Check | None:
+def _comparing(name: Name, constant: Scalar, place: ResolvedPath) -> Check | None:
     """The comparison with a constant; None where it cannot be said exactly."""
     if constant is None or constant == "":
         return lambda found, source: F.lit(False)  # noqa: ARG005
@@ -190,7 +190,7 @@ def _comparing(name: Name, constant: Scalar, place: Place) -> Check | None:
     return of_texts(place, lambda text, source: compared(name, text, F.lit(constant)))  # noqa: ARG005
 
 
-def _is_text(place: Place) -> bool:
+def _is_text(place: ResolvedPath) -> bool:
     """Whether there are texts, compared by their characters and not by another collation."""
     return type(place.type) is StringType and place.type == StringType() and can_be_checked(place)
 

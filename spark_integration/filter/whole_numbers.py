@@ -14,7 +14,7 @@ from processor.filter.compare import MIRRORED
 from processor.filter.syntax_tree import Arithmetic, Comparison, Constant, Negative, Node, Path
 from processor.filter.value import number
 from spark_integration.filter.number_check import WHOLE, compare_whole, compared
-from spark_integration.filter.resolved_path import Source, find_place
+from spark_integration.filter.resolved_path import Source, resolve_path
 
 _LARGEST: Final = 10**37
 """Spark's longest decimal holds any whole number up to here."""
@@ -69,7 +69,7 @@ def whole(node: Node, schema: StructType) -> Whole | None:
 
 
 def _at(node: Path, schema: StructType) -> Whole | None:
-    place = find_place(node.parts, schema)
+    place = resolve_path(node.parts, schema)
     if place is None or not place.is_single or not isinstance(place.type, WHOLE) or place.type == BooleanType():
         return None
     return Whole(lambda source: place.single(source).cast(_KIND), 2**63)

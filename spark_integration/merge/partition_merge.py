@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from processor.builtin.delta_merge.deduplication import Sequences
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import RecordRejected, SowstreamError
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
-from processor.record import Name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from processor.api import Codec, Marks, State
     from processor.record import Outgoing, Record, Stored
-    from processor.wire.command import Request
     from spark_integration.settings import TopicSettings
 
 
@@ -28,7 +26,7 @@ def refuse_scan() -> NoReturn:
     """
     raise RecordRejected(
         "bad_header",
-        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "header filter: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
         "or send it to workers",
     )
 
@@ -70,7 +68,7 @@ class KeyedState:
         return self._stored.pop(key, None)
 
 
-class Host:
+class PartitionMerge:
     """One partition's `DeltaMerge`, and what a runtime is to it.
 
     Nothing is rolled back from outside: who must repeat begins with a new host on the state of before.
@@ -84,8 +82,9 @@ class Host:
         marks: Marks | None,
         *,
         codec: Codec | None = None,
-        processor_type: type[DeltaMerge] | None = None,
         partitions: int = 1,
+        clock: Callable[[Record], int] | None = None,
+        duplicates: Callable[[Record], bool] | None = None,
     ) -> None:
         """Begin with a partition.
 
@@ -96,8 +95,10 @@ class Host:
             marks: the highest sequence of each client; None where repeats have been taken out of the input already, as
                 they must be where it does not come in the order of its offsets.
             codec: the topic's message type, made before; None: it is made here.
-            processor_type: a merge that does something more; None: the workers' own.
             partitions: the number of partitions that new keys are hashed over; 1: every key belongs to this one.
+            clock: the time at which a record is merged, milliseconds since the epoch; None: the time of `process`.
+            duplicates: whether a record with a sequence repeats an earlier one; None: the marks decide, and without
+                marks no record does.
 
         Raises:
             ConfigurationError: the settings cannot be used.
@@ -105,9 +106,10 @@ class Host:
         self._settings, self._partition, self._state, self._marks = settings.topic, partition, state, marks
         self._codec = codec or settings.codec()
         self._partitions = partitions
-        self._processor_type = processor_type or (RepeatsTakenOut if marks is None else DeltaMerge)
+        self._clock = clock
+        self._duplicates = _is_never_duplicate if duplicates is None and marks is None else duplicates
         self._pipeline = Pipeline.of(
-            self._processor_type, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
+            DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
         self._outputs: dict[str, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
@@ -159,7 +161,7 @@ class Host:
         self._context = TaskContext(
             self._pipeline, self._partition, self._codec, self._state, self._marks, partitions=self._partitions
         )
-        self._processor = self._processor_type()
+        self._processor = DeltaMerge(clock=self._clock, duplicates=self._duplicates)
         self._processor.init(self._context, self._settings)
 
     def _collect(self) -> None:
@@ -179,18 +181,5 @@ class Host:
         self._collect()
 
 
-class NoRepeats(Sequences):
-    """Recognises nothing: records come in the order of their keys, in which a client's numbers do not grow."""
-
-    def is_duplicate(self, request: Request) -> bool:  # noqa: ARG002
-        """It is not, as far as anybody looks here."""
-        return False
-
-    def take(self, request: Request) -> None:
-        """Nothing is remembered of it."""
-
-
-class RepeatsTakenOut(DeltaMerge):
-    """Merges an input without repeats, in any order of its keys."""
-
-    sequences_type = NoRepeats
+def _is_never_duplicate(record: Record) -> bool:  # noqa: ARG001
+    return False

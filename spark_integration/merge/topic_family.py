@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
     """The offset after the last one."""
 
 
-class Family:
+class TopicFamily:
     """One family and its workers' group, as they are now; close it."""
 
     def __init__(self, settings: TopicSettings, kafka: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.values.pointer import child, names
 from spark_integration.publishing.keys import is_key_type
-from spark_integration.publishing.mask import Place
+from spark_integration.publishing.mask import ColumnPath
 from spark_integration.reading.metadata_columns import is_about
 
 Nulls: TypeAlias = Literal["keep", "skip"]
@@ -29,7 +29,7 @@ _WAYS = (
 class Body(NamedTuple):
     """What may be in a record's body."""
 
-    fields: list[Place]
+    fields: list[ColumnPath]
     """The columns beside the key."""
     mask: Column | None
     """What of them a row carries, by name or JSON Pointer; None: all."""
@@ -38,7 +38,7 @@ class Body(NamedTuple):
 
 
 def delta_body(
-    df: DataFrame, key: Sequence[Place], columns: Sequence[str] | None, mask: str | None, nulls: Nulls | None
+    df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str] | None, mask: str | None, nulls: Nulls | None
 ) -> Body:
     """What a delta carries, in the one way that the caller has chosen.
 
@@ -60,7 +60,7 @@ def delta_body(
     return Body(_others(df, key), None, skip_nulls=True)
 
 
-def record_body(df: DataFrame, key: Sequence[Place], columns: Sequence[str] | None, nulls: Nulls) -> Body:
+def record_body(df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str] | None, nulls: Nulls) -> Body:
     """What a whole record carries: these columns, or all that are about nothing but it.
 
     Raises:
@@ -71,7 +71,7 @@ def record_body(df: DataFrame, key: Sequence[Place], columns: Sequence[str] | No
     return Body(fields, None, nulls == "skip")
 
 
-def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> list[Place]:
+def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> list[ColumnPath]:
     """The key columns.
 
     Args:
@@ -159,23 +159,23 @@ def _check_nulls(nulls: Nulls | None) -> None:
         raise ConfigurationError(f"nulls={nulls!r}: say 'keep' (publish them) or 'skip' (leave the fields out)")
 
 
-def _listed(df: DataFrame, key: Sequence[Place], columns: Sequence[str]) -> list[Place]:
+def _listed(df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str]) -> list[ColumnPath]:
     keys = {place.field.name for place in key}
     return [_place(df, name) for name in dict.fromkeys(listed("columns", columns)) if name not in keys]
 
 
-def _others(df: DataFrame, key: Sequence[Place], *apart: str) -> list[Place]:
+def _others(df: DataFrame, key: Sequence[ColumnPath], *apart: str) -> list[ColumnPath]:
     """Every column but the key, those that are about the record, and these."""
     left_out = {*(place.field.name for place in key), *apart}
     fields = [field for field in df.schema.fields if field.name not in left_out]
     return [_place(df, field.name) for field in fields if not is_about(field)]
 
 
-def _place(df: DataFrame, name: str) -> Place:
+def _place(df: DataFrame, name: str) -> ColumnPath:
     """The column of this very name."""
     found = [field for field in df.schema.fields if field.name == name]
     if len(found) == 1:
-        return Place(found[0], _column(found[0]), child("", name))
+        return ColumnPath(found[0], _column(found[0]), child("", name))
     if found:
         raise ConfigurationError(f"the DataFrame has {len(found)} columns named {name!r}; rename all but one")
     close = difflib.get_close_matches(name, df.columns, n=1)

@@ -1,4 +1,4 @@
-"""Rows as commands: the key, the message and the headers that a worker reads, one record a row."""
+"""ToRecords as commands: the key, the message and the headers that a worker reads, one record a row."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Command, Name
+from processor.record import Command
+from processor.wire import columns as names
 from spark_integration.publishing.columns import Body
 from spark_integration.publishing.keys import key_text
-from spark_integration.publishing.mask import Place, masked_text, pointers, text_of
+from spark_integration.publishing.mask import ColumnPath, masked_text, pointers, text_of
 from spark_integration.publishing.row_error import failing
 
 MASK: Final = "__mask"
@@ -25,7 +26,7 @@ def with_mask(df: DataFrame, body: Body) -> DataFrame:
     return df if body.mask is None else df.withColumn(MASK, pointers(body.mask))
 
 
-def key_of(places: Sequence[Place]) -> Column:
+def key_of(places: Sequence[ColumnPath]) -> Column:
     """The record key as text; a row that has none ends the query."""
     columns = [place.value for place in places]
     text = key_text(columns)
@@ -41,7 +42,7 @@ def key_of(places: Sequence[Place]) -> Column:
     return F.when(reduce(or_, nullable), keyless).otherwise(text)
 
 
-def text_of_body(key: Sequence[Place], body: Body) -> Column:
+def text_of_body(key: Sequence[ColumnPath], body: Body) -> Column:
     """The message as JSON: the key fields, then what the body says."""
     if body.mask is not None:
         return masked_text(key, body.fields, F.col(MASK))
@@ -57,14 +58,14 @@ def headers_of(command: Command, deleted: Column | None = None, removed: Column 
         deleted: true where a row deletes its record instead.
         removed: names or JSON Pointers of the fields that are to go.
     """
-    said = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
-    headers = [header(Name.COMMAND, said)]
+    row_command = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
+    headers = [header(names.COMMAND, row_command)]
     if removed is not None:
         gone = pointers(removed)
         stays = F.size(gone) == 0 if deleted is None else (F.size(gone) == 0) | F.coalesce(deleted, F.lit(False))
         # A null list removes nothing: its size is below 0, or null.
         empty = F.coalesce(stays | gone.isNull(), F.lit(True))
-        headers.append(F.when(~empty, header(Name.REMOVE, F.to_json(gone))))
+        headers.append(F.when(~empty, header(names.REMOVE, F.to_json(gone))))
     return F.filter(F.array(*headers), lambda one: one.isNotNull())
 
 

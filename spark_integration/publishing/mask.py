@@ -22,7 +22,7 @@ TO_JSON: Final = {
 """How columns are written as JSON: nulls are said, and timestamps to the microsecond."""
 
 
-class Place(NamedTuple):
+class ColumnPath(NamedTuple):
     """A column, or a field inside one."""
 
     field: StructField
@@ -41,7 +41,7 @@ def pointers(mask: Column) -> Column:
     return F.transform(mask, lambda name: F.when(name.startswith("/"), name).otherwise(_below("", name)))
 
 
-def masked_text(key: Sequence[Place], places: Sequence[Place], mask: Column) -> Column:
+def masked_text(key: Sequence[ColumnPath], places: Sequence[ColumnPath], mask: Column) -> Column:
     """One JSON object: the key, and of the places what the mask names.
 
     A pointer at a struct or a map is all of it, its nulls among it; one inside is that alone.
@@ -74,7 +74,7 @@ def masked_text(key: Sequence[Place], places: Sequence[Place], mask: Column) -> 
     )
 
 
-def _member(place: Place, mask: Column) -> Column:
+def _member(place: ColumnPath, mask: Column) -> Column:
     """`{"name":value}` as far as the mask names it; null where it does not."""
     name = place.field.name
     whole = F.to_json(F.struct(place.value.alias(name)), TO_JSON)
@@ -86,7 +86,7 @@ def _member(place: Place, mask: Column) -> Column:
     return member.when(is_entered, F.concat(F.lit(f"{{{json.dumps(name, ensure_ascii=False)}:"), inner, F.lit("}")))
 
 
-def _inner(place: Place, mask: Column) -> Column | None:
+def _inner(place: ColumnPath, mask: Column) -> Column | None:
     """What the mask names inside a struct or a map, as a JSON object; None where nothing has a name inside."""
     if isinstance(place.field.dataType, StructType):
         return _object([_member(inner, mask) for inner in _fields(place)])
@@ -111,7 +111,7 @@ def _static(data_type: DataType, pointer: str) -> Iterator[str]:
             yield from _static(field.dataType, child(pointer, field.name))
 
 
-def _keys(place: Place) -> Iterator[Column]:
+def _keys(place: ColumnPath) -> Iterator[Column]:
     """The pointers that a row's maps have."""
     if isinstance(place.field.dataType, StructType):
         for inner in _fields(place):
@@ -121,10 +121,10 @@ def _keys(place: Place) -> Iterator[Column]:
         yield F.coalesce(keys, F.array().cast("array<string>"))
 
 
-def _fields(place: Place) -> Iterator[Place]:
+def _fields(place: ColumnPath) -> Iterator[ColumnPath]:
     assert isinstance(place.field.dataType, StructType), "only structs have fields"
     for field in place.field.dataType.fields:
-        yield Place(field, place.value.getField(field.name), child(place.pointer, field.name))
+        yield ColumnPath(field, place.value.getField(field.name), child(place.pointer, field.name))
 
 
 def _is_map(data_type: DataType) -> bool:

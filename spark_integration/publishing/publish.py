@@ -10,10 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_integration.options import Options
-from spark_integration.publishing.codec import Message
 from spark_integration.publishing.columns import Nulls, boolean, delta_body, record_body, text_array
 from spark_integration.publishing.commands import headers_of, text_of_body, with_mask
-from spark_integration.publishing.sending import Rows, Sending
+from spark_integration.publishing.row_codec import RowMessage
+from spark_integration.publishing.sending import Sending, ToRecords
 from spark_integration.settings import Settings
 
 WRITERS: Final = 16
@@ -85,7 +85,7 @@ def delta_rows(
     nulls: Nulls | None = None,
     removed: str | None = None,
     deleted: str | None = None,
-) -> Rows:
+) -> ToRecords:
     """What makes deltas of rows; its arguments are those of `publish_deltas`.
 
     Raises:
@@ -97,7 +97,7 @@ def delta_rows(
 
     def rows(batch: DataFrame) -> DataFrame:
         text = text_of_body(sending.in_body(batch), body)
-        message = Message(text if dead is None else F.when(~dead, text), headers, is_delta=True)
+        message = RowMessage(text if dead is None else F.when(~dead, text), headers, is_delta=True)
         return sending.rows(with_mask(batch, body), message)
 
     return rows
@@ -142,7 +142,7 @@ def publish_records(
     body = record_body(df, sending.places(df), columns, nulls)
 
     def rows(batch: DataFrame) -> DataFrame:
-        return sending.rows(batch, Message(text_of_body(sending.in_body(batch), body), headers_of("publish")))
+        return sending.rows(batch, RowMessage(text_of_body(sending.in_body(batch), body), headers_of("publish")))
 
     return sending.send(df, rows)
 
@@ -182,6 +182,6 @@ def delete_records(
     sending.places(df)
 
     def rows(batch: DataFrame) -> DataFrame:
-        return sending.rows(batch, Message(F.lit(None).cast("string"), headers_of("sow_delete")))
+        return sending.rows(batch, RowMessage(F.lit(None).cast("string"), headers_of("sow_delete")))
 
     return sending.send(df, rows)

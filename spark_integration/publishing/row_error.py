@@ -14,7 +14,7 @@ from processor.errors import ConfigurationError
 
 _MARK: Final = "sowstream: "
 # After it, Spark says where in its own code it was.
-_SAID: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_MARK}(.*?) SQLSTATE: P0001", re.DOTALL)
+_SENTENCE: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_MARK}(.*?) SQLSTATE: P0001", re.DOTALL)
 
 
 def failing(*sentence: Column) -> Column:
@@ -24,7 +24,7 @@ def failing(*sentence: Column) -> Column:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def row_errors() -> Iterator[None]:
     """Say what `failing` said, where it ended a query.
 
     Raises:
@@ -34,7 +34,7 @@ def told() -> Iterator[None]:
         yield
     except Exception as error:
         # Spark has several classes for it, by the way on which it came to the driver.
-        said = _SAID.search(str(error))
-        if said is None:
+        match = _SENTENCE.search(str(error))
+        if match is None:
             raise
-        raise ConfigurationError(said[1]) from None
+        raise ConfigurationError(match[1]) from None

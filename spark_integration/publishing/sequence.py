@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Name
+from processor.wire import columns as names
 from spark_integration.publishing.commands import header
 from spark_integration.publishing.row_error import failing
 
@@ -49,20 +49,22 @@ def numbered(rows: DataFrame, sender: Sender, writers: int) -> DataFrame:
     # it, so that nothing is written yet; and as many tasks as there are writers, whatever the session's settings.
     divided = rows.withColumn("writer", writer).repartition(writers, "writer")
     in_order = Window.partitionBy("writer").orderBy("key", "place")
-    said = F.struct("value", "headers")
-    before = F.lag(F.struct("key", "place", said.alias("said"))).over(in_order)
+    content = F.struct("value", "headers")
+    before = F.lag(F.struct("key", "place", content.alias("content"))).over(in_order)
     found = divided.select("*", F.row_number().over(in_order).alias("number"), before.alias("before"))
     first = F.lit(sender.batch_id << ROWS_BITS)
     client = F.concat(F.lit(f"{sender.client}/"), F.col("writer").cast("string"))
-    sequence = F.when(_is_unordered(said), _unordered()).otherwise(first + F.col("number"))
-    added = F.array(header(Name.CLIENT, client), header(Name.SEQUENCE, sequence))
+    sequence = F.when(_is_unordered(content), _unordered()).otherwise(first + F.col("number"))
+    added = F.array(header(names.CLIENT, client), header(names.SEQUENCE, sequence))
     return found.select("key", "value", F.concat("headers", added).alias("headers"))
 
 
-def _is_unordered(said: Column) -> Column:
+def _is_unordered(content: Column) -> Column:
     """Whether a row and the one before it are of one key and one place, and not the same."""
-    key, place, before = (F.col(f"before.{name}") for name in ("key", "place", "said"))
-    return F.coalesce((key == F.col("key")) & place.eqNullSafe(F.col("place")) & ~before.eqNullSafe(said), F.lit(False))
+    key, place, before = (F.col(f"before.{name}") for name in ("key", "place", "content"))
+    return F.coalesce(
+        (key == F.col("key")) & place.eqNullSafe(F.col("place")) & ~before.eqNullSafe(content), F.lit(False)
+    )
 
 
 def _unordered() -> Column:

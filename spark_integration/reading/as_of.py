@@ -45,7 +45,7 @@ class Facts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class AsOf:
     """A consistent end of a read: no record behind it is seen, none before it is left out."""
 
     ends: Mapping[int, int]
@@ -58,7 +58,7 @@ class Cut:
         return json.dumps({topic: {str(partition): end for partition, end in self.ends.items()}})
 
 
-def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
+def resolve_as_of(facts: Facts, at: At, *, allow_compacted: bool) -> AsOf:
     """Where a topic is cut, after making sure that it can be.
 
     Args:
@@ -80,7 +80,7 @@ def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
             f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier. What stays open "
             "for minutes, `sowstream transactions list` finds"
         )
-    return Cut(ends, time_ms)
+    return AsOf(ends, time_ms)
 
 
 def _still_open(facts: Facts, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:

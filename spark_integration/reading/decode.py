@@ -14,7 +14,8 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from processor.codec import Codec
 from processor.errors import RecordRejected, Stop
-from processor.record import Headers, Name, Value, header_text
+from processor.record import Headers, Value
+from processor.wire.metadata import correlation_id
 from spark_integration.reading.changed import carried_paths
 from spark_integration.reading.values import compile_struct
 from spark_integration.settings import TopicSettings
@@ -177,7 +178,7 @@ class _BatchDecoder:
 
 
 def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
-    from spark_integration.merge.rows import headers_of  # noqa: PLC0415 - needed here, on an executor
+    from spark_integration.merge.arrow_records import headers_of  # noqa: PLC0415 - needed here, on an executor
 
     return headers_of(batch.column("headers"))
 
@@ -191,7 +192,7 @@ def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | Non
     def matches(record: Value, value: bytes, key: str, headers: Headers | None, time_ms: int) -> bool:
         if not compiled.uses_facts:
             return compiled.matches(record)
-        correlation = header_text(headers, Name.CORRELATION_ID) or ""
+        correlation = correlation_id(headers) or ""
         return compiled.matches(record, Facts(len(value), key, topic, correlation, time_ms))
 
     return matches

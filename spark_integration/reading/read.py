@@ -7,11 +7,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from spark_integration.options import Options, table_options, with_servers
-from spark_integration.reading.as_of import At, Cut, cut
-from spark_integration.reading.columns import described, expires_at
-from spark_integration.reading.infer import inferred
-from spark_integration.reading.rows import Reader
+from spark_integration.reading.as_of import AsOf, At, resolve_as_of
+from spark_integration.reading.metadata_columns import described, expires_at
+from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.reading.topic_reader import TopicReader
 from spark_integration.settings import Settings, topic_settings
 
 
@@ -58,12 +58,12 @@ def read_sow(
 
     def infer() -> StructType:
         with topic_facts(spark, kafka_topic, chosen) as facts:
-            ends = None if at is None else cut(facts, at, allow_compacted=allow_compacted).ends
+            ends = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted).ends
             return inferred(spark, facts, chosen, ends)
 
-    reader = Reader.of(settings, schema, described(), infer)
+    reader = TopicReader.of(settings, schema, described(), infer)
     with topic_facts(spark, kafka_topic, chosen) as facts:
-        end = None if at is None else cut(facts, at, allow_compacted=allow_compacted)
+        end = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted)
     if end is not None:
         chosen["endingOffsets"] = end.ending_offsets(kafka_topic)
     records = spark.read.format("kafka").options(**chosen).load()
@@ -78,7 +78,7 @@ def read_sow(
     return reader.rows(latest, kafka_topic, matching=filter)
 
 
-def _is_live(end: Cut | None) -> Column:
+def _is_live(end: AsOf | None) -> Column:
     """Whether a record has not expired: also where no worker runs that would delete it."""
     if end is not None and end.time_ms is None:
         # Offsets say no time: what workers had expired before them has a tombstone before them.

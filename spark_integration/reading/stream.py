@@ -6,13 +6,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from processor.record import Name
 from processor.topics.family import Role
+from processor.wire import columns as headers
 from spark_integration.options import Options, source_options, table_options, with_servers
-from spark_integration.reading.columns import described, header_text
-from spark_integration.reading.infer import inferred
-from spark_integration.reading.rows import CHANGED, Reader, changed_paths_column
+from spark_integration.reading.metadata_columns import described, header_kind, header_text
+from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.reading.topic_reader import CHANGED, TopicReader, changed_paths_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 
@@ -70,11 +70,11 @@ def stream_deltas(
     Raises:
         ConfigurationError: an argument cannot be used.
     """
-    removed = F.from_json(header_text(Name.REMOVED), "array<string>", {"mode": "FAILFAST"})
+    removed = F.from_json(header_text(headers.REMOVED), "array<string>", {"mode": "FAILFAST"})
     metadata = _metadata() | {
         CHANGED: changed_paths_column(),
         "removed": F.coalesce(removed, F.array().cast("array<string>")),
-        "empty": F.coalesce(header_text(Name.EMPTY) == "true", F.lit(False)),
+        "empty": F.coalesce(header_text(headers.EMPTY) == "true", F.lit(False)),
     }
     return _stream(spark, topic, "delta", schema, options, config, metadata)
 
@@ -91,7 +91,7 @@ def _stream(
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
     given = with_servers(options, settings.kafka)
     chosen = source_options(topic, role, given, settings.names)
-    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
+    reader = TopicReader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
     records = spark.readStream.format("kafka").options(**chosen).load()
     return reader.rows(records, settings.kafka_topic(role))
 
@@ -108,6 +108,6 @@ def _inferred(spark: SparkSession, settings: TopicSettings, given: Options) -> S
 def _metadata() -> dict[str, Column]:
     # The usual thing is not said in a header: what has a value and no kind is an update.
     unsaid = F.when(F.col("value").isNull(), "delete").otherwise("update")
-    kind = F.coalesce(header_text(Name.KIND), unsaid)
+    kind = F.coalesce(header_kind(), unsaid)
     columns = described()
     return {"sow_key": columns.pop("sow_key"), "kind": kind, **columns}

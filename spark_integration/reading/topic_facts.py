@@ -122,10 +122,10 @@ def _called(topic: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Py4JJavaError as error:
-        raise _said(topic, error.java_exception) from None
+        raise _translated(topic, error.java_exception) from None
 
 
-def _said(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationError:
+def _translated(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationError:
     """Java's error in our words. Only what Kafka itself says is shown: other errors may hold a setting's value."""
     texts = []
     while thrown is not None:

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StringType, StructField, StructType
 
 from processor.errors import ConfigurationError
-from spark_integration.reading.schema import own_schema, pinned
-from spark_integration.source.options import parse_source_options
-from spark_integration.source.reader import SowReader
-from spark_integration.source.rows import METADATA, VALUE
+from spark_integration.reading.schemas.schema import own_schema, pinned
+from spark_integration.source.latest_rows import METADATA, VALUE
+from spark_integration.source.reader import SowSourceReader
+from spark_integration.source.source_options import parse_source_options
 
 NAME = "sow"
 """What stands in `format(...)` and behind USING."""
@@ -58,7 +58,7 @@ class SowSource(DataSource):
         Raises:
             ConfigurationError: the options cannot be used.
         """
-        return SowReader(parse_source_options(self.options), schema)
+        return SowSourceReader(parse_source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 - Spark's name
         """Refuse a stream.

@@ -35,8 +35,10 @@ class LogFacts:
         try:
             self._admin = Admin(kafka)
         except ConfigurationError as error:
-            said = str(error).partition(": ")[2]
-            raise ConfigurationError(f"the options that begin with 'kafka.': {said}; these go to librdkafka") from None
+            problem = str(error).partition(": ")[2]
+            raise ConfigurationError(
+                f"the options that begin with 'kafka.': {problem}; these go to librdkafka"
+            ) from None
         found = self._admin.found([topic]).get(topic)
         if found is None:
             raise ConfigurationError(

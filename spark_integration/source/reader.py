@@ -11,11 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
-from spark_integration.reading.as_of import Cut, cut
-from spark_integration.reading.schema import pinned
+from spark_integration.reading.as_of import AsOf, resolve_as_of
+from spark_integration.reading.schemas.schema import pinned
 from spark_integration.source.facts import LogFacts
-from spark_integration.source.options import SourceOptions
-from spark_integration.source.rows import METADATA, VALUE, Latest, Rows, expires_at_ms, refuse_metadata
+from spark_integration.source.latest_rows import METADATA, VALUE, Latest, LatestRows, expires_at_ms, refuse_metadata
+from spark_integration.source.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class Range(InputPartition):
     """What expired by then is left out; None: nothing is."""
 
 
-class SowReader(DataSourceReader):
+class SowSourceReader(DataSourceReader):
     """Reads a SOW topic up to one cut."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -92,18 +92,18 @@ class SowReader(DataSourceReader):
             if _is_live(one, partition.now_ms)
         ]
         codec = options.settings.codec(reads_only=True)
-        rows = Rows(codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family)
+        rows = LatestRows(codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family)
         yield from rows.batches(latest, partition.partition)
 
-    def _cut(self, facts: LogFacts) -> Cut:
+    def _cut(self, facts: LogFacts) -> AsOf:
         if self._options.at is None:
-            return Cut(facts.committed_ends(), None)
+            return AsOf(facts.committed_ends(), None)
         try:
-            return cut(facts, self._options.at, allow_compacted=self._options.allow_compacted)
+            return resolve_as_of(facts, self._options.at, allow_compacted=self._options.allow_compacted)
         except ConfigurationError as error:
             # The words of the option, where those of the function stand.
-            said = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
-            raise ConfigurationError(f"option {said}") from None
+            problem = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
+            raise ConfigurationError(f"option {problem}") from None
 
     def _messages(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range, in order."""
@@ -112,7 +112,7 @@ class SowReader(DataSourceReader):
         log = LogReader(self._options.kafka, group=self._group)
         try:
             log.add([Position(self._topic, wanted.partition, wanted.begin)])
-            heard = time.monotonic()
+            last_message_s = time.monotonic()
             while True:
                 messages, ends = log.read(_READ_RECORDS, _READ_S)
                 for message in messages:
@@ -123,8 +123,8 @@ class SowReader(DataSourceReader):
                 if any(position.offset >= wanted.end for position in ends):
                     return
                 if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > _SILENCE_S:
+                    last_message_s = time.monotonic()
+                elif time.monotonic() - last_message_s > _SILENCE_S:
                     raise BrokerUnavailable(
                         f"reading {self._topic} partition {wanted.partition}: Kafka sent nothing for {_SILENCE_S:g} s "
                         f"before offset {wanted.end}; check that the executors reach the brokers, and try again"

@@ -75,10 +75,13 @@ class Snapshots:
         """
         final = self._at(f"{_NAMES}/{snapshot.number}{_SUFFIX}")
         aside = self._at(f"{_NAMES}/.{snapshot.directory}")
-        told = {"directory": snapshot.directory, "applied": {str(p): offset for p, offset in snapshot.applied.items()}}
+        content = {
+            "directory": snapshot.directory,
+            "applied": {str(p): offset for p, offset in snapshot.applied.items()},
+        }
         stream = self._files.create(aside, True)
         try:
-            stream.write(bytearray(json.dumps(told).encode()))
+            stream.write(bytearray(json.dumps(content).encode()))
         finally:
             stream.close()
         if self._files.exists(final) or not self._files.rename(aside, final):
@@ -109,9 +112,9 @@ class Snapshots:
     def _read(self, number: int) -> Snapshot:
         stream = self._files.open(self._at(f"{_NAMES}/{number}{_SUFFIX}"))
         try:
-            told = json.loads(bytes(stream.readAllBytes()))
-            applied = {int(partition): int(offset) for partition, offset in told["applied"].items()}
-            return Snapshot(number, str(told["directory"]), applied)
+            content = json.loads(bytes(stream.readAllBytes()))
+            applied = {int(partition): int(offset) for partition, offset in content["applied"].items()}
+            return Snapshot(number, str(content["directory"]), applied)
         except (ValueError, KeyError, AttributeError) as error:
             raise ConfigurationError(
                 f"{self.path}/{_NAMES}/{number}{_SUFFIX} is damaged: {error!r}; remove it, and the snapshot before it "

@@ -18,7 +18,7 @@ from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
 from processor.store.layered_state import TransactionalState
 from processor.store.memory import MemoryStore
-from processor.wire.command import RequestReader
+from processor.wire.command import CommandReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,7 @@ class BothWays:
         headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
         with monkeypatch.context() as patch:
             patch.setattr(fast_path, "has_compiled", has_compiled)
-            compiled, request = plan("orders", settings, codec), RequestReader("delta_publish").plain
+            compiled, request = plan("orders", settings, codec), CommandReader("delta_publish").plain
             pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
             context = TaskContext(pipeline, 0, codec, TransactionalState(MemoryStore(), cache_bytes=1024))
             placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)

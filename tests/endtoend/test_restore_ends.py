@@ -19,7 +19,7 @@ from processor.runtime.task import Task
 from processor.store.layered_state import TransactionalState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,9 @@ from processor.api import Context, Input, Output, Processor, Settings
 from processor.config.runtime import RuntimeConfig
 from processor.errors import StateDamaged, Stop, TransactionAborted
 from processor.kafka.admin.admin import Admin
-from processor.record import Name, Stored
+from processor.record import Stored
 from processor.topics.family import TopicSpec
+from processor.wire.headers import Name
 from tests.runtime.turned_thread import TurnedThread
 
 if TYPE_CHECKING:

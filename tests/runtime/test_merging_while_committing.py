@@ -13,7 +13,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 from tests.builtin.test_delta_merge_law import BODIES, NUMBERS
 from tests.runtime.test_task import Script, Scripted
 

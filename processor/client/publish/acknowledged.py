@@ -23,8 +23,9 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.publisher import Delivered, Publisher
 from processor.kafka.readers.log_reader import Position
-from processor.record import Headers, Name
+from processor.record import Headers
 from processor.wire.ack import Ack, AckType
+from processor.wire.publisher_headers import ack_type_header, sequence_headers
 
 OUTSTANDING_MAX: Final = 100_000
 """Commands that may wait for their acks; the next publish waits for room."""
@@ -141,11 +142,11 @@ class Acknowledged:
         key, value, given = record
         client = self._own_name if asked.sequence is None else self._name
         sequence = self._sequence + 1 if asked.sequence is None else asked.sequence
-        headers = [*(given or ()), (Name.CLIENT, client.encode()), (Name.SEQUENCE, b"%d" % sequence)]
+        headers = [*(given or ()), *sequence_headers(client, sequence)]
         pending, told = None, on_delivery
         lane = Lane(topic, partition, client)
         if asked.types:
-            headers.append((Name.ACK_TYPE, ",".join(asked.types).encode()))
+            headers.append(ack_type_header(asked.types))
             pending = Pending(
                 asked.types,
                 sequence,

@@ -1,9 +1,6 @@
 """The input position in the mark topic: the input record up to which a partition's outputs have come.
 
-It is written with each transaction that moves it, as one record for each partition::
-
-    key    POSITION_NAME, the last value of which compaction keeps for ever
-    value  {"application_id": "desk", "topic_id": "b5xA…", "offset": 4711, "note": "seen 4800"}
+It is written with each transaction that moves it, as one record for each partition (`wire.input_position`).
 
 The group's offsets say the same, and are what a worker begins with. But Kafka forgets them when nobody is in the group
 for `offsets.retention.minutes`, anybody may set or delete them, another `application_id` has none, and a mirrored
@@ -17,7 +14,6 @@ acknowledged the SOW records before it, so that it is never ahead of the SOW top
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -25,6 +21,7 @@ import structlog
 from processor.errors import PartitionHeld
 from processor.hosting.commit_metadata import Note
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,33 +29,6 @@ if TYPE_CHECKING:
     from processor.runtime.task import Task
 
 log = structlog.stdlib.get_logger("sowstream.positions")
-
-
-class InputPosition(NamedTuple):
-    """One partition's, as it stands in the mark topic."""
-
-    application_id: str
-    """Whose workers made the outputs."""
-    topic_id: str
-    """Kafka's id of the input topic: offsets mean nothing in another one of its name."""
-    offset: int
-    """The next input offset to process."""
-    note: str = ""
-    """What stands beside the offset, see `Note`."""
-
-    @classmethod
-    def read(cls, value: bytes | None) -> InputPosition | None:
-        """Understand a record's value; None where there is none, or it is not one."""
-        try:
-            members = json.loads(value or b"null")
-            offset = int(members["offset"])
-            return cls(str(members["application_id"]), str(members["topic_id"]), offset, str(members["note"]))
-        except (ValueError, KeyError, TypeError):
-            return None
-
-    def __bytes__(self) -> bytes:
-        """As it is written."""
-        return json.dumps(self._asdict(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class Found(NamedTuple):

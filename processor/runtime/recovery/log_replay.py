@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
+from processor.runtime.recovery.encoded_heads import EncodedHeads
 from processor.store.staleness import distrusted
-from processor.wire.sow_record import Heads, stored_from
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +95,7 @@ class SowLog(RestoredLog):
         """Make one that goes on where the state ends, or at the tail's beginning, or at the topic's if `is_whole`."""
         super().__init__(topic, partition)
         self._state = state
-        self._heads = Heads()
+        self._heads = EncodedHeads()
         self._tail = tail
         # The state may have a tail already, but not what is to be learned from it.
         self._begin = 0 if is_whole else None if tail is None else tail.position

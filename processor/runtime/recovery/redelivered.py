@@ -11,14 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.hosting.commit_metadata import Note
-from processor.record import Name
+from processor.wire.sow_headers import source_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from processor.record import Record
-
-_DIGITS_MAX: Final = 18  # Of an offset.
 
 
 class Tail:
@@ -54,7 +52,6 @@ class Tail:
         for record in records:
             if record.offset < self.position:
                 continue
-            for name, value in record.headers or ():
-                place = (value or b"").rpartition(b"/")[2] if name == Name.SOURCE else b""
-                if place.isdigit() and len(place) <= _DIGITS_MAX and (offset := int(place)) >= self.start_offset:
-                    self.applied.setdefault(offset, []).append(record.key or b"")
+            offset = source_offset(record.headers)
+            if offset is not None and offset >= self.start_offset:
+                self.applied.setdefault(offset, []).append(record.key or b"")

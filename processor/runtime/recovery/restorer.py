@@ -22,7 +22,7 @@ from processor.hosting.commit_metadata import Note
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_log
 from processor.kafka.readers.log_reader import LogReader, Position, Read
-from processor.runtime.recovery.input_position import Beginning, Found, InputPosition, InputPositions
+from processor.runtime.recovery.input_position import Beginning, Found, InputPositions
 from processor.runtime.recovery.job import RestoreJob, instead, stop_for_hold, tell_restoring
 from processor.runtime.recovery.log_replay import MarkLog, RestoredLog, SowLog
 from processor.runtime.recovery.redelivered import Tail
@@ -31,6 +31,7 @@ from processor.runtime.recovery.target import Aim, Aims
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,7 +32,7 @@ class Family:
             self.sow.take(entry)
         elif role == "delta":
             self.replay.take(entry)
-        else:
+        elif role == "dlq":
             self.rejected.append(entry.headers.get("source", f"no source at {entry.place}"))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from processor.kafka.readers.log_reader import LogReader
 from processor.kafka.readers.range_reader import oldest_offsets, read_stretch
-from processor.record import Name, header_text
 from processor.tools.healing.placement import Copy
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -170,6 +170,6 @@ class SowLog:
 
 def _copy(key: bytes, partition: int, message: Message) -> Copy:
     headers = cast("Headers", list(message.headers() or ()))
-    version = header_text(headers, Name.VERSION) or "0"
+    version = version_of(headers) or 0
     value, offset = message.value() or b"", message.offset() or 0
-    return Copy(key, partition, offset, message.timestamp()[1], int(version), value, headers)
+    return Copy(key, partition, offset, message.timestamp()[1], version, value, headers)

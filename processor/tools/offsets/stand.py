@@ -15,8 +15,8 @@ from processor.hosting.commit_metadata import Note
 from processor.hosting.pipeline import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
-from processor.runtime.recovery.input_position import InputPosition
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0

@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from spark_integration.merge.arrow_records import HEADERS_DDL
 from spark_integration.merge.batch.fold import BASE_OFFSET
 from spark_integration.merge.batch.history import read_topic
-from spark_integration.merge.rows import HEADERS_DDL
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
-    from spark_integration.merge.topic_family import Family
+    from spark_integration.merge.topic_family import TopicFamily
     from spark_integration.options import Options
     from spark_integration.settings import TopicSettings
 
@@ -54,7 +54,9 @@ def as_base(records: DataFrame) -> DataFrame:
     )
 
 
-def latest(spark: SparkSession, settings: TopicSettings, family: Family, role: Role, options: Options) -> DataFrame:
+def latest(
+    spark: SparkSession, settings: TopicSettings, family: TopicFamily, role: Role, options: Options
+) -> DataFrame:
     """The last record of every key of a compacted topic, as it is committed now: tombstones among them.
 
     Returns:
@@ -67,7 +69,7 @@ def latest(spark: SparkSession, settings: TopicSettings, family: Family, role: R
 
 
 def from_topics(
-    spark: SparkSession, settings: TopicSettings, family: Family, options: Options
+    spark: SparkSession, settings: TopicSettings, family: TopicFamily, options: Options
 ) -> tuple[Base, dict[int, int]]:
     """The state of the world that stopped workers left, and the input offsets at which they stopped.
 

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from processor.record import Name
+from processor.wire import columns as names
+from spark_integration.merge.arrow_records import OUTGOING_DDL, RECORDS_DDL
 from spark_integration.merge.batch.duplicates import PLACE, has_sequence, marked, marks_after, repeats, sequences
 from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
 from spark_integration.merge.batch.keyless import Keyed
-from spark_integration.merge.rows import OUTGOING_DDL, RECORDS_DDL
-from spark_integration.reading.columns import header_text
+from spark_integration.reading.metadata_columns import header_text
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.base import Base
@@ -30,7 +30,7 @@ _PEEK_RECORDS: Final = 1_000
 """Records of each part of the history that are looked at before it is merged."""
 
 
-class Plan(NamedTuple):
+class MergePlan(NamedTuple):
     """What is merged, and how."""
 
     settings: TopicSettings
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     """How many tasks fold."""
 
 
-class Settled(NamedTuple):
+class Deduplicated(NamedTuple):
     """What came out."""
 
     rows: DataFrame
@@ -60,7 +60,7 @@ class Settled(NamedTuple):
     """What is kept on disk."""
 
 
-def settle(plan: Plan) -> Settled:
+def deduplicate(plan: MergePlan) -> Deduplicated:
     """Merge, and again where what was taken for a repeat was none.
 
     A record that is rejected does not raise its client's mark, and whether it is rejected is known when it is merged.
@@ -80,7 +80,7 @@ def settle(plan: Plan) -> Settled:
             rows, counts = _folded(plan, records, kept)
             # A peek sees little: if there were sequences after all, nothing is lost but the time.
             if not counts[SEQUENCED]:
-                return Settled(rows, None, counts, kept)
+                return Deduplicated(rows, None, counts, kept)
             _forget(kept)
         sequenced = _keep(sequences(records, plan.settings), kept)
         found = _keep(repeats(sequenced, None, before), kept)
@@ -90,7 +90,7 @@ def settle(plan: Plan) -> Settled:
             rejected = _places(rows, plan.settings) if _any_rejected(counts) else None
             again = _keep(repeats(sequenced, rejected, before), kept)
             if rejected is None or _are_same(found, again):
-                return Settled(rows, marks_after(sequenced, rejected, before), counts, kept)
+                return Deduplicated(rows, marks_after(sequenced, rejected, before), counts, kept)
             _drop(rows, kept)
             found = again
         raise Stop(
@@ -102,7 +102,7 @@ def settle(plan: Plan) -> Settled:
         raise
 
 
-def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame, Counter[str]]:
+def _folded(plan: MergePlan, records: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame, Counter[str]]:
     """The records merged and kept, and what was counted."""
     if plan.base is not None:
         records = plan.base.records.unionByName(records, allowMissingColumns=True)
@@ -135,7 +135,7 @@ def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[Data
     return rows, counts
 
 
-def _with_keys(plan: Plan) -> DataFrame:
+def _with_keys(plan: MergePlan) -> DataFrame:
     """The records, those that a worker would forward under their own key and partition where that is wanted."""
     if plan.keyless != "merge":
         return plan.records
@@ -161,7 +161,7 @@ def _peek(records: DataFrame) -> bool:
 def _places(rows: DataFrame, settings: TopicSettings) -> DataFrame:
     """The places of the records that were rejected, as their headers `source` say them."""
     begin = len(settings.kafka_topic("publish")) + len("/") + 1
-    place = F.split(F.substr(header_text(Name.SOURCE), F.lit(begin)), "/")
+    place = F.split(F.substr(header_text(names.SOURCE), F.lit(begin)), "/")
     return rows.where(F.col("topic") == "dlq").select("partition", place[1].cast("bigint").alias("offset"))
 
 

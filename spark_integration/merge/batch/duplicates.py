@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Name
 from processor.store.marks import NAMES_MAX
-from processor.wire.command import TEXT_BYTES_MAX
+from processor.wire import columns as names
+from processor.wire.ack import TEXT_BYTES_MAX
+from processor.wire.headers import NUMBER_PATTERN
 from spark_integration.merge.batch.fold import IS_REPEAT
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PLACE: Final = ["partition", "offset"]
 
 def has_sequence() -> Column:
     """Whether a record has a header `sequence`."""
-    return F.exists("headers", lambda header: header["key"] == Name.SEQUENCE)
+    return F.exists("headers", lambda header: header["key"] == names.SEQUENCE)
 
 
 def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
@@ -38,7 +39,7 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
         records: `RECORDS_DDL`.
         settings: the topic's.
     """
-    client, sequence, source = (_last(name) for name in (Name.CLIENT, Name.SEQUENCE, Name.SOURCE))
+    client, sequence, source = (_last(name) for name in (names.CLIENT, names.SEQUENCE, names.SOURCE))
     own_topic = settings.kafka_topic("publish")
     # As `Sequences.came_in` reads it.
     came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
@@ -50,8 +51,8 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
             F.concat(F.lit(b"sequence/"), F.coalesce(came_in, F.lit("")).cast("binary"), F.lit(b"/"), client).alias(
                 "name"
             ),
-            F.when(text.rlike(r"^[0-9]{1,19}\z"), text.try_cast("bigint")).alias("sequence"),
-            F.exists("headers", lambda header: header["key"] == Name.REPLAY_OF).alias("is_replay"),
+            F.when(text.rlike(NUMBER_PATTERN.replace("$", r"\z")), text.try_cast("bigint")).alias("sequence"),
+            F.exists("headers", lambda header: header["key"] == names.REPLAY_OF).alias("is_replay"),
         )
         .where("sequence IS NOT NULL")
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.builtin.delta_merge.compiled_settings import plan
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
-from processor.record import COMMANDS, Name
-from spark_integration.merge.rows import HEADERS_DDL, headers_column
+from processor.record import COMMANDS, Command
+from processor.wire.heads import command_header
+from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class _Read:
         """Rows of value, file, block and timestamp_ms, in the order in which they stand in a file."""
         codec, topic = self.settings.codec(), self.settings.topic
         made = plan(self.settings.name, topic, codec)
-        headers: Headers = [] if self.command is None else [(Name.COMMAND, self.command.encode())]
+        headers: Headers = [] if self.command is None else [command_header(cast("Command", self.command))]
         place, count = None, 0
         for batch in batches:
             keys, offsets, partitions = [], [], []

@@ -8,7 +8,7 @@ hand-over that died is made again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
@@ -17,17 +17,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
+from spark_integration.merge.arrow_records import OUTGOING_DDL
 from spark_integration.merge.batch.base import latest
-from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
-from spark_integration.merge.batch.history import Offsets, read_topic
+from spark_integration.merge.batch.history import Offsets, all_of, read_topic
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
-from spark_integration.merge.rows import OUTGOING_DDL
-from spark_integration.merge.topic_family import Family
+from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.options import client_properties, sink_options
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.result import Merged
     from spark_integration.options import Options
+
+Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
+"""`bootstrap`: there is no SOW yet. `continue`: the merge began with the SOW topic, where the workers stopped.
+`repair`: the SOW topic is made what was merged."""
 
 _RECORD: Final = ("partition", "key", "value", "headers")
 _NTH: Final = "nth"
@@ -64,22 +67,22 @@ def hand_over(
             if mode == "repair"
             else "deltas=True, but they were not kept: merge_batch(…, deltas=True)"
         )
-    with Family(merged.settings, client_properties(merged.settings.kafka, options)) as family:
-        _HandOver(merged, family, options, mode).run(cut_of(merged, cut), deltas=deltas)
+    with TopicFamily(merged.settings, client_properties(merged.settings.kafka, options)) as family:
+        _HandOver(merged, family, options, mode).run(_cut_of(merged, cut), deltas=deltas)
 
 
 class _HandOver:
     """One of them."""
 
-    def __init__(self, merged: Merged, family: Family, options: Options, mode: Mode) -> None:
+    def __init__(self, merged: Merged, family: TopicFamily, options: Options, mode: Mode) -> None:
         self._merged, self._settings = merged, merged.settings
         self._family, self._options, self._mode = family, options, mode
         self._spark = merged.rows.sparkSession
 
     def run(self, cut: Offsets, *, deltas: bool) -> None:
         """Check, write, commit."""
-        refuse_topics(self._merged, self._family, cut)
-        refuse_group(self._merged, self._family, cut, self._mode)
+        _refuse_topics(self._merged, self._family, cut)
+        _refuse_group(self._merged, self._family, cut, self._mode)
         if self._mode == "repair":
             self._repair()
         else:
@@ -195,6 +198,81 @@ class _HandOver:
         if rows is not None:
             chosen = sink_options(self._settings.name, role, self._options, self._settings.names)
             rows.write.format("kafka").options(**chosen).save()
+
+
+def _cut_of(merged: Merged, cut: Offsets | None) -> Offsets:
+    """Where the workers begin: where the merge ended, or for a history from elsewhere what was given.
+
+    Raises:
+        ConfigurationError: nothing says it, or two things do.
+    """
+    if (merged.cut is None) == (cut is None):
+        raise ConfigurationError(
+            "the history came from elsewhere: say with `cut` where the workers begin, offset of each partition of the "
+            "input topic"
+            if cut is None
+            else "the cut is where the merge ended, and cannot be another one; leave `cut` out"
+        )
+    found = merged.cut if cut is None else cut
+    assert found is not None
+    return found
+
+
+def _refuse_topics(merged: Merged, family: TopicFamily, cut: Offsets) -> None:
+    """Make sure that every topic is there, with the same partitions, and the input from the cut on.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    wanted = merged.settings.topic.partitions
+    roles: tuple[Role, ...] = ("publish", "sow", "delta", "mark", "dlq")
+    for role in roles:
+        found = family.partitions(role)
+        if found != wanted:
+            raise ConfigurationError(
+                f"{merged.settings.kafka_topic(role)} has {found} partitions, the settings say {wanted}: keys "
+                "would lie elsewhere than workers look; mend the settings, or make the topics anew"
+            )
+    bounds = family.bounds("publish", wanted)
+    for partition, offset in all_of("cut", cut, wanted).items():
+        begin, end = bounds.begins[partition], bounds.ends[partition]
+        if not begin <= offset <= end:
+            why = "what lies between is gone" if offset < begin else "so it is of another topic"
+            raise ConfigurationError(
+                f"partition {partition}: the cut is at offset {offset}, and the input topic has {begin} to {end}: "
+                f"{why}; merge again"
+            )
+
+
+def _refuse_group(merged: Merged, family: TopicFamily, cut: Offsets, mode: Mode) -> None:
+    """Make sure that the workers' group is empty, and where the mode wants it.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    family.refuse_members("two would write the same records")
+    committed = family.committed(merged.settings.topic.partitions)
+    if mode == "bootstrap" and committed and committed != dict(cut):
+        raise ConfigurationError(
+            f"the group {family.group} has offsets already, {_first(committed)}, and the cut is at "
+            f"{_first(dict(cut))}: workers have been here. mode='continue' goes on with their records after "
+            "merge_batch(…, base='sow'), mode='repair' makes their SOW topic what was merged"
+        )
+    if mode == "continue":
+        bounds = merged.bounds
+        if bounds is None or not merged.has_base:
+            raise ConfigurationError(
+                "mode='continue' goes on with a SOW topic: merge_batch(…, base='sow') begins there"
+            )
+        if bounds.begins | committed not in (bounds.begins, dict(cut)):
+            raise ConfigurationError(
+                f"the group {family.group} has moved to {_first(committed)} since the SOW topic was read: merge again"
+            )
+
+
+def _first(offsets: dict[int, int]) -> str:
+    partition = min(offsets)
+    return f"such as {offsets[partition]} in partition {partition}"
 
 
 def _lacking(rows: DataFrame, others: DataFrame, columns: Sequence[str] = _RECORD) -> DataFrame:

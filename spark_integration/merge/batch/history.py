@@ -12,13 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
 from processor.errors import ConfigurationError
-from spark_integration.merge.rows import HEADERS_DDL
+from spark_integration.merge.arrow_records import HEADERS_DDL
 from spark_integration.merge.topic_family import Bounds
 from spark_integration.options import table_options
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
-    from spark_integration.merge.topic_family import Family
+    from spark_integration.merge.topic_family import TopicFamily
     from spark_integration.options import Options
     from spark_integration.settings import TopicSettings
 
@@ -33,7 +33,7 @@ _OURS: Final = {
 }
 
 
-def bounds_of(family: Family, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
+def bounds_of(family: TopicFamily, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
     """From where to where the input topic is read.
 
     Args:

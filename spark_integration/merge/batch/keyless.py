@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.merge.partition_merge import Host, KeyedState
-from spark_integration.merge.rows import headers_column, records
+from spark_integration.merge.arrow_records import headers_column, records
+from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:
     from processor.record import Headers, Record
@@ -41,7 +41,7 @@ class Keyed:
         that a worker rejects instead keeps its place, for the merge to reject.
         """
         codec, partitions = self.settings.codec(), self.partitions
-        hosts: dict[int, Host] = {}
+        merges: dict[int, PartitionMerge] = {}
         for batch in batches:
             numbers = batch.column("partition").to_pylist()
             rows = []
@@ -49,18 +49,18 @@ class Keyed:
                 if record.key is not None and (partitions is None or partition_for(record.key, partitions) == number):
                     rows.append((number, record))
                     continue
-                host = hosts.get(number)
-                if host is None:
+                merge = merges.get(number)
+                if merge is None:
                     state = KeyedState()
-                    host = Host(self.settings, number, state, None, codec=codec, partitions=partitions or 1)
-                    hosts[number] = host
-                rows.append(self._forwarded(host, number, record))
+                    merge = PartitionMerge(self.settings, number, state, None, codec=codec, partitions=partitions or 1)
+                    merges[number] = merge
+                rows.append(self._forwarded(merge, number, record))
             yield _batch(rows)
 
-    def _forwarded(self, host: Host, partition: int, record: Record) -> tuple[int, Record]:
+    def _forwarded(self, merge: PartitionMerge, partition: int, record: Record) -> tuple[int, Record]:
         """Partition and record as a worker's copy has them."""
-        host.process([record], record.timestamp_ms)
-        copies = host.take().get("publish")
+        merge.process([record], record.timestamp_ms)
+        copies = merge.take().get("publish")
         if not copies:
             return partition, record
         key, _, headers = copies[0]

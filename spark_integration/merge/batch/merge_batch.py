@@ -12,11 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
 from spark_integration.merge.batch.base import Base, as_base, from_topics
-from spark_integration.merge.batch.deduplicate import Keyless, Plan, settle
+from spark_integration.merge.batch.deduplicate import Keyless, MergePlan, deduplicate
 from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.result import Merged
-from spark_integration.merge.topic_family import Bounds, Family
+from spark_integration.merge.topic_family import Bounds, TopicFamily
 from spark_integration.options import client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
@@ -81,7 +81,7 @@ def merge_batch(
     # An archive does not say how many partitions its topic had; the settings may.
     hashed_over = settings.topic.partitions if "partitions" in settings.topic.model_fields_set else None
     if history is None or isinstance(base, str):
-        with Family(settings, client_properties(settings.kafka, options)) as family:
+        with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
             count = hashed_over = family.partitions("publish")
             if isinstance(base, str):
                 first, since = from_topics(spark, settings, family, options or {})
@@ -91,11 +91,11 @@ def merge_batch(
     if isinstance(base, DataFrame):
         first = Base(as_base(base), None)
     fold = Fold(settings, as_of_ms, deltas, keyless == "merge", hashed_over)
-    plan = Plan(settings, as_records(history), first, fold, keyless, partitions)
-    rows, marks, counted, kept = settle(plan)
-    counts, rejected_for = _told(counted)
+    plan = MergePlan(settings, as_records(history), first, fold, keyless, partitions)
+    rows, marks, counted, kept = deduplicate(plan)
+    counts, rejected_for = _totals(counted)
     try:
-        _judge(settings, counts, rejected_for)
+        _refuse_many_rejected(settings, counts, rejected_for)
     except Stop:
         for frame in kept:
             frame.unpersist()
@@ -139,7 +139,7 @@ def _refuse(
             raise ConfigurationError(f"{name} has no time zone: {moment.isoformat()} could mean several moments")
 
 
-def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
+def _totals(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
     """What is told of what was counted: of all records, and of those that were rejected for each reason."""
     rejected_for = Counter(
         {name.removeprefix(REJECTED): count for name, count in counted.items() if name.startswith(REJECTED)}
@@ -152,7 +152,7 @@ def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
     return +counts, rejected_for
 
 
-def _judge(settings: TopicSettings, counts: Counter[str], rejected_for: Counter[str]) -> None:
+def _refuse_many_rejected(settings: TopicSettings, counts: Counter[str], rejected_for: Counter[str]) -> None:
     """Refuse a history of rubbish: then a setting is wrong, not the records."""
     topic = settings.topic
     records, rejected = counts[RECORDS], counts["rejected"]

@@ -10,10 +10,18 @@ import pyarrow as pa
 
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.merge import KeyFields, diff
-from processor.record import Name, Record, Stored
-from processor.wire.removed import removed_header
-from processor.wire.sow_record import stored_from
-from spark_integration.merge.rows import outgoing, records
+from processor.record import Record, Stored
+from processor.wire.heads import (
+    EMPTY,
+    INSERT,
+    delta_base_headers,
+    removal_headers,
+    removed_header,
+    renumbered,
+    shared_with_delta,
+)
+from processor.wire.sow_headers import kind_of_update, stored_from, version_of
+from spark_integration.merge.arrow_records import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing
@@ -82,19 +90,19 @@ def _changes(
             yield "delta", (name, *_delta(codec, key, new[2], 0, None, after))
         return
     if after is None:
-        version = max(before.version + 1, 0 if new is None else _version(new[2]))
-        kind = b"delete" if new is None else dict(new[2]).get(Name.KIND) or b"delete"
-        headers: Headers = [(Name.VERSION, b"%d" % version), (Name.KIND, kind)]
-        told, more = key_alone(codec, key, before)
+        version = max(before.version + 1, 0 if new is None else (version_of(new[2]) or 0))
+        kind = None if new is None else kind_of_update(new[2])
+        headers = removal_headers(version, kind or "delete")
+        value, more = key_alone(codec, key, before)
         yield "sow", (name, None, headers)
-        yield "delta", (name, told, headers + _based_on(before.version, version) + more)
+        yield "delta", (name, value, headers + delta_base_headers(before.version, version) + more)
         return
     assert new is not None
     same = before.value == after.value and before.expires_at_ms == after.expires_at_ms
     if same and after.version <= before.version:
         return
     version = max(after.version, before.version + 1)
-    headers = [(Name.VERSION, b"%d" % version), *(h for h in new[2] if h[0] not in (Name.VERSION, Name.KIND))]
+    headers = renumbered(new[2], version)
     yield "sow", (name, new[1], headers)
     yield "delta", (name, *_delta(codec, key, headers, before.version, before, after))
 
@@ -103,11 +111,11 @@ def _delta(
     codec: Codec, key: KeyFields, headers: Headers, base: int, before: Stored | None, after: Stored
 ) -> tuple[bytes, Headers]:
     """Value and headers of the delta from one record to the next."""
-    version = _version(headers)
-    kept = [h for h in headers if h[0] not in (Name.EXPIRES_AT, Name.KIND)]
-    told = kept + ([(Name.KIND, b"insert")] if before is None else []) + _based_on(base, version)
+    version = version_of(headers) or 0
+    kind = [INSERT] if before is None else []
+    delta_headers = shared_with_delta(headers) + kind + delta_base_headers(base, version)
     if not codec.can_delta:
-        return after.value, told
+        return after.value, delta_headers
     record = codec.decode_own(after.value)
     _, changed, removed = diff(None if before is None else codec.decode_own(before.value), record)
     delta = key.with_delta(record, changed)
@@ -115,19 +123,10 @@ def _delta(
     if removed:
         more = [*more, removed_header(removed)]
     elif not changed:
-        more = [*more, (Name.EMPTY, b"true")]
-    return value, told + more
-
-
-def _based_on(base: int, version: int) -> Headers:
-    """The version that a delta applies to, where it is not the one before its own."""
-    return [] if base == version - 1 else [(Name.DELTA_BASE, b"%d" % base)]
+        more = [*more, EMPTY]
+    return value, delta_headers + more
 
 
 def _stored(record: Outgoing) -> Stored | None:
     key, value, headers = record
     return stored_from(Record(key, value, headers, 0, 0))
-
-
-def _version(headers: Headers) -> int:
-    return int(dict(headers).get(Name.VERSION) or 0)

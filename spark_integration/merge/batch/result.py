@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from processor.record import Name
+from processor.wire import columns as names
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.reading.columns import header_text
+from spark_integration.reading.metadata_columns import header_number
 from spark_integration.settings import TopicSettings
 
 
@@ -82,7 +82,7 @@ class Merged:
         record = F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"})
         described = [
             F.col("key").cast("string").alias("sow_key"),
-            header_text(Name.VERSION).cast("long").alias("version"),
+            header_number(names.VERSION).alias("version"),
         ]
         return self.records.select(record.alias("record"), *described).select("record.*", "sow_key", "version")
 

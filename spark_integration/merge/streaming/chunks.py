@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_integration.merge.rows import in_chunks
+from spark_integration.merge.arrow_records import in_chunks
 from spark_integration.merge.streaming.slot import slot_of
 
 CHUNKS_DDL: Final = "slot int, first_offset bigint, chunk binary"

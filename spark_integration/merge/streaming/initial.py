@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import Stop
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 from spark_integration.merge.streaming.chunks import CHUNKS_DDL, bundled
 from spark_integration.merge.streaming.slot import slot_of
 from spark_integration.options import table_options

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
-from spark_integration.merge.rows import OUTGOING_DDL
+from processor.hosting.pipeline import Pipeline, check_settings, family_of
+from processor.hosting.topic_check import problems_of, tell
+from spark_integration.merge.arrow_records import OUTGOING_DDL
 from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bundled, taken_apart
 from spark_integration.merge.streaming.initial import initial_state
-from spark_integration.merge.streaming.options import kafka_options, read_options, says_where_to_begin, write_options
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.merge.streaming.topics import check, left_by_workers
-from spark_integration.merge.topic_family import Family
+from spark_integration.merge.streaming.stream_options import (
+    kafka_options,
+    read_options,
+    says_where_to_begin,
+    write_options,
+)
+from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.options import Options, client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_EARLIEST_OFFSET: Final = -2  # Spark's Kafka source takes it for the oldest record.
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -62,10 +71,10 @@ def merge_stream(
     _check_session(spark)
     settings = topic_settings(topic, config, options=options)
     source, sink = (say(topic, options, settings.names) for say in (read_options, write_options))
-    with Family(settings, client_properties(settings.kafka, options)) as family:
-        check(settings, family)
+    with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
+        _check_topics(settings, family)
         if not says_where_to_begin(options):
-            source["startingOffsets"] = "earliest" if initial is None else left_by_workers(settings, family)
+            source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, family)
     begin = None
     if initial is not None:
         begin = initial_state(spark, settings, kafka_options(options or {}))
@@ -114,3 +123,30 @@ def _check_session(spark: SparkSession) -> None:
             "spark.speculation is true: two tasks would write the same partition at once, and an older record could "
             "come to stand behind a newer one of its key; start the session without it"
         )
+
+
+def _check_topics(settings: TopicSettings, family: TopicFamily) -> None:
+    """Refuse settings and topics that cannot be used, and topics that workers are at.
+
+    Raises:
+        ConfigurationError: with what to do.
+        Stop: Kafka does not answer, or refuses.
+    """
+    pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names)
+    check_settings([pipeline], lambda _: settings.codec())
+    if refused := tell(problems_of(family.admin, family_of(pipeline)), "topic at risk"):
+        raise ConfigurationError(f"topics that cannot be used:\n{refused}")
+    family.refuse_members("both would write the same records")
+
+
+def _left_by_workers(settings: TopicSettings, family: TopicFamily) -> str:
+    """Where the workers left the input, as Spark's source takes it; its beginning where they never were.
+
+    Raises:
+        Stop: Kafka does not answer, or refuses.
+    """
+    partitions = settings.topic.partitions
+    found = family.committed(partitions)
+    return json.dumps(
+        {family.source: {str(number): found.get(number, _EARLIEST_OFFSET) for number in range(partitions)}}
+    )

@@ -1,6 +1,6 @@
 """Merges a micro-batch, partition by partition, with Spark's state store as the workers' RocksDB.
 
-    rows of a partition ─▶ in the order of offsets ─▶ Host ─▶ sow, delta, dlq, publish, mark      now
+    rows of a partition ─▶ in the order of offsets ─▶ PartitionMerge ─▶ sow, delta, dlq, publish, mark      now
                                                           └─▶ ack                                 a micro-batch later
 
 Whatever a micro-batch does hangs on its records, the state before it and its time, and Spark keeps all three: one that
@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.merge.partition_merge import Host
-from spark_integration.merge.rows import outgoing, records
+from spark_integration.merge.arrow_records import outgoing, records
+from spark_integration.merge.partition_merge import PartitionMerge
 from spark_integration.merge.streaming.bulk import BulkMap
 from spark_integration.merge.streaming.chunks import pack, unpack
 from spark_integration.merge.streaming.initial import MARK, SOW, load
@@ -120,8 +120,8 @@ class MergeProcessor(StatefulProcessor):
         merge = self._merge(slot)
         for begin in range(0, len(keys), _LOOKED_AT_MAX):
             merge.state.look_at(keys[begin : begin + _LOOKED_AT_MAX], time_ms)
-            merge.host.expire(until_ms)
-            yield from self._told(merge.partition, merge.host.take())
+            merge.partition_merge.expire(until_ms)
+            yield from self._output_frames(merge.partition, merge.partition_merge.take())
             self._wake_at(merge.state.flush(now_ms, until_ms))
 
     def _begin(self, slot: int, chunks: Sequence[bytes], now_ms: int) -> Iterator[pd.DataFrame]:
@@ -134,13 +134,13 @@ class MergeProcessor(StatefulProcessor):
             acks: list[Outgoing] = []
             for chunk in chunks:
                 batch = records(unpack(chunk))
-                merge.host.process(batch, now_ms)
+                merge.partition_merge.process(batch, now_ms)
                 until_ms = min(batch[-1].timestamp_ms, until_ms)
-                sent = merge.host.take()
+                sent = merge.partition_merge.take()
                 acks += sent.pop("ack", [])
-                yield from self._told(merge.partition, sent)
+                yield from self._output_frames(merge.partition, sent)
             self._wake_at(merge.state.flush(now_ms, until_ms))
-            yield from self._told(merge.partition, {"mark": merge.marks.flush()})
+            yield from self._output_frames(merge.partition, {"mark": merge.marks.flush()})
             if acks:
                 self._kept.keep_acks(pack(self._batch("ack", merge.partition, acks)))
                 self._wake_at([now_ms + 1])
@@ -149,7 +149,7 @@ class MergeProcessor(StatefulProcessor):
     def _merge(self, slot: int) -> _Merge:
         return _Merge(self._settings, partition_of(slot), self._records, self._expiring, self._marks, self._codec)
 
-    def _told(self, partition: int, sent: Mapping[str, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
+    def _output_frames(self, partition: int, sent: Mapping[str, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
         """What goes to the topics, as Spark takes it."""
         return _frame([pack(self._batch(role, partition, sent[role])) for role in sent if sent[role]])
 
@@ -181,7 +181,9 @@ class _Merge:
         self.partition = partition
         self.state = SparkState(records, expiring)
         self.marks = SparkMarks(marks)
-        self.host = Host(settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions)
+        self.partition_merge = PartitionMerge(
+            settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions
+        )
 
 
 def _codec_of(settings: TopicSettings) -> Codec:

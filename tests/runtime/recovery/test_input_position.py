@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from processor.errors import PartitionHeld
-from processor.runtime.recovery.input_position import Beginning, Found, InputPosition, InputPositions
+from processor.runtime.recovery.input_position import Beginning, Found, InputPositions
+from processor.wire.input_position import InputPosition
 
 OURS = InputPosition("desk", "topic-1", 100, "seen 104")
 
