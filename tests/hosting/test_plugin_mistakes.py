@@ -114,8 +114,8 @@ MISTAKES = {
     ForgetsLater: r"is version 2, b'\{\"count\":2\}', but no SOW record .*after a crash it would be version 1, ",
     OtherValue: r"its SOW record has another value: after a crash it would be version 2, b'\{\"count\":\"oops\"\}'",
     OtherVersion: r"the state of key b'k' is version 2, .*: after a crash it would be version 3",
-    ForgetsVersion: r"the SOW record of key b'k' has no header `version`: a crash would restore it as version 0",
-    OddVersion: r"has the version b'\+1'; it is a number in decimal digits",
+    ForgetsVersion: r"the SOW record of key b'k' has no header `version` with a decimal number, but \[\]: a",
+    OddVersion: r"no header `version` with a decimal number, but \[\('version', b'\+1'\)\]: a crash would",
     ForgetsDelete: r"the state of key b'k' is gone, but no SOW record .*it would be version 1",
     ForgetsState: r"the state of key b'k' is version 1, .*, but its SOW record has another value",
 }
