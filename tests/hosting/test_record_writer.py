@@ -4,7 +4,7 @@ import json
 from typing import ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processor.api import Input, Output, RecordProcessor, Stored
@@ -86,6 +86,7 @@ RECORDS = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(RECORDS, st.booleans())
 def test_replaying_the_deltas_gives_the_sow_records(records, crashes):
     """The law of deltas holds for any sequence of puts and deletes, after a crash in the middle too."""
