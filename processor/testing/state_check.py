@@ -73,9 +73,9 @@ class StateCheck:
     def _check_version(self, record: Record) -> None:
         if version_of(record.headers) is None:
             raise AssertionError(
-                f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version`, or one that is "
-                f"not a number in decimal digits: {record.headers!r:.200}; a crash would restore it as version 0, and a "
-                "conflated topic would reject it; self.put(key, record) writes it"
+                f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version` with a decimal "
+                f"number, but {record.headers!r:.200}: a crash would restore it as another version, and a conflated "
+                "topic would reject it; self.put(key, record) writes it"
             )
 
     def _difference(self, key: bytes, state: Stored | None, after_crash: Stored | None, *, is_sent: bool) -> str:
