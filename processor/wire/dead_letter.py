@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from processor.record import Headers, Outgoing, Record, RejectReason
+from processor.record import Headers, Outgoing, Record
 from processor.wire.headers import Name, read_number, read_shown_text
 from processor.wire.publisher_headers import replay_headers
 
@@ -65,7 +65,7 @@ def input_record(letter: DeadLetter, topic: str, whole: Record | None = None) ->
     return record.key, record.value, replay_headers(theirs, source)
 
 
-def reason_headers(reason: RejectReason, detail: bytes, source: str) -> Headers:
+def reason_headers(reason: str, detail: bytes, source: str) -> Headers:
     """Return the headers that every dead letter has after those of its input record."""
     return [(Name.DLQ_REASON, reason.encode()), (Name.DLQ_DETAIL, detail), (Name.SOURCE, source.encode())]
 

@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("sow")`: what each means, and which there are."""
+"""Parses the options of `spark.read.format("sow")`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _JAVAS: Final = {
     "key.deserializer": "no other: leave it out",
     "value.deserializer": "no other: leave it out",
 }
-"""Properties of Java's clients, which Spark's own Kafka source takes, and what librdkafka has in their place."""
+"""Properties of Java's clients, which Spark's own Kafka source accepts, and their replacements in librdkafka."""
 
 _OURS: Final = {
     "isolation.level": "it is always read_committed: aborted records never happened",
@@ -58,61 +58,61 @@ _OURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options say."""
+    """The parsed options."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     schema: str | None
-    """The record's columns as DDL; None: those that the message type says, of JSON one of text."""
+    """The columns of the record as DDL; None: the columns of the topic's schema, for JSON one text column."""
     filter: str | None
-    """A filter, of which the records are to be true."""
+    """A filter for the records; None: all records."""
     at: At | None
-    """Up to where; None: all there is."""
+    """The end of the read; None: everything committed now."""
     allow_compacted: bool
-    """Whether an `at` may be so far back that compaction may have taken records."""
+    """Whether `at` may be so early that compaction may have removed records."""
     max_bytes_per_partition: int
-    """The limit for the latest records of a partition, keys, values and headers, while it is read."""
+    """Memory limit for the latest records of a partition: keys, values and headers."""
     kafka: Mapping[str, str]
     """librdkafka properties."""
 
 
-def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options; names in any case.
+def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Parse the options; the case of names does not matter.
 
     Raises:
-        ConfigurationError: one is unknown, missing, or cannot be used.
+        ConfigurationError: an option is unknown, missing, or cannot be used.
     """
-    known = {name.lower(): name for name in _KNOWN}
-    found: dict[str, str] = {}
+    spelling = {name.lower(): name for name in _KNOWN}
+    own: dict[str, str] = {}
     kafka: dict[str, str] = {}
-    for name, text in given.items():
+    for name, text in options.items():
         if name.lower().startswith(_PREFIX):
             kafka[_property(name, name[len(_PREFIX) :].lower())] = text
-        elif name.lower() in known:
-            found[known[name.lower()]] = text
+        elif name.lower() in spelling:
+            own[spelling[name.lower()]] = text
         else:
             raise ConfigurationError(_unknown(name))
-    topic = found.get("topic", "")
+    topic = own.get("topic", "")
     if not topic or "." in topic:
         raise ConfigurationError(
             f"option 'topic' is {topic!r}; give the name of a family without its role, such as 'orders': "
             "'.sow' is added"
         )
-    settings = topic_settings(topic, found.get("config"), options=found)
+    settings = topic_settings(topic, own.get("config"), options=own)
     kafka = {**settings.kafka, **kafka}
     if not kafka.get(_SERVERS):
         raise ConfigurationError("no option 'kafka.bootstrap.servers': say where Kafka is, such as 'localhost:9092'")
-    if "filter" in found:
-        compile_filter(found["filter"])
-    if found.get("schema", "").strip().lower() == "infer":
+    if "filter" in own:
+        compile_filter(own["filter"])
+    if own.get("schema", "").strip().lower() == "infer":
         raise ConfigurationError("option 'schema' is 'infer'; give DDL here, or use read_sow, which can infer one")
     return SourceOptions(
         settings,
-        found.get("schema"),
-        found.get("filter"),
-        _at(found, settings.kafka_topic("sow")),
-        _flag("allowCompacted", found.get("allowCompacted", "false")),
-        _bytes("maxBytesPerPartition", found.get("maxBytesPerPartition", str(_MAX_BYTES))),
+        own.get("schema"),
+        own.get("filter"),
+        _at(own, settings.kafka_topic("sow")),
+        _flag("allowCompacted", own.get("allowCompacted", "false")),
+        _bytes("maxBytesPerPartition", own.get("maxBytesPerPartition", str(_MAX_BYTES))),
         kafka,
     )
 
@@ -139,9 +139,9 @@ def _unknown(name: str) -> str:
     return f"there is no option {name!r}; {hint}"
 
 
-def _at(found: Mapping[str, str], kafka_topic: str) -> At | None:
-    """The cut, of whichever option says it."""
-    moment, offsets = found.get("at"), found.get("endingOffsets")
+def _at(options: Mapping[str, str], kafka_topic: str) -> At | None:
+    """The end of the read, from option `at` or `endingOffsets`."""
+    moment, offsets = options.get("at"), options.get("endingOffsets")
     if moment is not None and offsets is not None:
         raise ConfigurationError("options 'at' and 'endingOffsets' both say where the table ends; give one of them")
     if moment is not None:

@@ -232,7 +232,7 @@ class TestHeaders:
         assert sow.timestamp_ms == begun_ms + INTERVAL_MS
 
     def test_an_interval_of_several_has_their_number_first_time_and_base(self, orders):
-        """Version, source and own headers are the last update's, the time is the first one's, the base the delivered one."""
+        """Version, source and own headers are the last update's, the time the first one's, the base the delivered."""
         settle(orders, "7", {"id": 7, "n": 0})
         begun_ms = orders.driver.now_ms
         for n in range(1, 4):

@@ -13,7 +13,7 @@ from processor.builtin.conflate.delivery import Delivery
 from processor.builtin.conflate.pending import Pending
 from processor.builtin.conflate.reader import Read
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.client.feeds.compact_records import Slim
+from processor.client.feeds.compact_records import CompactRecords
 from processor.client.views import stored_partition
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
@@ -21,7 +21,7 @@ from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.record import Header, Headers, Record, Stored
 from processor.runtime.recovery.encoded_heads import EncodedHeads
-from processor.runtime.recovery.redelivered import Tail
+from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.layout import decode_record
 from processor.testing import ProcessorTestDriver
 from processor.wire import heads
@@ -162,7 +162,7 @@ def test_every_reader_reads_the_end_and_the_source_of_a_sow_record(expires_at_ms
     assert restored(headers) == Stored(version, b'{"id":"7"}', expires_at_ms, offset, b"0.5")
     assert read_sow_headers(headers).expires_at_ms == expires_at_ms_of(headers) == expires_at_ms
     assert metadata(headers).expires_at == iso(expires_at_ms)
-    tail = Tail(0, 0, 0)
+    tail = Redelivered(0, 0, 0)
     tail.take([record(headers)])
     assert list(tail.applied) == [source_offset(headers)] == [source_offset(headers, b"orders.publish/3/")] == [offset]
     assert source_offset(headers, b"orders.publish/4/") is None
@@ -183,7 +183,7 @@ def test_all_readers_agree_on_a_source_that_no_worker_writes(damaged: bytes | No
     """A damaged `source` names no input record: a restore refuses it, a recovery and a tool pass over it."""
     headers = [*heads.headers_of_version(3), (Name.SOURCE, damaged)]
     assert restored(headers) is None
-    tail = Tail(0, 0, 0)
+    tail = Redelivered(0, 0, 0)
     tail.take([record(headers)])
     assert tail.applied == {}
     assert source_offset(headers) is None
@@ -371,5 +371,5 @@ def test_compact_records_keep_all_headers_that_messages_are_made_of():
         heads.correlation_id_header(b"c"),
         ("trace", b"t"),
     ]
-    kept = Slim()._headers[tuple(headers)]
+    kept = CompactRecords()._headers[tuple(headers)]
     assert metadata(list(kept)) == metadata(headers)

@@ -25,7 +25,7 @@ from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS, read_states
 from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.deduplication import Deduplicator
-from processor.builtin.delta_merge.fast_path import plain_deltas
+from processor.builtin.delta_merge.fast_path import has_compiled, plain_deltas
 from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_key
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.builtin.delta_merge.lifetime import EXPIRED_MAX, Lifetime
@@ -55,6 +55,7 @@ class DeltaMerge(Processor):
 
     settings_type = TopicConfig
     is_repeatable = True
+    implementation = "compiled code for plain deltas of JSON" if has_compiled else "Python"
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),
@@ -141,9 +142,8 @@ class DeltaMerge(Processor):
             if self._merge_plain is None or is_again:
                 taken, made_bytes = self._merge_each(came, self._take_again if is_again else None), 0
             else:
-                is_full = self._context.is_full
                 taken, made_bytes = self._merge_plain(
-                    came, self._stored, self._changed, self._sow, self._delta, self._take_or_reject, is_full
+                    came, states, self._changed, self._sow, self._delta, self._take_or_reject, self._context.is_full
                 )
         except ByFilter as command:
             self._end_batch(None)
