@@ -95,7 +95,7 @@ class FilterDelete:
         redelivery: Redelivery,
         delete: Callable[[Record, CommandHeaders, list[tuple[bytes, Stored]]], None],
     ) -> None:
-        """Begin with none; `delete` removes records with their keys, on behalf of a command."""
+        """Create it for a partition; `delete` removes records with their keys, on behalf of a command."""
         self._context = context
         self._deduplicator = deduplicator
         self._acks = acks
