@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from processor.tools.broker.background import find, stop
-from processor.tools.broker.probe import is_ready
+from processor.tools.broker.readiness import is_ready
 
 pytestmark = pytest.mark.broker
 

@@ -18,13 +18,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.errors import BrokerUnavailable, Stop
 from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.probe import is_ready
+from processor.tools.broker.readiness import is_ready
 from processor.tools.broker.server import HOST, RECORD_BYTES_MAX, free_port
 
 HEAP = "384m"
 PARENT = f"""
 from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.probe import is_ready
+from processor.tools.broker.readiness import is_ready
 with EmbeddedBroker(heap="{HEAP}") as broker:
     try:
         print(broker.data_dir, flush=True)  # Whoever reads it may press Ctrl-C at once.

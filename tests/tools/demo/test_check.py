@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from processor.tools.demo.check import Entry, Published
+from processor.tools.demo.check import PublishOracle, TopicRecord
 from tests.tools.demo.world import entry, failures
 
 
-def replaced(log: list[Entry], at: int, **changes: object) -> None:
+def replaced(log: list[TopicRecord], at: int, **changes: object) -> None:
     """Put another record in the place of one."""
     log[at] = log[at]._replace(**changes)
 
@@ -89,7 +89,7 @@ def test_a_removed_field_that_stays_fails() -> None:
 def test_a_stale_conflated_state_fails() -> None:
     """A conflated topic that never delivered the last state does not equal the topic under it."""
 
-    def spoil(orders: dict[str, list[Entry]], conflated: dict[str, list[Entry]]) -> None:
+    def spoil(orders: dict[str, list[TopicRecord]], conflated: dict[str, list[TopicRecord]]) -> None:
         conflated["sow"].pop(1)
         conflated["delta"].pop(1)
 
@@ -130,7 +130,7 @@ def test_a_good_record_in_the_dead_letters_fails() -> None:
 
 def test_the_oracle_merges_by_the_rules() -> None:
     """Objects merge, all else replaces, null is the same as missing, other keys in a body are rejected."""
-    oracle = Published("id")
+    oracle = PublishOracle("id")
     for body in ({"id": 1, "a": {"x": 1}, "b": [1, 2]}, {"id": 1, "a": {"y": None, "z": 2}, "b": [3]}, {"id": 2}):
         oracle.take(entry("1", body))
     assert oracle.records == {"1": {"id": 1, "a": {"x": 1, "z": 2}, "b": [3]}}

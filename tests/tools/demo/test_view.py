@@ -8,17 +8,19 @@ import json
 import pytest
 from rich.console import Console
 
-from processor.tools.demo.follow import Follow
-from processor.tools.demo.formatting import curve
+from processor.tools.demo.display.formatting import curve
+from processor.tools.demo.display.live_view import LiveView, Moment, line, screen
+from processor.tools.demo.display.picture import ConflatedFigures, MergedFigures, Picture
 from processor.tools.demo.latency import Latency
-from processor.tools.demo.meter import Waiting, read_waiting
-from processor.tools.demo.picture import Conflated, Merged, Picture
-from processor.tools.demo.view import Moment, View, line, screen
+from processor.tools.demo.meter import PendingFigures, read_waiting
+from processor.tools.demo.order_follower import OrderFollower
 
 LARGE = Picture(
-    merged=[Merged(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
+    merged=[MergedFigures(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
     conflated=[
-        Conflated(name, 1.0, 12_000, 12_000, 10**8, 10**5, Waiting(1_000_000, 3599.0), [1.0, 99_000.0, 99_000.0])
+        ConflatedFigures(
+            name, 1.0, 12_000, 12_000, 10**8, 10**5, PendingFigures(1_000_000, 3599.0), [1.0, 99_000.0, 99_000.0]
+        )
         for name in ("prices_1s", "orders_2s")
     ],
     p50_ms=99_000.0,
@@ -73,13 +75,13 @@ def test_what_waits_is_read_from_the_conflaters_metrics() -> None:
         'sowstream_gauge{processor="b",partition="0",gauge="pending_keys"} 0.0',
     ]
     text = "# TYPE sowstream_gauge gauge\n" + "\n".join(lines) + "\n"
-    assert read_waiting(text) == {"a": Waiting(7, 0.5), "b": Waiting(0, 0.0)}
+    assert read_waiting(text) == {"a": PendingFigures(7, 0.5), "b": PendingFigures(0, 0.0)}
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """A log gets no control characters, and says which worker is down."""
     console = Console(file=io.StringIO())
-    with View(console) as view, console.capture() as capture:
+    with LiveView(console) as view, console.capture() as capture:
         view.show(MOMENT, LARGE)
     assert capture.get() == f"{line(MOMENT, LARGE)}\n"
     assert "\x1b" not in capture.get()
@@ -105,7 +107,7 @@ def test_a_curve_goes_from_zero_to_the_highest() -> None:
 
 def test_an_order_is_followed_to_its_end() -> None:
     """Another order is followed only once this one is done and was looked at for a while."""
-    follow = Follow()
+    follow = OrderFollower()
     whole, filled = json.dumps({"id": 1}).encode(), b'{"id":1,"state":"filled"}'
     follow.take(0.0, "1", whole, "insert", None)
     follow.take(1.0, "2", whole, "insert", None)

@@ -6,16 +6,22 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from processor.tools.demo.check import Entry
-from processor.tools.demo.judge import Family, conflated_family, judge_conflated, judge_topic, topic_family
+from processor.tools.demo.check import (
+    FamilyStates,
+    TopicRecord,
+    check_conflated,
+    check_topic,
+    conflated_family,
+    topic_family,
+)
 
-Log = dict[str, list[Entry]]
+Log = dict[str, list[TopicRecord]]
 
 
-def entry(key: str, value: Any, *, at_ms: int = 0, place: str = "", **headers: Any) -> Entry:
+def entry(key: str, value: Any, *, at_ms: int = 0, place: str = "", **headers: Any) -> TopicRecord:
     """One record; a value that is bytes or None stands as it is."""
     data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-    return Entry(key, data, {name: str(text) for name, text in headers.items()}, place or f"t/0/{at_ms}", at_ms)
+    return TopicRecord(key, data, {name: str(text) for name, text in headers.items()}, place or f"t/0/{at_ms}", at_ms)
 
 
 def world() -> tuple[Log, Log]:
@@ -69,11 +75,11 @@ def failures(spoil: Callable[[Log, Log], object], *, sent: int = 7) -> list[str]
     orders, conflated = world()
     spoil(orders, conflated)
     under, above = folded(topic_family("id"), orders), folded(conflated_family(1.0), conflated)
-    findings = judge_topic("orders", under, sent) + judge_conflated("orders_1s", above, "orders", under, 1.0)
+    findings = check_topic("orders", under, sent) + check_conflated("orders_1s", above, "orders", under, 1.0)
     return [finding.fact for finding in findings if finding.wrong]
 
 
-def folded(family: Family, log: Log) -> Family:
+def folded(family: FamilyStates, log: Log) -> FamilyStates:
     """A family that has taken all of its topics."""
     for role, entries in log.items():
         for each in entries:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from processor.tools.dlq import Choice, Replay, Waiting, as_json, survey
+from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, as_json, survey
 from tests.endtoend.oracle import Seen
 from tests.endtoend.world import World
 
@@ -37,13 +37,13 @@ class Office:
 
     def waiting(self) -> list[dict[str, Any]]:
         """Those that wait, as `dlq list` tells them."""
-        with Waiting(self.config, self.name) as there:
+        with WaitingLetters(self.config, self.name) as there:
             return [json.loads(as_json(letter)) for _, letters in there.letters() for letter in letters]
 
-    def replay(self, choice: Choice = Choice()) -> int:  # noqa: B008 - it cannot change
+    def replay(self, selection: LetterSelection = LetterSelection()) -> int:  # noqa: B008 - it cannot change
         """Send back what is chosen; how many that were."""
-        with Replay(self.config, self.name) as running:
-            running.send(survey(running.waiting.letters(), choice), choice)
+        with DeadLetterReplay(self.config, self.name) as running:
+            running.send(survey(running.waiting.letters(), selection), selection)
             return running.sent
 
     def run(self, *arguments: str, crash: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from processor.api import Input, Output, RecordProcessor, RecordRejected, Settings
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
-from processor.tools.dlq import Choice, DeadLetter, as_json, as_row, input_record, read_letter, survey
+from processor.tools.dlq import DeadLetter, LetterSelection, as_json, as_row, input_record, read_letter, survey
 from processor.tools.dlq.shown import VALUE_BYTES_MAX
 
 
@@ -155,7 +155,7 @@ def test_a_survey_goes_as_far_as_the_last_chosen_one(reasons, reason):
         DeadLetter(partition, Record(b"k", b"1", None, 3 * number, 0), [], why, None, None)
         for number, (partition, why) in enumerate(reasons)
     ]
-    found = survey([(letter.partition, [letter]) for letter in letters], Choice(reason))
+    found = survey([(letter.partition, [letter]) for letter in letters], LetterSelection(reason))
     chosen = [letter for letter in letters if reason is None or letter.reason == reason]
     assert found.chosen == len(chosen)
     assert found.waiting.total() == len(letters)
@@ -167,7 +167,7 @@ def test_a_survey_goes_as_far_as_the_last_chosen_one(reasons, reason):
 def test_one_letter_is_chosen_by_its_place():
     """And by its reason, where one is given too."""
     letter = a_letter(offset=7)
-    assert Choice(place=(2, 7)).takes(letter)
-    assert not Choice(place=(2, 8)).takes(letter)
-    assert not Choice(place=(1, 7)).takes(letter)
-    assert not Choice("key_mismatch", (2, 7)).takes(letter)
+    assert LetterSelection(place=(2, 7)).takes(letter)
+    assert not LetterSelection(place=(2, 8)).takes(letter)
+    assert not LetterSelection(place=(1, 7)).takes(letter)
+    assert not LetterSelection("key_mismatch", (2, 7)).takes(letter)

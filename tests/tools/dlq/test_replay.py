@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 import processor.tools.dlq.replay
 from processor.errors import Stop
-from processor.tools.dlq import Choice, Replay, Waiting, survey
+from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, survey
 from tests.tools.dlq.conftest import Office
 
 pytestmark = pytest.mark.broker
@@ -26,7 +26,7 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
     """Unchanged, at the end again where they were passed by; the next replay finds them, and a third one nothing."""
     office.write(*["key_mismatch", "undecodable"] * 8)
     before = {letter["value"]: letter for letter in office.waiting()}
-    assert office.replay(Choice("undecodable")) == 8
+    assert office.replay(LetterSelection("undecodable")) == 8
     assert [seen.headers for seen in office.sent()] == [
         {"n": str(n), "replay_of": f"{office.name}.publish/0/{n}"} for n in range(1, 16, 2)
     ]
@@ -35,7 +35,7 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
     for number, letter in after.items():
         assert letter | {"offset": 0, "timestamp": ""} == before[number] | {"offset": 0, "timestamp": ""}
     assert any(letter["offset"] != before[number]["offset"] for number, letter in after.items())
-    assert office.replay(Choice("undecodable")) == 0
+    assert office.replay(LetterSelection("undecodable")) == 0
 
     assert (office.replay(), office.replay()) == (8, 0)
     assert numbers(office) == [*range(16)]
@@ -46,8 +46,8 @@ def test_what_lies_behind_the_last_chosen_one_is_left_where_it_is(office: Office
     """A replay that chooses nothing writes nothing."""
     office.write(*["undecodable"] * 8, *["key_mismatch"] * 8)
     before = {letter["value"]: letter["offset"] for letter in office.waiting()}
-    assert office.replay(Choice("bad_header")) == 0
-    assert office.replay(Choice("undecodable")) == 8
+    assert office.replay(LetterSelection("bad_header")) == 0
+    assert office.replay(LetterSelection("undecodable")) == 8
     assert {letter["value"]: letter["offset"] for letter in office.waiting()} == {n: before[n] for n in range(8, 16)}
 
 
@@ -83,7 +83,7 @@ def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, poi
         # What it had open was rolled back: no reader waits for it.
         assert f"dead letters of {office.name} sent back, the rest waits on" in first.stderr
         assert len(office.waiting()) + len(office.sent()) == 16
-    office.replay(Choice("key_mismatch"))
+    office.replay(LetterSelection("key_mismatch"))
     assert numbers(office) == [*range(1, 16, 2)]
     assert sorted(letter["value"] for letter in office.waiting()) == [*range(0, 16, 2)]
 
@@ -91,25 +91,25 @@ def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, poi
 def test_of_two_replays_the_later_one_takes_over(office: Office) -> None:
     """The earlier one is told so, what it had open is rolled back, and nothing is sent twice."""
     office.write(*["undecodable"] * 8)
-    with Replay(office.config, office.name) as earlier:
-        found = survey(earlier.waiting.letters(), Choice())
+    with DeadLetterReplay(office.config, office.name) as earlier:
+        found = survey(earlier.waiting.letters(), LetterSelection())
         earlier._producer.send(f"{office.name}.publish", 0, [(b"k", b"99", [])])
-        with Replay(office.config, office.name) as later:
+        with DeadLetterReplay(office.config, office.name) as later:
             with pytest.raises(Stop, match="another replay of this topic was started and has taken over"):
-                earlier.send(found, Choice())
-            later.send(survey(later.waiting.letters(), Choice()), Choice())
+                earlier.send(found, LetterSelection())
+            later.send(survey(later.waiting.letters(), LetterSelection()), LetterSelection())
     assert numbers(office) == [*range(8)]
 
 
 def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(office: Office) -> None:
     """A slow commit costs the producer, and its successor fences whoever had taken over: but that one was here."""
     office.write(*["undecodable"] * 8)
-    with Replay(office.config, office.name) as earlier:
-        found = survey(earlier.waiting.letters(), Choice())
+    with DeadLetterReplay(office.config, office.name) as earlier:
+        found = survey(earlier.waiting.letters(), LetterSelection())
         assert office.replay() == 8
         earlier._producer.start()
         with pytest.raises(Stop, match="has taken over"):
-            earlier.send(found, Choice())
+            earlier.send(found, LetterSelection())
     assert numbers(office) == [*range(8)]
 
 
@@ -123,7 +123,7 @@ def test_whatever_is_chosen_and_wherever_it_breaks_off(
     reasons = [rng.choice(["undecodable", "key_mismatch", "bad_header"]) for _ in range(40)]
     office.write(*reasons)
     for _ in range(3):
-        choice, left = Choice(rng.choice(["undecodable", "key_mismatch"])), rng.randint(1, 6)
+        selection, left = LetterSelection(rng.choice(["undecodable", "key_mismatch"])), rng.randint(1, 6)
 
         def break_off(_count: int) -> None:
             nonlocal left
@@ -131,8 +131,8 @@ def test_whatever_is_chosen_and_wherever_it_breaks_off(
             if left == 0:
                 raise KeyboardInterrupt
 
-        with Replay(office.config, office.name) as running, contextlib.suppress(KeyboardInterrupt):
-            running.send(survey(running.waiting.letters(), choice), choice, break_off)
+        with DeadLetterReplay(office.config, office.name) as running, contextlib.suppress(KeyboardInterrupt):
+            running.send(survey(running.waiting.letters(), selection), selection, break_off)
         assert sorted([*numbers(office), *(letter["value"] for letter in office.waiting())]) == [*range(40)]
     office.replay()
     assert numbers(office) == [*range(40)]
@@ -145,5 +145,5 @@ def test_what_is_past_its_retention_is_not_taken_for_waiting(office: Office) -> 
     producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))
     assert producer.flush(30) == 0
     assert office.waiting() == []
-    with Waiting(office.config, office.name) as there:
+    with WaitingLetters(office.config, office.name) as there:
         assert [len(letters) for _, letters in there.everything() if letters] == [1]

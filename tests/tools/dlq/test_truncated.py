@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from processor.tools.dlq import Replay, survey
-from processor.tools.dlq.choice import Choice
+from processor.tools.dlq import DeadLetterReplay, survey
+from processor.tools.dlq.survey import LetterSelection
 
 if TYPE_CHECKING:
     from tests.tools.dlq.conftest import Office
@@ -45,8 +45,8 @@ def test_its_record_is_fetched_where_it_is_there_and_else_it_waits_on(office: Of
     _cut_letter(office, 0)
     _cut_letter(office, 0, "0" * 64)
     _cut_letter(office, 7)
-    with Replay(office.config, office.name) as running:
-        running.send(survey(running.waiting.letters(), Choice()), Choice())
+    with DeadLetterReplay(office.config, office.name) as running:
+        running.send(survey(running.waiting.letters(), LetterSelection()), LetterSelection())
         assert running.sent == 1
         assert len(running.kept) == 2
         assert "its checksum is not the letter's" in running.kept[0]
