@@ -1,4 +1,4 @@
-"""What travels between the stages: records on their way in, states at rest, and the words in their headers.
+"""The values that travel between the stages: records on their way in and out, states at rest, changes.
 
 These types are named tuples rather than frozen dataclasses: as immutable and slotted, and built in C, which matters
 where half a million of them are made a second.
@@ -87,59 +87,3 @@ RejectReason: TypeAlias = Literal[
     "skipped",
 ]
 """Why a record went to the dead-letter topic, as header `dlq_reason` says it."""
-
-
-class Name:
-    """Header names that Sowstream reads or writes; all others travel on unchanged."""
-
-    COMMAND: Final = "command"
-    ALLOW_MERGE: Final = "allow-merge"
-    VERSION: Final = "version"
-    KIND: Final = "kind"
-    DELTA_BASE: Final = "delta_base"
-    REMOVED: Final = "removed"
-    EMPTY: Final = "empty"
-    REMOVE: Final = "remove"
-    SOURCE: Final = "source"
-    EXPIRES_AT: Final = "expires_at"
-    CONFLATED: Final = "conflated"
-    FIRST_TIMESTAMP: Final = "first_timestamp"
-    TOUCHED: Final = "touched"
-    NO_CONFLATE: Final = "no_conflate"
-    DLQ_REASON: Final = "dlq_reason"
-    DLQ_DETAIL: Final = "dlq_detail"
-    DLQ_BYTES: Final = "dlq_bytes"
-    DLQ_SHA256: Final = "dlq_sha256"
-    DLQ_TRUNCATED: Final = "dlq_truncated"
-    EXPIRATION: Final = "expiration"
-    FIELDS: Final = "fields"
-    CLIENT: Final = "client"
-    SEQUENCE: Final = "sequence"
-    CORRELATION_ID: Final = "correlation_id"
-    SOW_KEY: Final = "sow_key"
-    ACK_TYPE: Final = "ack_type"
-    COMMAND_ID: Final = "command_id"
-    REPLAY_OF: Final = "replay_of"
-    EXPECT_VERSION: Final = "expect_version"
-    FILTER: Final = "filter"
-
-
-TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE, Name.FILTER))
-"""Headers of ours that travel on to SOW and delta as the publisher sent them; `filter` is ours on a delete alone."""
-
-OUR_HEADERS: Final[frozenset[str]] = (
-    frozenset(value for name, value in vars(Name).items() if not name.startswith("_")) - TRAVELLING_HEADERS
-)
-"""What a publisher sends under these names does not travel on by itself."""
-
-
-def header_text(headers: Headers | None, name: str) -> str | None:
-    """The last value of a header as text, or None where it is missing.
-
-    Raises:
-        UnicodeDecodeError: the value is not UTF-8.
-    """
-    for header_name, value in reversed(headers or ()):
-        if header_name == name:
-            return None if value is None else value.decode()
-    return None

@@ -18,8 +18,10 @@ _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|<!--.*?-->|https?://\S+", re.DO
 _END = re.compile(r"[.;:,!?()|]|\s[-–—]\s|\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n#+ ")
 _WHAT = re.compile(r"\b(?:what|whatever|whoever)\b", re.IGNORECASE)
 _TELL = re.compile(r"\b(?:tell|tells|told|telling|say|says|said|saying|hear|hears|heard|hearing)\b", re.IGNORECASE)
+# "Save" is forbidden for "except" only: to save a file is good English.
 _FORBIDDEN = re.compile(
-    r"\b(?:anew|nought|save (?:where|for|in|by|one|that)|foretell|foretells|foretold|whoever|whatever|somebody|nobody)\b",
+    r"\b(?:anew|nought|save (?:where|when|for|in|by|one|that|of)|foretell|foretells|foretold|foretelling"
+    r"|whoever|whatever|somebody|nobody)\b",
     re.IGNORECASE,
 )
 

@@ -101,19 +101,21 @@ def replay(
 
 
 def _known(reason: str | None) -> str | None:
-    """Check that a reason exists.
+    """Check a reason: one of Sowstream's, or a plug-in's own.
 
     Raises:
-        ConfigurationError: there is no reason of this name.
+        ConfigurationError: it looks like a misspelt reason of Sowstream.
     """
+    from difflib import get_close_matches  # noqa: PLC0415
     from typing import get_args  # noqa: PLC0415
 
     from processor.config.suggestions import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.record import RejectReason  # noqa: PLC0415
 
-    if reason is not None and reason not in get_args(RejectReason):
-        raise ConfigurationError(unknown_name("reason", reason, list(get_args(RejectReason))))
+    known_reasons = list(get_args(RejectReason))
+    if reason is not None and reason not in known_reasons and get_close_matches(reason.lower(), known_reasons):
+        raise ConfigurationError(unknown_name("reason", reason, known_reasons))
     return reason
 
 

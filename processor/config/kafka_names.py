@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq", "mark"]
-"""The purpose of a topic of a family; also the last part of its name, unless it is mapped to another one."""
+"""The purpose of a topic of a family; also the last part of its name, unless it is mapped to another one.
+
+A plug-in's own outputs have other names, which are plain text: their topics are named in the same way, and not mapped.
+"""
 
 NAME_CHARACTERS_MAX: Final = 249
 """Longest name that Kafka gives a topic: longer ones have no room as a directory's name."""
@@ -27,12 +30,10 @@ class KafkaNames:
     mapped: Mapping[str, Mapping[Role, str]] = field(default_factory=dict)
     """Kafka topics with names of their own, by topic and role; these have no prefix."""
 
-    def topic(self, family: str, role: Role) -> str:
+    def topic(self, family: str, role: str) -> str:
         """The Kafka name of a family's topic: `orders`, `sow` → `orders.sow`."""
-        own = self.mapped.get(family)
-        if own is not None and role in own:
-            return own[role]
-        return f"{self.prefix}{family}.{role}"
+        own = self.mapped.get(family, {}).get(cast("Role", role))
+        return f"{self.prefix}{family}.{role}" if own is None else own
 
     @property
     def directory(self) -> str:
@@ -50,18 +51,19 @@ class KafkaNames:
         every = [] if len(own) == len(_ROLES) else [f"{self.prefix}{family}.*"]
         return " and ".join([*every, *own.values()])
 
-    def check(self, families: Iterable[str]) -> None:
+    def check(self, families: Iterable[str], outputs: Mapping[str, Iterable[str]] | None = None) -> None:
         """Refuse names that Kafka does not take, and two topics of one name.
 
         Args:
             families: all that are configured.
+            outputs: the names of plug-ins' own outputs, by family; None: there are none.
 
         Raises:
             ValueError: with the name and what to do.
         """
         owners = {_collision_key(name): f"Sowstream's own {name}" for name in (self.directory, self.control)}
         for family in families:
-            for role in _ROLES:
+            for role in (*_ROLES, *(outputs or {}).get(family, ())):
                 name, owner = self.topic(family, role), f"{family} ({role})"
                 if (problem := _problem(name)) is not None:
                     raise ValueError(f"{owner} would be the Kafka topic {name!r}: {problem}")

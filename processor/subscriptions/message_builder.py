@@ -12,6 +12,7 @@ from processor.subscriptions.message import Message
 from processor.subscriptions.select import Select
 from processor.values.key_text import text_of_key
 from processor.wire import metadata
+from processor.wire.sow_headers import kind_of_update
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -237,4 +238,4 @@ def key_text(record: Record) -> str:
 
 def gone_reason(record: Record) -> OofReason:
     """Why a tombstone took a record away."""
-    return "expired" if metadata.kind(record.headers) == b"expire" else "deleted"
+    return "expired" if kind_of_update(record.headers) == "expire" else "deleted"

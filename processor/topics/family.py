@@ -66,7 +66,7 @@ class TopicSpec(NamedTuple):
 
     name: str
     """The Kafka topic name, `<prefix><family>.<role>` unless it is mapped."""
-    role: Role
+    role: str
     """What it is for."""
     partitions: int
     """Number of partitions: the same over the whole family, as output goes to the input's partition number."""
@@ -74,9 +74,9 @@ class TopicSpec(NamedTuple):
     """Topic settings as Kafka spells them."""
     allows: frozenset[Allowance] = frozenset()
     """What its settings accept."""
-    made_of: str = ""
+    derived_from: str = ""
     """The other family's Kafka topic that a processor makes its family of; empty where it is published to."""
-    made_into: tuple[str, ...] = ()
+    derived_families: tuple[str, ...] = ()
     """Families that processors make of it, as far as it is known."""
     least: Mapping[str, str] = MappingProxyType({})
     """What of `config` is needed: a topic is created with it where Kafka's policy refuses the rest."""
@@ -116,7 +116,7 @@ def control_spec(prefix: str = "") -> TopicSpec:
     return TopicSpec(control_topic(prefix), "sow", 1, config, allows=frozenset(("one_replica",)), least=least)
 
 
-def message_max_bytes(role: Role, max_record_bytes: int = RECORD_BYTES_MAX) -> int:
+def message_max_bytes(role: str, max_record_bytes: int = RECORD_BYTES_MAX) -> int:
     """The largest message that a topic of a role must take: record, key, headers and framing, or a batch of small ones.
 
     Args:
@@ -133,24 +133,24 @@ def message_max_bytes(role: Role, max_record_bytes: int = RECORD_BYTES_MAX) -> i
     return max(largest, BATCH_BYTES_MAX + FRAMING_BYTES)
 
 
-_SHORT: Final[frozenset[Role]] = frozenset(("ack", "mark"))
+_SHORT: Final[frozenset[str]] = frozenset(("ack", "mark"))
 """Topics whose records are short, as large as the family's may be."""
 
-_WISHES: Final[Mapping[Role, frozenset[str]]] = {
+_WISHES: Final[Mapping[str, frozenset[str]]] = {
     "sow": frozenset(("segment.ms",)),
     "mark": frozenset(("segment.ms", "segment.bytes", "min.cleanable.dirty.ratio")),
 }
 """Settings that make a topic smaller, and on which no promise depends."""
 
 
-def _created_max_bytes(role: Role, needed: int) -> int:
+def _created_max_bytes(role: str, needed: int) -> int:
     """The limit of a new topic: a dead letter has room for the largest input with its headers."""
     if role in _SHORT:
         return max(needed, SHORT_MAX_BYTES)
     return max(needed, CREATED_MAX_BYTES - (DLQ_HEADERS_BYTES if role == "publish" else 0))
 
 
-def _config(role: Role, needed: int) -> dict[str, str]:
+def _config(role: str, needed: int) -> dict[str, str]:
     """What a new topic of a role gets, under the topic's own `config` section."""
     config = {"max.message.bytes": str(_created_max_bytes(role, needed))}
     if role == "sow":
@@ -179,7 +179,7 @@ def _config(role: Role, needed: int) -> dict[str, str]:
 
 def family_specs(
     family: str,
-    roles: Iterable[Role],
+    roles: Iterable[str],
     *,
     partitions: int,
     settings: Mapping[str, str] | None = None,

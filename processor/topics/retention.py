@@ -11,7 +11,7 @@ from processor.topics.problem import FoundTopic, Problem, alter, duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 OUTAGE_MS: Final = 3 * DAY_MS
 """A long weekend, after which somebody looks."""
@@ -19,7 +19,7 @@ OUTAGE_MS: Final = 3 * DAY_MS
 _FIGURE_BYTES_S: Final = 1_000_000
 """A rate to show by what a limit of bytes means."""
 
-_LATE: Final[Mapping[Role, str]] = {
+_LATE: Final[Mapping[str, str]] = {
     "delta": "a subscriber that was away for longer has to take a new snapshot",
     "dlq": "rejected records go before anybody has looked at them",
 }

@@ -12,8 +12,8 @@ from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
 from processor.errors import AcksMissing, ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
-from processor.record import header_text
 from processor.topics.family import family_specs
+from processor.wire.headers import header_text
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker

@@ -21,8 +21,8 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("processor.client.feeds.identity_watch.INTERVAL_S", 0.5)
 
 
-def make_anew(family: Family) -> None:
-    """DeleteRecord the SOW topic, and make an empty one of its name."""
+def recreate(family: Family) -> None:
+    """Delete the SOW topic, and make an empty one of its name."""
     family.admin.delete([f"{family.name}.sow"])
     specs = family_specs(family.name, ("sow",), partitions=PARTITIONS)
     while not family.admin.create(specs):
@@ -30,7 +30,7 @@ def make_anew(family: Family) -> None:
 
 
 def drop_records(family: Family) -> None:
-    """DeleteRecord all records of the SOW topic, as an operator may; their offsets are gone."""
+    """Delete all records of the SOW topic, as an operator may; their offsets are gone."""
     client = AdminClient(dict(family.config.kafka))
     topic = f"{family.name}.sow"
     # A topic that is compacted only lets nobody delete.
@@ -67,7 +67,7 @@ def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Fam
         family.sow(f"old{number}", {"id": "old"})
     subscription = getattr(client, form)(family.name, timeout_s=PATIENCE_S)
     assert len(group(subscription)) == records_before
-    make_anew(family)
+    recreate(family)
     for number in range(4):
         family.sow(f"new{number}", {"id": "new", "n": 1})
     delivered = group(subscription)
@@ -84,7 +84,7 @@ def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
     for key in "ab":
         family.sow(key, {"id": key, "n": 1})
     with client.view(family.name) as view:
-        make_anew(family)
+        recreate(family)
         with family.transaction():
             for key in "bc":
                 family.write(f"{family.name}.sow", key, {"id": key, "n": 2}, version="1")
@@ -102,7 +102,7 @@ def test_without_a_snapshot_it_is_an_error(client: Client, family: Family, form:
     subscription = getattr(client, form)(family.name, "/n > 0", timeout_s=PATIENCE_S)
     family.sow("a", {"id": "a", "n": 1})
     assert next(subscription).data == {"id": "a", "n": 1}
-    make_anew(family)
+    recreate(family)
     for number in range(9):
         family.sow(f"new{number}", {"id": "new", "n": 1})
     with pytest.raises((PositionLost, ConfigurationError), match=r"recreated|does not exist"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.client.feeds.continuity import Continuity, delta_headers
+from processor.client.feeds.continuity import Continuity
 from processor.client.feeds.delta_feed import DeltaFeed
 from processor.client.feeds.reread import RereadRecords
 from processor.client.feeds.snapshot_boundary import FetchedBatches
@@ -20,6 +20,7 @@ from processor.errors import BrokerUnavailable, Stop
 from processor.merge import KeyFields, apply_delta
 from processor.record import Record
 from processor.subscriptions import Options, Topic
+from processor.wire.delta_headers import read_delta_headers
 from tests.client.message_types import Whole
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def test_of_too_many_keys_the_oldest_are_forgotten_and_counted():
 
     def admits(key: bytes, version: int) -> bool:
         record = Record(key, b"{}", [("version", b"%d" % version)], 0, 0)
-        return check.admits(record, delta_headers(record.headers))
+        return check.admits(record, read_delta_headers(record.headers))
 
     for key in (b"a", b"b", b"c", b"d"):
         assert admits(key, 5)
@@ -302,7 +303,7 @@ def test_deltas_without_a_version_are_not_checked():
 )
 def test_headers_say_what_a_delta_applies_to(headers: list[tuple[str, bytes]], base: int, begins_life: bool):
     """Without `delta_base` it is the version before; a version that does not grow begins another life of the key."""
-    said = delta_headers(headers)
+    said = read_delta_headers(headers)
     assert (said.base, said.begins_life) == (base, begins_life)
 
 
@@ -312,7 +313,7 @@ def test_each_healed_key_waits_for_its_own_position():
 
     def admits(key: bytes, version: int, offset: int) -> bool:
         record = Record(key, b"{}", [("version", b"%d" % version)], offset, 0)
-        return check.admits(record, delta_headers(record.headers))
+        return check.admits(record, read_delta_headers(record.headers))
 
     for key, until in ((b"a", 5), (b"b", 9)):
         assert admits(key, 1, 0)

@@ -17,8 +17,9 @@ from processor.config import Config
 from processor.errors import StateDamaged, Stop
 from processor.kafka.message import Message as Kafka
 from processor.kafka.partitioner import partition_for
-from processor.record import Headers, Record, header_text
+from processor.record import Headers, Record
 from processor.store.layout import decode_record
+from processor.wire.headers import header_text
 
 PARTITIONS = 3
 DAY_MS = 86_400_000

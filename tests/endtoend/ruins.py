@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.endtoend.raw_batch import produce_unreadable
-from tests.runtime.packages import install
+from tests.hosting.packages import install
 
 if TYPE_CHECKING:
     from pathlib import Path

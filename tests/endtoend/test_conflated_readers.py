@@ -16,7 +16,7 @@ from tests.endtoend.copies import INTERVAL_MS, Copies
 from tests.endtoend.oracle import applied, fold, last_per_key, remove, replay
 from tests.endtoend.test_console_consumer import console
 from tests.endtoend.world import random_commands
-from tests.runtime.packages import EXAMPLE, install
+from tests.hosting.packages import EXAMPLE, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from processor.config import load
 from tests.endtoend import crashing_staged, crashing_worker
 from tests.endtoend.crashing_worker import die
 from tests.endtoend.world import World
-from tests.runtime.packages import EXAMPLE, install
+from tests.hosting.packages import EXAMPLE, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

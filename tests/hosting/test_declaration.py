@@ -7,7 +7,7 @@ from processor.errors import ConfigurationError
 from processor.hosting.declaration import check_declaration
 from processor.hosting.pipeline import installed
 from processor.testing import ProcessorTestDriver
-from tests.runtime.packages import install
+from tests.hosting.packages import install
 
 
 class Right(RecordProcessor):

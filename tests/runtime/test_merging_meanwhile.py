@@ -12,8 +12,9 @@ from processor.api import Context, Input, Output, Processor, Settings
 from processor.config.runtime import RuntimeConfig
 from processor.errors import StateDamaged, Stop, TransactionAborted
 from processor.kafka.admin.admin import Admin
-from processor.record import Name, Stored
+from processor.record import Stored
 from processor.topics.family import TopicSpec
+from processor.wire.headers import Name
 from tests.runtime.turned_thread import TurnedThread
 
 if TYPE_CHECKING:
@@ -176,5 +177,5 @@ def test_an_order_to_stop_leaves_the_commit_to_be_waited_for(behind: Behind) -> 
     with pytest.raises(Stop):
         behind.until_all_is_committed()
     assert behind.thread._transactions.is_committing
-    behind.thread._finish()
+    behind.thread._finish_commit()
     assert behind.task.committed_offset == behind.meanwhile[0]

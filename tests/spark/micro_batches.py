@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from processor.record import Outgoing, Record
-from spark_integration.merge.rows import headers_column, headers_of
+from spark_integration.merge.arrow_records import headers_column, headers_of
 from spark_integration.merge.streaming.chunks import RECORDS_MAX, bundled, taken_apart
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.slot import slot_of

@@ -16,8 +16,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
+from spark_integration.merge.arrow_records import headers_column, headers_of
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
-from spark_integration.merge.rows import headers_column, headers_of
 from spark_integration.settings import topic_settings
 
 RULES = {

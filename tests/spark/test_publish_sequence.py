@@ -8,15 +8,15 @@ import pytest
 from processor.builtin.delta_merge.deduplication import Sequences
 from processor.errors import ConfigurationError
 from processor.store.marks import TransactionalMarks
-from processor.wire.command import SEQUENCE_MAX, RequestReader
+from processor.wire.command import SEQUENCE_MAX, CommandReader
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.publishing.client import CLIENT, recipe, sender
-from spark_integration.publishing.options import publish_options
+from spark_integration.publishing.batch_sender import CLIENT, recipe, sender
 from spark_integration.publishing.sequence import BATCH_MAX
+from spark_integration.publishing.sink_options import publish_options
 from tests.spark.published import NOWHERE, sent
 
 spark_test = [
@@ -108,7 +108,7 @@ def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
             log.append(attempt.pop(0))
     while left := [attempt for attempt in going if attempt]:
         log.append(rng.choice(left).pop(0))
-    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), RequestReader("delta_publish").read
+    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
     taken = []
     for number in log:
         request = read([("client", b"spark/1"), ("sequence", b"%d" % number)])

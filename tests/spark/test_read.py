@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from spark_integration import read_sow
 from spark_integration.options import with_servers
 from spark_integration.reading import infer
-from spark_integration.reading.schema import schema_file
+from spark_integration.reading.schemas.schema import schema_file
 from tests.spark.history import History
 
 pytestmark = [

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
 from spark_integration.source.data_source import SowSource, register_source
-from spark_integration.source.options import parse_source_options
 from spark_integration.source.reader import SowReader
+from spark_integration.source.source_options import parse_source_options
 
 pytestmark = pytest.mark.broker
 

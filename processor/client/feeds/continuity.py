@@ -2,84 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from processor.record import Name
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from processor.record import Headers, Record
+    from processor.record import Record
+    from processor.wire.delta_headers import DeltaHeaders
 
 KEYS_MAX: Final = 500_000
 """Limit of the keys of one subscription whose version is remembered: about 50 MB, see `KEY_BYTES`."""
 KEY_BYTES: Final = 105
 """Memory of a remembered key of ten bytes: the key, its version and its place in a dictionary; measured."""
 _HELD_MAX: Final = 1_000
-_DIGITS_MAX: Final = 18
 _NEVER: Final = 2**63
-_PLAIN_MAX: Final = 4096
-
-
-class DeltaHeaders(NamedTuple):
-    """The parsed headers of a delta record."""
-
-    kind: str | None
-    """`insert`, `delete` or `expire`; None means an update."""
-    version: int | None
-    """The key's version after it; None if the header is missing or not a number."""
-    base: int | None
-    """The version that it applies to; 0 means no record."""
-    is_empty: bool
-    """Whether nothing changed but the version."""
-    removed: bytes | None
-    """The unparsed header `removed`."""
-
-    @property
-    def begins_life(self) -> bool:
-        """Whether versions may start again with it: the record was deleted, or is new."""
-        if self.kind in ("insert", "delete", "expire"):
-            return True
-        return self.version is not None and self.base is not None and self.version <= self.base
-
-
-_plain_headers: Final[dict[bytes | None, DeltaHeaders]] = {}
-
-
-def delta_headers(headers: Headers | None) -> DeltaHeaders:
-    """Parse the headers of a delta record in one pass; of a repeated header the last one counts.
-
-    Raises:
-        UnicodeDecodeError: the header `kind` is not UTF-8.
-    """
-    if headers and len(headers) == 1 and headers[0][0] == Name.VERSION:
-        text = headers[0][1]  # Most deltas have only a version.
-        return _plain_headers.get(text) or _plain(text)
-    kind = version = base = removed = None
-    is_empty = False
-    for name, value in headers or ():
-        if name == Name.VERSION:
-            version = _number(value)
-        elif name == Name.DELTA_BASE:
-            base = _number(value)
-        elif name == Name.KIND:
-            kind = None if value is None else value.decode()
-        elif name == Name.REMOVED:
-            removed = value
-        elif name == Name.EMPTY:
-            is_empty = value == b"true"
-    if base is None and version is not None:
-        base = version - 1
-    return DeltaHeaders(kind, version, base, is_empty, removed)
-
-
-def _plain(text: bytes | None) -> DeltaHeaders:
-    """The headers of an update that has only a version; the same object for the same small version."""
-    version = _number(text)
-    headers = DeltaHeaders(None, version, None if version is None else version - 1, is_empty=False, removed=None)
-    if len(_plain_headers) < _PLAIN_MAX:
-        _plain_headers[text] = headers
-    return headers
 
 
 class _Versions:
@@ -243,7 +179,3 @@ def _hold(healed: _Healed, record: Record, headers: DeltaHeaders) -> None:
 
 def _offset(record: Record) -> int:
     return record.offset
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None

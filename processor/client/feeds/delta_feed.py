@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
-from processor.client.feeds.continuity import KEYS_MAX, delta_headers, split
+from processor.client.feeds.continuity import KEYS_MAX, split
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, RecordRejected, Stop
-from processor.record import Name, Record
+from processor.record import Record
 from processor.subscriptions import Message, Options, Request, Topic
 from processor.subscriptions.message_builder import Teller, key_text
+from processor.wire.delta_headers import read_delta_headers, read_removed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +138,7 @@ class DeltaFeed:
             version: int | None = 0
             if record is not None and record.value is not None:
                 messages.append(self._deltas.whole(record, partition))
-                version = delta_headers(record.headers).version
+                version = read_delta_headers(record.headers).version
             check.heal(key, version, until)
             self._healed += 1
         self._reach(partition, check.position, messages)
@@ -204,7 +204,7 @@ class DeltaMessages:
         key, value, named, _, _ = record
         if key is None or value is None:
             return None
-        headers = delta_headers(named)
+        headers = read_delta_headers(named)
         if check is not None and not check.admits(record, headers):
             return None
         kind, _, base, is_empty, removed = headers
@@ -220,21 +220,5 @@ class DeltaMessages:
             record,
             data,
             delta=kind != "insert" and base != 0 and self._can_delta,
-            removed=() if removed is None else _pointers(removed),
+            removed=read_removed(removed),
         )
-
-
-def _pointers(text: bytes) -> tuple[str, ...]:
-    """The paths in the header `removed`.
-
-    Raises:
-        RecordRejected: it is not an array of strings.
-    """
-    try:
-        pointers = json.loads(text.decode())
-    except (ValueError, RecursionError):
-        pointers = None
-    if type(pointers) is not list or not all(type(pointer) is str for pointer in pointers):
-        shown = text.decode(errors="backslashreplace")
-        raise RecordRejected("bad_header", f"{Name.REMOVED} is {shown!r:.100}, not a JSON array of JSON Pointers")
-    return tuple(pointers)

@@ -10,7 +10,7 @@ from typing import Final
 
 from processor.errors import PositionLost
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.topic_question import TopicQuestion
+from processor.kafka.admin.descriptions import TopicQuestion
 
 INTERVAL_S: Final = 5.0
 """Time between two checks; each is one request to one broker."""

@@ -24,8 +24,9 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.publisher import Delivered, Publisher
 from processor.kafka.readers.log_reader import Position
-from processor.record import Headers, Name
+from processor.record import Headers
 from processor.wire.ack import Ack, AckType
+from processor.wire.publisher_headers import ack_type_header, sequence_headers
 
 PENDING_ACKS_MAX: Final = 100_000
 """Limit of commands that wait for acks; beyond it, publishing blocks."""
@@ -129,11 +130,11 @@ class AckedPublisher:
         key, value, own_headers = record
         client = self._own_name if options.sequence is None else self._name
         sequence = self._sequence + 1 if options.sequence is None else options.sequence
-        headers = [*(own_headers or ()), (Name.CLIENT, client.encode()), (Name.SEQUENCE, b"%d" % sequence)]
+        headers = [*(own_headers or ()), *sequence_headers(client, sequence)]
         pending, on_delivery = None, options.on_delivery
         lane = Lane(topic, partition, client)
         if types:
-            headers.append((Name.ACK_TYPE, ",".join(types).encode()))
+            headers.append(ack_type_header(types))
             pending = PendingCommand(
                 types,
                 sequence,

@@ -12,8 +12,9 @@ from processor.client.publish.outbox import Outbox
 from processor.client.publish.publish_options import PublishOptions
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
-from processor.record import Headers, Name, Value
+from processor.record import Headers, Value
 from processor.wire.ack import Ack, AckType
+from processor.wire.publisher_headers import delete_by_filter_headers
 
 
 class Selection(NamedTuple):
@@ -91,7 +92,7 @@ def deletes(
             return [DeleteRecord(record) for record in records]
         return [DeleteRecord(record, partition) for record in records for partition in range(partitions())]
     _, _, more = make("", None)
-    asked: Headers = [*(more or ()), (Name.COMMAND, b"sow_delete"), (Name.FILTER, selection.filter.encode())]
+    asked: Headers = [*(more or ()), *delete_by_filter_headers(selection.filter)]
     return [DeleteRecord((None, None, asked), partition) for partition in range(partitions())]
 
 

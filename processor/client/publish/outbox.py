@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Final
 
 from processor.codec import Codec
 from processor.config import TopicConfig
 from processor.config.kafka_names import KafkaNames
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import RecordRejected
 from processor.merge import KeyFields
-from processor.record import OUR_HEADERS, Command, Headers, Name, RejectReason, Value
-
-_ARGUMENTS: Final[Mapping[str, str]] = {
-    Name.COMMAND: "call publish, delta_publish or sow_delete",
-    Name.SOW_KEY: "give key=",
-    Name.CLIENT: "it goes with sequence=, and is the client's name",
-    Name.SEQUENCE: "give sequence=",
-    Name.ACK_TYPE: "give ack=",
-    Name.COMMAND_ID: "give command_id=",
-}
-"""Headers that are set by an argument, with the advice for the error message."""
-
-_ALLOWED: Final = frozenset((Name.REMOVE, Name.EXPIRATION, Name.CORRELATION_ID, Name.FIELDS, Name.ALLOW_MERGE))
-"""Headers of Sowstream that a publisher may set by name."""
-
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/=]{1,1024}")
-
-_COMMAND_ID_BYTES_MAX: Final = 1024
-
-_EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
+from processor.record import Command, Headers, RejectReason, Value
+from processor.wire.heads import command_header
+from processor.wire.publisher_headers import (
+    command_id_header,
+    correlation_header,
+    named_headers,
+    text_key_header,
+    time_to_live_header,
+)
 
 
 class Outbox:
@@ -40,7 +27,7 @@ class Outbox:
         self.kafka_topic = (names or KafkaNames()).topic(topic, "publish")
         self._default_command = settings.default_command
         # Keys written here are text, even where other publishers write binary keys: the header marks them for a worker.
-        self._marks: Headers = [] if settings.key_format == "text" else [(Name.SOURCE, f"{self.kafka_topic}/".encode())]
+        self._marks: Headers = [] if settings.key_format == "text" else [text_key_header(self.kafka_topic)]
         self._codec = codec
         self._key_fields = KeyFields(settings.key_fields)
         has_schema = codec.uses_headers or settings.message_schema is not None
@@ -72,20 +59,20 @@ class Outbox:
             RecordRejected: there is no key, the message cannot be parsed or written, or an argument is invalid.
             ConfigurationError: a header that a publisher may not set.
         """
-        all_headers: Headers = [*self._marks, *_named_headers(headers or {})]
+        all_headers: Headers = [*self._marks, *named_headers(headers or {})]
         if expiration is not None:
-            all_headers.append((Name.EXPIRATION, _seconds(expiration)))
+            all_headers.append(time_to_live_header(expiration))
         if correlation_id is not None:
-            all_headers.append((Name.CORRELATION_ID, _base64(correlation_id)))
+            all_headers.append(correlation_header(correlation_id))
         if command_id is not None:
-            all_headers.append((Name.COMMAND_ID, _command_id(command_id)))
+            all_headers.append(command_id_header(command_id))
         if key is None:
             key = self._key(command, data, all_headers)
         value: bytes | None = None
         if command != "sow_delete":
             value = data if isinstance(data, bytes) else self._encode(command, data, all_headers)
             if command != self._default_command:
-                all_headers.append((Name.COMMAND, command.encode()))
+                all_headers.append(command_header(command))
         # A tombstone means sow_delete without a header.
         return key.encode(), value, all_headers or None
 
@@ -130,48 +117,3 @@ class Outbox:
             fields = ", ".join(self._key_fields.pointers)
             raise RecordRejected("missing_key", f"the message lacks a key field; the topic's are {fields}")
         return text
-
-
-def _named_headers(headers: Mapping[str, str | bytes]) -> Headers:
-    """The headers that the caller passes by name.
-
-    Raises:
-        ConfigurationError: a header that a publisher may not set.
-    """
-    kafka_headers: Headers = []
-    for name, value in headers.items():
-        if name in _ARGUMENTS:
-            raise ConfigurationError(f"header {name!r} is not given by name; {_ARGUMENTS[name]}")
-        if name in OUR_HEADERS and name not in _ALLOWED:
-            raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
-        kafka_headers.append((name, value if isinstance(value, bytes) else value.encode()))
-    return kafka_headers
-
-
-def _seconds(expiration: float) -> bytes:
-    """Seconds as a decimal number; a time above 0 is never rounded to 0."""
-    if not 0 <= expiration <= _EXPIRATION_S_MAX:
-        raise RecordRejected(
-            "bad_header", f"expiration is {expiration!r}; it is seconds to live up to a hundred years, or 0 for never"
-        )
-    if expiration == int(expiration):
-        return b"%d" % int(expiration)
-    return f"{max(expiration, 1e-9):.9f}".encode()
-
-
-def _base64(correlation_id: str) -> bytes:
-    if _BASE64.fullmatch(correlation_id) is None:
-        raise RecordRejected(
-            "bad_header",
-            f"correlation_id is {correlation_id!r:.100}; it is 1 to 1024 characters of Base64: letters, digits, + / =",
-        )
-    return correlation_id.encode()
-
-
-def _command_id(command_id: str) -> bytes:
-    encoded = command_id.encode()
-    if not 0 < len(encoded) <= _COMMAND_ID_BYTES_MAX:
-        raise RecordRejected(
-            "bad_header", f"command_id is {len(encoded)} bytes long; it is 1 to {_COMMAND_ID_BYTES_MAX}"
-        )
-    return encoded

@@ -6,8 +6,9 @@ from processor.codec import Codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields
-from processor.record import Name, Record, Value, header_text
+from processor.record import Record, Value
 from processor.subscriptions import Request, Topic
+from processor.wire.delta_headers import command_of
 
 
 class LiteralTopic(Topic):
@@ -33,7 +34,7 @@ class LiteralTopic(Topic):
         codec = self.codec
         if not codec.uses_headers:
             return codec.decode(record.value)
-        command = header_text(record.headers, Name.COMMAND) or self.default_command
+        command = command_of(record.headers) or self.default_command
         return codec.decode_command(record.value, record.headers or [], is_delta=command == "delta_publish")
 
 

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
-from processor.client.daemon import Daemon
 from processor.client.feeds.contract import MessageSource
 from processor.errors import SowstreamError
+from processor.kafka.background_calls import BackgroundCalls
 from processor.subscriptions import Message
 
 OnMessage: TypeAlias = Callable[[Message], object]
@@ -61,7 +61,7 @@ class Stream:
         self._is_released = False
         self._mode: ReadMode | None = None
         self._failure: BaseException | None = None
-        self._daemon: Daemon | None = None
+        self._reading: BackgroundCalls | None = None
         self._fetching: Future[None] | None = None
         self._thread: threading.Thread | None = None
         if on_message is not None:
@@ -231,9 +231,9 @@ class Stream:
         with self._lock:
             if self._is_closed:
                 raise StopAsyncIteration
-            if self._daemon is None:
-                self._daemon = Daemon("sowstream-subscription")
-            return self._daemon.submit(self._fill)
+            if self._reading is None:
+                self._reading = BackgroundCalls("sowstream-subscription")
+            return self._reading.submit(self._fill)
 
     def _fill(self) -> None:
         """Fill the buffer for an event loop; an error is kept, and raised there."""
@@ -273,16 +273,16 @@ class Stream:
                 # The current turn may have filled the buffer.
                 self._feed.close(delivered=delivered and not self._buffer)
             finally:
-                if self._daemon is not None:
-                    self._daemon.end()
+                if self._reading is not None:
+                    self._reading.close()
                 self._on_close(self)
 
     def _join(self) -> None:
         """Wait for the thread that reads, if there is one."""
         if self._thread is not None:
             self._thread.join()
-        if self._daemon is not None:
-            self._daemon.join()
+        if self._reading is not None:
+            self._reading.join()
 
     def _set_mode(self, mode: ReadMode) -> None:
         """Reject a second way of reading: the two would take each other's messages."""

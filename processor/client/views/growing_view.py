@@ -91,11 +91,11 @@ class GrowingView:
         """Do nothing: the view is not kept for the next run."""
 
     def wipe(self) -> None:
-        """DeleteRecord all records and close the view: it is not used again."""
+        """Delete all records and close the view: it is not used again."""
         self.close()
 
     def close(self) -> None:
-        """DeleteRecord all records, on disk too."""
+        """Delete all records, on disk too."""
         stored, self._stored = self._stored, None
         directory, self._directory = self._directory, None
         self._in_memory = {}

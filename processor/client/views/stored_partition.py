@@ -18,10 +18,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import StateDamaged
-from processor.record import Name, Record, Stored
+from processor.record import Record, Stored
 from processor.store.contract import Progress
 from processor.store.layout import encode_record
-from processor.wire.metadata import version
+from processor.wire.heads import VERSION_AND_KIND, headers_of_version
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ _HEAD: Final = struct.Struct("<qI")
 _SIZE: Final = struct.Struct("<I")
 _NO_VALUE: Final = 2**32 - 1
 _ENTRY_BYTES: Final = 256  # Approximate memory of a record besides its value.
-_IN_THE_ROW: Final = frozenset((Name.VERSION, Name.KIND))
+_IN_THE_ROW: Final = VERSION_AND_KIND
 
 
 class StoredPartition:
@@ -163,7 +164,7 @@ def _row(record: Record) -> bytes:
     """The stored form of a record."""
     headers = b"".join([_sized(name, value) for name, value in record.headers or () if name not in _IN_THE_ROW])
     value = _HEAD.pack(record.timestamp_ms, len(headers)) + headers + (record.value or b"")
-    return encode_record(Stored(version(record.headers) or 0, value, 0, record.offset))
+    return encode_record(Stored(version_of(record.headers) or 0, value, 0, record.offset))
 
 
 def _sized(name: str, value: bytes | None) -> bytes:
@@ -178,7 +179,7 @@ def _record(key: bytes, stored: Stored) -> Record:
     try:
         timestamp_ms, size = _HEAD.unpack_from(value)
         begin = _HEAD.size + size
-        headers: Headers = [(Name.VERSION, b"%d" % stored.version)] if stored.version else []
+        headers: Headers = headers_of_version(stored.version) if stored.version else []
         if size:
             headers += _headers(value[_HEAD.size : begin])
         if begin > len(value):

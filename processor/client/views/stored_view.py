@@ -15,7 +15,7 @@ from processor.errors import StateDamaged, StateLocked, Stop
 from processor.kafka.partitioner import partition_for
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.store.staleness import distrusted
+from processor.store.staleness import stale_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ class StoredView:
         """
         wiped = {}
         for number, part in self._partitions.items():
-            stale = distrusted(part.progress, ends[number], horizon_ms)
+            stale = stale_reason(part.progress, ends[number], horizon_ms)
             if stale is not None:
                 wiped[number] = stale[1]
             elif 0 < part.position < oldest[number]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from processor.merge import add_touched, touch
 from processor.subscriptions.message_builder import gone_reason
-from processor.wire.metadata import version
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,7 +98,7 @@ class Hold:
         held = self._held.get(change.key)
         if held is None:
             base = change.old if was else None
-            base_version = self._bases.take(change.key, None if base is None else version(base.headers))
+            base_version = self._bases.take(change.key, None if base is None else version_of(base.headers))
             held = self._held[change.key] = Held(base, base_version, was_received=received, began_ms=now_ms)
         held.last, held.matches = change.new, now
         if held.base is not None and self._teller.tells_deltas:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from processor.topics.family import Role
-
 _SHOWN_MAX = 3
 """Limit of the differences reported by each check."""
 
@@ -241,7 +239,7 @@ class FamilyStates:
     rejected: list[str] = field(default_factory=list)
     """The source places of the records in its dead-letter topic."""
 
-    def take(self, role: Role, entry: TopicRecord) -> None:
+    def take(self, role: str, entry: TopicRecord) -> None:
         """Process one record of one of the topics."""
         if role == "publish":
             self.published.take(entry)
@@ -249,7 +247,7 @@ class FamilyStates:
             self.sow.take(entry)
         elif role == "delta":
             self.replay.take(entry)
-        else:
+        elif role == "dlq":
             self.rejected.append(entry.headers.get("source", f"no source at {entry.place}"))
 
 

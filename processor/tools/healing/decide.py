@@ -15,18 +15,16 @@ changes nothing, and the next step is decided from the new state.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from processor.record import OUR_HEADERS, TRAVELLING_HEADERS, Name
+from processor.wire.heads import command_header
+from processor.wire.publisher_headers import expect_version_header, published_again
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from processor.record import Headers
+    from processor.record import Header, Headers
     from processor.tools.healing.placement import Copy
-
-_DROPPED: Final = OUR_HEADERS | TRAVELLING_HEADERS
-"""Headers of the SOW record that belong to the update that wrote it."""
 
 
 class HealCommand(NamedTuple):
@@ -88,7 +86,7 @@ def next_step(case: Case, copies: Sequence[Copy], codec_headers: Collection[str]
         return []
     case.deleted |= {(copy.key, copy.partition): copy.offset for copy in others}
     return [
-        HealCommand(copy.partition, copy.key, None, [(Name.COMMAND, b"sow_delete"), _expected(copy)]) for copy in others
+        HealCommand(copy.partition, copy.key, None, [command_header("sow_delete"), _expected(copy)]) for copy in others
     ]
 
 
@@ -122,13 +120,9 @@ def _is_superseded(case: Case, newest: Copy, own: Copy | None) -> bool:
 
 def _publish(case: Case, copy: Copy, own: Copy | None, codec_headers: Collection[str]) -> HealCommand:
     """A full publish at home; the publisher's own headers and the record's own time to live go with it."""
-    kept = [
-        header
-        for header in copy.headers
-        if header[0] == Name.EXPIRATION or (header[0] not in _DROPPED and header[0] not in codec_headers)
-    ]
-    return HealCommand(case.home, case.own_key, copy.value, [(Name.COMMAND, b"publish"), _expected(own), *kept])
+    kept = published_again(copy.headers, frozenset(codec_headers))
+    return HealCommand(case.home, case.own_key, copy.value, [command_header("publish"), _expected(own), *kept])
 
 
-def _expected(copy: Copy | None) -> tuple[str, bytes]:
-    return Name.EXPECT_VERSION, b"%d" % (0 if copy is None else copy.version)
+def _expected(copy: Copy | None) -> Header:
+    return expect_version_header(0 if copy is None else copy.version)

@@ -12,10 +12,10 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.kafka.readers.log_reader import LogReader
 from processor.merge import KeyFields
-from processor.record import Name
 from processor.tools.healing.decide import Case, HealCommand, describe_step, next_step
 from processor.tools.healing.placement import Homes
 from processor.tools.healing.sow_log import SowLog
+from processor.wire.publisher_headers import healed_key_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from processor.config import Config
+    from processor.record import Headers
     from processor.tools.healing.placement import Copy
 
 STEPS_MAX: Final = 12
@@ -104,10 +105,10 @@ class Heal:
         self._show = show
         self._on_read = on_read
         self._codec_headers = codec_of(config, name).header_names
-        self._more: list[tuple[str, bytes]] = []
+        self._more: Headers = []
         if topic.key_format != "text":
             # A worker takes the key of such a record as it is: the text, and not what publishers write.
-            self._more = [(Name.SOURCE, f"{self._input}/heal".encode())]
+            self._more = [healed_key_header(self._input)]
         admin = Admin(config.kafka)
         sow = config.kafka_names.topic(name, "sow")
         partitions = admin.cluster().topics.get(sow)
@@ -195,9 +196,9 @@ class Heal:
     def _send(self, commands: Sequence[HealCommand]) -> dict[int, int]:
         """Send commands; the offset of the last one in each partition of the input."""
         last: dict[int, int] = {}
-        for stretch in _stretches(commands):
+        for batch in _batches(commands):
             by_partition: dict[int, list[HealCommand]] = {}
-            for command in stretch:
+            for command in batch:
                 by_partition.setdefault(command.partition, []).append(command)
             for partition, its_commands in by_partition.items():
                 records = [(command.key, command.value, [*command.headers, *self._more]) for command in its_commands]
@@ -237,19 +238,19 @@ class Heal:
             return -1
 
 
-def _stretches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
+def _batches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
     """Commands, cut into what one transaction takes."""
-    stretch: list[HealCommand] = []
+    batch: list[HealCommand] = []
     size_bytes = 0
     for command in commands:
         bytes_more = len(command.value or b"")
-        if stretch and (len(stretch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
-            yield stretch
-            stretch, size_bytes = [], 0
-        stretch.append(command)
+        if batch and (len(batch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(command)
         size_bytes += bytes_more
-    if stretch:
-        yield stretch
+    if batch:
+        yield batch
 
 
 def _shown(key: bytes) -> str:

@@ -6,20 +6,18 @@ runs would commit its own offsets over them.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from processor.config import Config
 from processor.errors import Stop, TransactionAborted
 from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.record import Name
-from processor.runtime.recovery.input_position import InputPosition
 from processor.store.marks import POSITION_NAME
 from processor.tools.offsets.stand import PartitionStand, Stand
+from processor.wire.input_position import InputPosition
+from processor.wire.sow_headers import source_offset
 
 Origin: TypeAlias = Literal["sow", "earliest", "latest"]
 """Where a begin is taken from: what the outputs say, the oldest input record kept, or the end of the input."""
-
-_DIGITS_MAX: Final = 18  # Of an offset.
 
 
 class _Begin(NamedTuple):
@@ -169,12 +167,9 @@ class Adoption:
             for partition, batch in cut.between({}, cut.ends):
                 prefix = f"{source}/{partition}/".encode()
                 for record in batch:
-                    for name, value in record.headers or ():
-                        if name != Name.SOURCE or value is None or not value.startswith(prefix):
-                            continue
-                        number = value[len(prefix) :]
-                        if number.isdigit() and len(number) <= _DIGITS_MAX:
-                            reached[partition] = max(reached.get(partition, -1), int(number))
+                    offset = source_offset(record.headers, prefix)
+                    if offset is not None:
+                        reached[partition] = max(reached.get(partition, -1), offset)
         finally:
             cut.close()
         return reached

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
-from processor.record import Name, header_text
+from processor.wire import sow_headers
+from processor.wire.delta_headers import read_delta_headers
+from processor.wire.sow_headers import kind_of_update
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,22 +14,20 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.record import Headers
 
-_GONE: Final = frozenset(("delete", "expire"))
-
 
 def version_of(message: Message) -> int:
     """The version of a SOW or delta record; 0 where it says that the record is gone."""
     headers = cast("Headers", list(message.headers() or ()))
-    if message.value() is None or header_text(headers, Name.KIND) in _GONE:
+    if message.value() is None or kind_of_update(headers) in ("delete", "expire"):
         return 0
-    return int(header_text(headers, Name.VERSION) or 0)
+    return sow_headers.version_of(headers) or 0
 
 
 def base_of(message: Message) -> int:
     """The version that a delta applies to; 0 is none."""
     headers = cast("Headers", list(message.headers() or ()))
-    version = int(header_text(headers, Name.VERSION) or 0)
-    return int(header_text(headers, Name.DELTA_BASE) or version - 1)
+    base = read_delta_headers(headers).base
+    return -1 if base is None else base
 
 
 def are_done_once(messages: Iterable[Message]) -> bool:
