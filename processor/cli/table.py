@@ -92,7 +92,7 @@ class Sheet:
         return sorted(self.records.items(), key=lambda row: order.key(row[0].encode(), row[1], NO_FACTS))
 
     def forget(self, before_s: float) -> None:
-        """Forget what moved before a time."""
+        """Forget changes before a time."""
         self.moved_s = {field: when_s for field, when_s in self.moved_s.items() if when_s >= before_s}
 
 
