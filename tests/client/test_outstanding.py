@@ -218,7 +218,7 @@ def test_acks_that_keep_coming_are_waited_for():
     """The stall limit counts from the last ack, and a caller who waits for room takes the first free place."""
     waiting = PendingAcks(commands_max=1, stall_s=20)
     added(waiting, 1)
-    helper = threading.Thread(target=waiting.hear, args=(0, ack(1)))
+    helper = threading.Thread(target=waiting.apply_ack, args=(0, ack(1)))
     helper.start()
     began_s = time.monotonic()
     waiting.wait_for_room()

@@ -1,4 +1,4 @@
-"""What the demo shows fits where it is shown."""
+"""The demo's display fits the terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOMENT = Moment("3599 s of 3600", 3599.0, [("worker 1", True), ("worker 2", Fals
 
 
 def drawn(picture: Picture) -> list[str]:
-    """The screen's lines, on a terminal wider than it needs."""
+    """The lines of the screen, on a terminal wider than necessary."""
     console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system=None)
     with console.capture() as capture:
         console.print(screen(MOMENT, picture))
@@ -43,7 +43,7 @@ def drawn(picture: Picture) -> list[str]:
 
 
 def test_the_screen_fits_a_classic_terminal() -> None:
-    """80 columns, 23 lines, and no number cut short, also when the numbers are large."""
+    """The screen has 80 columns and 23 lines, and large numbers are not cut."""
     lines = drawn(LARGE)
     assert max(map(len, lines)) == 80
     assert len(lines) == 23
@@ -51,13 +51,13 @@ def test_the_screen_fits_a_classic_terminal() -> None:
 
 
 def test_the_screen_keeps_its_height() -> None:
-    """Nothing jumps when the first records come."""
+    """The layout does not move when the first records arrive."""
     empty = LARGE._replace(prices=[], order=None, steps=[], p50_ms=None, p99_ms=None, latencies_ms=[], lags=[])
     assert len(drawn(empty)) == len(drawn(LARGE))
 
 
 def test_what_nobody_says_is_a_dash() -> None:
-    """As while the conflater starts, or is one that tells nothing of what waits."""
+    """An unknown value is a dash, for example while the conflater starts."""
     silent = LARGE._replace(conflated=[each._replace(waiting=None, late_ms=[None] * 3) for each in LARGE.conflated])
     [told], [untold] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
     assert told.strip("│ ").split()[-5:] == ["1,000,000", "3599.0", "s", "99.0", "s"]
@@ -65,7 +65,7 @@ def test_what_nobody_says_is_a_dash() -> None:
 
 
 def test_what_waits_is_read_from_the_conflaters_metrics() -> None:
-    """The keys of all partitions together, and the longest wait of any."""
+    """The pending keys of all partitions are added, and the oldest of any partition counts."""
     lines = [
         'sowstream_gauge{processor="a",partition="0",gauge="pending_keys"} 3.0',
         'sowstream_gauge{processor="a",partition="1",gauge="pending_keys"} 4.0',
@@ -79,7 +79,7 @@ def test_what_waits_is_read_from_the_conflaters_metrics() -> None:
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
-    """A log gets no control characters, and says which worker is down."""
+    """A log gets no control characters, and names the workers that are down."""
     console = Console(file=io.StringIO())
     with LiveView(console) as view, console.capture() as capture:
         view.show(MOMENT, LARGE)
@@ -90,7 +90,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
 def test_a_quantile_is_at_most_five_percent_off(share: float) -> None:
-    """Buckets are narrow enough for what is shown."""
+    """The buckets are narrow enough for the displayed precision."""
     latency = Latency()
     for milliseconds in range(1, 10_001):
         latency.add(100.0, float(milliseconds))
@@ -106,7 +106,7 @@ def test_a_curve_goes_from_zero_to_the_highest() -> None:
 
 
 def test_an_order_is_followed_to_its_end() -> None:
-    """Another order is followed only once this one is done and was looked at for a while."""
+    """Another order is followed only after this one is finished and was shown for a while."""
     follow = OrderFollower()
     whole, filled = json.dumps({"id": 1}).encode(), b'{"id":1,"state":"filled"}'
     follow.take(0.0, "1", whole, "insert", None)

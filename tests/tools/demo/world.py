@@ -19,13 +19,13 @@ Log = dict[str, list[TopicRecord]]
 
 
 def entry(key: str, value: Any, *, at_ms: int = 0, place: str = "", **headers: Any) -> TopicRecord:
-    """One record; a value that is bytes or None stands as it is."""
+    """One record; a value of bytes or None is not encoded."""
     data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
     return TopicRecord(key, data, {name: str(text) for name, text in headers.items()}, place or f"t/0/{at_ms}", at_ms)
 
 
 def world() -> tuple[Log, Log]:
-    """Two families without a fault: orders, and orders conflated to one update a second."""
+    """Two families without a fault: orders, and orders conflated to one update per second."""
     whole = {"id": 1, "qty": 2, "credit": {"ok": True}}
     orders = {
         "publish": [
@@ -71,7 +71,7 @@ def world() -> tuple[Log, Log]:
 
 
 def failures(spoil: Callable[[Log, Log], object], *, sent: int = 7) -> list[str]:
-    """The facts that do not hold after something in the world was spoilt."""
+    """The facts that do not hold after a fault."""
     orders, conflated = world()
     spoil(orders, conflated)
     under, above = folded(topic_family("id"), orders), folded(conflated_family(1.0), conflated)
@@ -80,7 +80,7 @@ def failures(spoil: Callable[[Log, Log], object], *, sent: int = 7) -> list[str]
 
 
 def folded(family: FamilyStates, log: Log) -> FamilyStates:
-    """A family that has taken all of its topics."""
+    """The states of a family after all of its records."""
     for role, entries in log.items():
         for each in entries:
             family.take(role, each)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Dead letters go back to the input exactly once, whatever happens to whoever sends them."""
+"""Dead letters go back to the input exactly once, despite failures of the replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numbers(office: Office) -> list[int]:
 
 
 def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office) -> None:
-    """Unchanged, at the end again where they were passed by; the next replay finds them, and a third one nothing."""
+    """Other letters before the last selected one are appended unchanged; the next replay sends them."""
     office.write(*["key_mismatch", "undecodable"] * 8)
     before = {letter["value"]: letter for letter in office.waiting()}
     assert office.replay(LetterSelection("undecodable")) == 8
@@ -43,7 +43,7 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
 
 
 def test_what_lies_behind_the_last_chosen_one_is_left_where_it_is(office: Office) -> None:
-    """A replay that chooses nothing writes nothing."""
+    """A replay without selected letters writes nothing."""
     office.write(*["undecodable"] * 8, *["key_mismatch"] * 8)
     before = {letter["value"]: letter["offset"] for letter in office.waiting()}
     assert office.replay(LetterSelection("bad_header")) == 0
@@ -52,7 +52,7 @@ def test_what_lies_behind_the_last_chosen_one_is_left_where_it_is(office: Office
 
 
 def test_each_goes_to_the_partition_it_came_from(office: Office) -> None:
-    """Key, value and partition are those of the dead letter, a tombstone among them."""
+    """Key, value and partition are those of the dead letter, also for a tombstone."""
     office.write(*["undecodable"] * 8)
     office.world.publish([(None, None, {"dlq_reason": "missing_key"})], "dlq")
     letters = sorted((seen.partition, seen.key or b"", seen.value or b"") for seen in office.world.read("dlq"))
@@ -72,7 +72,7 @@ def test_each_goes_to_the_partition_it_came_from(office: Office) -> None:
     ],
 )
 def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, point: str, code: int) -> None:
-    """Killed before or after a commit, interrupted, or told by the broker to roll back."""
+    """A replay killed before or after a commit, interrupted or rolled back sends each letter once when run again."""
     office.write(*["undecodable", "key_mismatch"] * 8)
     first = office.run("replay", "--reason", "key_mismatch", crash=(point, 2))
     assert first.returncode == code, first.stderr
@@ -80,7 +80,7 @@ def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, poi
     if code == 1:
         assert "run the same command again" in first.stderr
     if code == 130:
-        # What it had open was rolled back: no reader waits for it.
+        # Its open transaction was rolled back: no reader waits for it.
         assert f"dead letters of {office.name} sent back, the rest waits on" in first.stderr
         assert len(office.waiting()) + len(office.sent()) == 16
     office.replay(LetterSelection("key_mismatch"))
@@ -89,7 +89,7 @@ def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, poi
 
 
 def test_of_two_replays_the_later_one_takes_over(office: Office) -> None:
-    """The earlier one is told so, what it had open is rolled back, and nothing is sent twice."""
+    """The earlier replay gets an error, its open transaction is rolled back, and no letter is sent twice."""
     office.write(*["undecodable"] * 8)
     with DeadLetterReplay(office.config, office.name) as earlier:
         found = survey(earlier.waiting.letters(), LetterSelection())
@@ -102,7 +102,7 @@ def test_of_two_replays_the_later_one_takes_over(office: Office) -> None:
 
 
 def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(office: Office) -> None:
-    """A slow commit costs the producer, and its successor fences whoever had taken over: but that one was here."""
+    """After a slow commit the replay gets a new producer, and must not repeat the work of one that took over."""
     office.write(*["undecodable"] * 8)
     with DeadLetterReplay(office.config, office.name) as earlier:
         found = survey(earlier.waiting.letters(), LetterSelection())
@@ -117,7 +117,7 @@ def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(of
 def test_whatever_is_chosen_and_wherever_it_breaks_off(
     office: Office, monkeypatch: pytest.MonkeyPatch, random_seed: int
 ) -> None:
-    """Random replays of random reasons, some broken off between two transactions: each letter goes back once."""
+    """With random selections and interruptions between transactions, each letter goes back once."""
     rng = random.Random(random_seed)
     monkeypatch.setattr(processor.tools.dlq.replay, "_LETTERS_MAX", 3)
     reasons = [rng.choice(["undecodable", "key_mismatch", "bad_header"]) for _ in range(40)]
@@ -140,7 +140,7 @@ def test_whatever_is_chosen_and_wherever_it_breaks_off(
 
 
 def test_what_is_past_its_retention_is_not_taken_for_waiting(office: Office) -> None:
-    """Where Kafka knows no position, it may have forgotten one: those letters may have been sent back."""
+    """Without a position, which Kafka may have forgotten, old letters count as sent back."""
     producer = Producer({"bootstrap.servers": office.world.bootstrap})
     producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))
     assert producer.flush(30) == 0
