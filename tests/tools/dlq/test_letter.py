@@ -64,7 +64,7 @@ def test_a_letter_that_somebody_wrote_by_hand_has_a_source_too():
 
 
 def test_the_line_of_a_letter():
-    """Where, when, why, and what it was."""
+    """The line has the place, time and reason of the rejection, and the message."""
     assert json.loads(as_json(a_letter(trace=b"1"))) == {
         "partition": 2,
         "offset": 7,
