@@ -109,7 +109,7 @@ def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> l
 
 def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
     installed = installed_names(group)
-    if name not in known:
+    if name not in installed:
         raise ConfigurationError(f"{topic}: {unknown_name(noun, name, installed)}; is its package installed?")
     point = find_installed(group, noun, name)
     try:
