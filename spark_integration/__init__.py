@@ -1,4 +1,4 @@
-"""Spark and the topics: SOW topics as tables, delta topics as streams, DataFrames as deltas; merging on Spark."""
+"""Connects Spark to topics: SOW topics as tables, delta topics as streams, DataFrames as deltas, and merges on Spark."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for, and nothing else: each of Spark's Python workers would pay for all of it."""
+    """Import a public name at its first use: importing all of them would slow down each Python worker of Spark."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

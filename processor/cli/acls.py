@@ -61,8 +61,8 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         group = f"{config.group_prefix}.{name}"
         who: Who = "CONFLATER" if name in config.conflated else "WORKER"
         yield from _of_family(config, pipeline, who)
-        if pipeline.made_of:
-            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.made_of)
+        if pipeline.derived_from:
+            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.derived_from)
         yield Grant(who, "group", ("Read",), group)
         yield Grant(who, "transactional-id", ("Write",), f"{group}.")
         for role in pipeline.roles:
@@ -115,11 +115,11 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     yield Grant("DLQ", "group", ("Read",), group)
     # `sowstream status`: who has which partition, how far it is, and what an open transaction holds back.
     yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
-    if pipeline.made_of:
+    if pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
     if pipeline.has_state:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.output("sow"))
-    if not pipeline.made_of:
+    if not pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
         yield Grant("DLQ", "topic", ("Write",), pipeline.source)
         yield Grant("DLQ", "transactional-id", ("Write",), group)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from processor.errors import UndeclaredOutput
-from processor.hosting.commit_metadata import checked
+from processor.hosting.commit_metadata import checked_note
 from processor.hosting.dead_letter import dead_letter
 from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
 from processor.hosting.output_limits import OutputLimits
@@ -129,8 +129,8 @@ class TaskContext:
         return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
 
     def hold(self, offset: int | None, note: str = "") -> None:
-        """Commit no input position above this offset, and commit a note with the next one."""
-        self.note = checked(note)
+        """Do not commit input positions above this offset, and commit a note beside the one that is."""
+        self.note = checked_note(note)
         self.held_offset = offset
 
     def pause(self, offset: int) -> None:

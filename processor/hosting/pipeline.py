@@ -86,7 +86,7 @@ class Pipeline(NamedTuple):
         )
 
     @property
-    def made_of(self) -> str:
+    def derived_from(self) -> str:
         """The other family's topic that it makes its own of; empty where it reads its own."""
         return self.source if self.processor_type.input.from_underlying else ""
 
@@ -186,7 +186,7 @@ def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """The topics of a pipeline's own family, as they should be."""
     family = _specs(pipeline, pipeline.name, pipeline.roles)
     return [
-        spec._replace(made_of=pipeline.made_of, is_optional=spec.role == "mark" and not pipeline.has_marks)
+        spec._replace(derived_from=pipeline.derived_from, is_optional=spec.role == "mark" and not pipeline.has_marks)
         for spec in family
     ]
 
@@ -213,8 +213,8 @@ def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
             known = wanted.setdefault(spec.name, spec)
             # Of a topic that one reads and another writes each knows a part.
             wanted[spec.name] = known._replace(
-                made_of=known.made_of or spec.made_of,
-                made_into=tuple(dict.fromkeys((*known.made_into, *spec.made_into))),
+                derived_from=known.derived_from or spec.derived_from,
+                derived_families=tuple(dict.fromkeys((*known.derived_families, *spec.derived_families))),
             )
     return list(wanted.values())
 
@@ -238,7 +238,7 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
 def source_spec(pipeline: Pipeline) -> TopicSpec:
     """The topic a pipeline reads, as it should be; another family's, perhaps."""
     (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
-    return spec._replace(made_into=(pipeline.name,)) if pipeline.made_of else spec
+    return spec._replace(derived_families=(pipeline.name,)) if pipeline.derived_from else spec
 
 
 def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:

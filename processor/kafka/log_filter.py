@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 _VARYING: Final = re.compile(r" \(after \d+ms in state [^)]*\)|\[rdkafka#[^\]]*\] ")
+_BROKEN: Final = re.compile(r"\(after \d+ms in state (?:UP|UPDATE|REAUTH)\b")
 _DIFFERENT_MAX: Final = 200  # Lines remembered; more than a cluster in trouble has to say.
 
 
-class Repeats(logging.Filter):
+class RepeatedLines(logging.Filter):
     """Lets a line pass once in a while, then with the number of those that were kept back."""
 
     def __init__(self, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,3 +42,25 @@ class Repeats(logging.Filter):
         if kept:
             record.msg, record.args = f"{said} [{kept} more since the last such line]", ()
         return True
+
+
+class ConnectionBreaks:
+    """A logger for one client that passes every line on and counts the connections that broke while they were up.
+
+    librdkafka reports a break in its log only. It sends the requests that were in flight again by itself, and succeeds:
+    no error reports that a request may have been sent twice. Not counted are connections that could not be made, and
+    those that a broker closed because they were idle. librdkafka logs the same line once in 30 s: the client is to be
+    given up at the first one.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        """Pass lines on to this logger."""
+        self._log = log
+        self.count = 0
+        """Breaks so far; up to date after the client was polled."""
+
+    def log(self, level: int, text: str, *arguments: object) -> None:
+        """Log a line as `logging.Logger.log` does; librdkafka's arguments are its facility, the client, the message."""
+        if len(arguments) == 3 and arguments[0] == "FAIL" and _BROKEN.search(str(arguments[2])):
+            self.count += 1
+        self._log.log(level, text, *arguments)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _BEAT_S = 0.25
 
 
-class Pulse:
+class PauseDetector:
     """Counts the times when not even a thread that does nothing but look at the clock came to its turn.
 
     A thread that is busy is not late by this, however long it is: the others go on, and heartbeats with them.
@@ -31,7 +31,7 @@ class Pulse:
         self._pauses = 0
         self._beat_s = clock_s()
         self._end = threading.Event()
-        threading.Thread(target=self._run, name="pulse", daemon=True).start()
+        threading.Thread(target=self._run, name="pause detector", daemon=True).start()
 
     @property
     def pauses(self) -> int:

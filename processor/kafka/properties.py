@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.kafka.log_filter import Repeats
+from processor.kafka.log_filter import RepeatedLines
 from processor.topics.family import BATCH_BYTES_MAX, MESSAGE_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _QUEUE_BYTES: Final = 256 * 1024 * 1024
 _INFO: Final = 6  # Syslog's number, which is librdkafka's.
 
 log = logging.getLogger("sowstream.librdkafka")
-log.addFilter(Repeats(60.0))  # As often as there is a line of an outage.
+log.addFilter(RepeatedLines(60.0))  # As often as there is a line of an outage.
 
 
 def common(kafka: Mapping[str, str]) -> dict[str, Any]:

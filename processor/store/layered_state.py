@@ -24,7 +24,7 @@ _REFRESH_MS = 600_000  # How old the mark of a quiet partition's store may be; t
 _UNKNOWN: Final = cast("Stored", object())
 
 
-class TransactionalState:
+class LayeredState:
     """One partition's state: dicts of encoded records stand before the store.
 
     ::

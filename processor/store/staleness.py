@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from processor.store.contract import Progress, WipeReason
 
 
-def distrusted(
+def stale_reason(
     progress: Progress, end: int, horizon_ms: float, *, position: int | None = None
 ) -> tuple[WipeReason, str] | None:
     """Why a copy is to be wiped, as a word and for people; None if it may be gone on with.

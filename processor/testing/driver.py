@@ -209,7 +209,7 @@ class ProcessorTestDriver:
         """
         self._finish_aborted()
         store = self._store if keep_store else MemoryStore()
-        self._begin(store, self._task.committed_offset, self._task.noted)
+        self._begin(store, self._task.committed_offset, self._task.committed_note)
         if feed:
             self.feed()
 
@@ -273,8 +273,8 @@ class ProcessorTestDriver:
 
     @property
     def noted(self) -> str:
-        """The processor's note that was committed with it."""
-        return self._task.noted
+        """The note that the processor committed with it."""
+        return self._task.committed_note
 
     @property
     def gauges(self) -> dict[str, float]:
@@ -292,7 +292,7 @@ class ProcessorTestDriver:
             partitions=self._partitions,
             limits=self._limits,
         )
-        self._task.noted = noted
+        self._task.committed_note = noted
         self._state = WatchedState(store, cache_bytes=_CACHE_BYTES)
         self._task.open(self._state)
         self._restore(offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.wire.sow_headers import stored_from, version_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _REMEDY: Final = "write both with one call: self.put(key, record), or context.put"
 
 
-class WatchedState(TransactionalState):
+class WatchedState(LayeredState):
     """A state that lists the keys that its processor has changed."""
 
     def __init__(self, store: Store, *, cache_bytes: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from processor.topics.partitions import partition_problems
 from processor.topics.problem import FoundTopic, Problem
-from processor.topics.rebuild import make_all_anew
+from processor.topics.rebuild import dependent_rebuild_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,13 +35,13 @@ def changes(
             continue
         was = before.get(spec.name)
         if was is not None and was.topic_id != topic.topic_id:
-            problem = remade(spec.names, spec.family, spec.role)
-            wrong.append(problem._replace(to_do=problem.to_do + make_all_anew(spec)))
+            problem = recreated(spec.names, spec.family, spec.role)
+            wrong.append(problem._replace(to_do=problem.to_do + dependent_rebuild_steps(spec)))
         wrong += partition_problems(spec, topic)
     return wrong
 
 
-def remade(names: KafkaNames, family: str, role: str) -> Problem:
+def recreated(names: KafkaNames, family: str, role: str) -> Problem:
     """A topic that was deleted and made anew.
 
     Args:
@@ -70,7 +70,7 @@ def _family(topic: str) -> str:
 
 def _deleted(spec: TopicSpec) -> str:
     if spec.role == "sow":
-        then = make_all_anew(spec)
+        then = dependent_rebuild_steps(spec)
         return f"sowstream topics apply makes an empty one; {_rebuild(spec.names, spec.family)}{then}"
     return "sowstream topics apply makes an empty one"
 

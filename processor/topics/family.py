@@ -74,9 +74,9 @@ class TopicSpec(NamedTuple):
     """Topic settings as Kafka spells them."""
     allows: frozenset[Allowance] = frozenset()
     """What its settings accept."""
-    made_of: str = ""
+    derived_from: str = ""
     """The other family's Kafka topic that a processor makes its family of; empty where it is published to."""
-    made_into: tuple[str, ...] = ()
+    derived_families: tuple[str, ...] = ()
     """Families that processors make of it, as far as it is known."""
     least: Mapping[str, str] = MappingProxyType({})
     """What of `config` is needed: a topic is created with it where Kafka's policy refuses the rest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.topics.problem import FoundTopic, Problem
-from processor.topics.rebuild import make_all_anew, make_anew
+from processor.topics.rebuild import dependent_rebuild_steps, rebuild_steps
 
 if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
@@ -26,9 +26,10 @@ def grown(spec: TopicSpec, partitions: int) -> Problem:
         partitions: as many as it has, or at least has.
     """
     family = spec.family
-    if spec.made_of:
-        what = f"has {_count(partitions)}, and {spec.made_of}, which {family} is made of, is to have {spec.partitions}"
-        to_do = make_anew(family, spec.made_of, spec.names) + make_all_anew(spec)
+    if spec.derived_from:
+        source = spec.derived_from
+        what = f"has {_count(partitions)}, and {source}, which {family} is made of, is to have {spec.partitions}"
+        to_do = rebuild_steps(family, source, spec.names) + dependent_rebuild_steps(spec)
         return Problem("refuse", spec.name, what, to_do)
     what = f"has {_count(partitions)} where the family {family!r} is configured with {spec.partitions}"
     to_do = f"set `partitions: {partitions}` if the whole family has as many from the start"
@@ -41,7 +42,7 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
         return f"set `partitions: {partitions}` back, as keys do not move with a count"
     if spec.role in _KEYED:
         new = f"{family}_{partitions}"
-        copies = " and ".join(spec.made_into)
+        copies = " and ".join(spec.derived_families)
         then = f"; (5) name {new} as the `underlying` of {copies}, and do what topics check says then" if copies else ""
         return (
             "keys have moved, and Kafka takes no partition back: (1) stop publishers and workers; (2) configure a "

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
 
 
-def make_anew(family: str, source: str, names: KafkaNames) -> str:
+def rebuild_steps(family: str, source: str, names: KafkaNames) -> str:
     """How to make a family again of what its input has: nothing is lost by it but dead letters.
 
     Args:
@@ -25,6 +25,6 @@ def make_anew(family: str, source: str, names: KafkaNames) -> str:
     )
 
 
-def make_all_anew(spec: TopicSpec) -> str:
+def dependent_rebuild_steps(spec: TopicSpec) -> str:
     """What is to follow when a topic has lost its records; empty where nothing is made of it."""
-    return "".join(f"; then {make_anew(family, spec.name, spec.names)}" for family in spec.made_into)
+    return "".join(f"; then {rebuild_steps(family, spec.name, spec.names)}" for family in spec.derived_families)

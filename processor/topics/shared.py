@@ -32,3 +32,31 @@ def shared_topic_problems(
         what = f"cleanup.policy is {policy}: {content} are lost after a time, or old ones are kept"
         problems.append(Problem("warn", spec.name, what, alter(spec.name, "cleanup.policy=compact")))
     return problems
+
+
+def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
+    """Everything that is wrong with the control topic; workers run in spite of any of it.
+
+    Args:
+        spec: the topic as it should be.
+        topic: the topic as it is; None: it does not exist.
+        brokers: the number of brokers of the cluster.
+    """
+    absent = "held partitions cannot be seen with `sowstream status`, nor resumed"
+    problems = shared_topic_problems(spec, topic, brokers, absent=absent, content="notices")
+    if topic is not None and topic.partitions != 1:
+        what = f"has {topic.partitions} partitions: only the first one is used"
+        problems.append(Problem("warn", spec.name, what, "delete it, then sowstream topics apply"))
+    return problems
+
+
+def directory_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
+    """Everything that is wrong with the directory; workers run in spite of any of it.
+
+    Args:
+        spec: the directory as it should be.
+        topic: the directory as it is; None: it does not exist.
+        brokers: the number of brokers of the cluster.
+    """
+    absent = "readers need a settings file each"
+    return shared_topic_problems(spec, topic, brokers, absent=absent, content="descriptions")

@@ -1,4 +1,4 @@
-"""What a part of a filter is in Spark SQL, where that is exactly the same; else the part is left to the processor.
+"""Translates parts of a filter to Spark SQL where the result is exactly the same; the processor evaluates the others.
 
 A part is translated when the query is planned, from the schema alone, and becomes a Column when it meets a record.
 """
@@ -45,11 +45,11 @@ Truth: TypeAlias = Callable[[Source], Column]
 """A part of a filter as a truth value of a record: true, false, or null."""
 
 _CHOICES_MAX: Final = 200
-"""Longest list that becomes comparisons of Spark's; what is longer is looked up by the processor."""
+"""Longest list that becomes comparisons in Spark; the processor looks up longer ones."""
 
 
 def translate(node: Node, schema: StructType) -> Truth | None:
-    """A part of a filter in Spark SQL; None where that cannot say it exactly."""
+    """Translate a part of a filter to Spark SQL; None where there is no exact equivalent."""
     if _is_constant(node):
         return _constant(node)
     match node:
@@ -74,7 +74,7 @@ def translate(node: Node, schema: StructType) -> Truth | None:
 
 
 def _is_constant(node: Node) -> bool:
-    """Whether a node is the same for every record, and now as later."""
+    """Whether a node has the same value for every record and at any time."""
     return not isinstance(node, Path | Call) and all(map(_is_constant, children(node)))
 
 
@@ -84,7 +84,7 @@ def _constant(node: Node) -> Truth:
 
 
 def _value(node: Node) -> Scalar:
-    """The scalar that a constant node comes to."""
+    """The value of a constant node."""
     found: Scalar = Compiler("").value(node)({}, NO_FACTS)
     return found
 
@@ -110,7 +110,7 @@ def _compare(node: Compare, schema: StructType) -> Truth | None:
 
 
 def _compare_texts(name: Name, left: Node, right: Node, schema: StructType) -> Truth | None:
-    """Two text columns."""
+    """Compare two text columns."""
     if not isinstance(left, Path) or not isinstance(right, Path):
         return None
     one, other = resolve_path(left.parts, schema), resolve_path(right.parts, schema)
@@ -180,7 +180,7 @@ def _among(node: In, place: ResolvedPath) -> Check | None:
 
 
 def _comparing(name: Name, constant: Scalar, place: ResolvedPath) -> Check | None:
-    """The comparison with a constant; None where it cannot be said exactly."""
+    """Compare with a constant; None where Spark SQL has no exact equivalent."""
     if constant is None or constant == "":
         return lambda found, source: F.lit(False)  # noqa: ARG005
     if not isinstance(place.type, StringType):
@@ -191,7 +191,7 @@ def _comparing(name: Name, constant: Scalar, place: ResolvedPath) -> Check | Non
 
 
 def _is_text(place: ResolvedPath) -> bool:
-    """Whether there are texts, compared by their characters and not by another collation."""
+    """Whether a path leads to texts that are compared by their characters, not by another collation."""
     return type(place.type) is StringType and place.type == StringType() and can_be_checked(place)
 
 

@@ -1,4 +1,4 @@
-"""Sums, differences and products of whole numbers that Spark computes without rounding, and what they compare to."""
+"""Compares sums, differences and products of whole numbers that Spark computes without rounding."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KIND: Final = DecimalType(38, 0)
 
 
 class Whole(NamedTuple):
-    """A whole number that is computed of a record."""
+    """A whole number that is computed from a record."""
 
     column: Callable[[Source], Column]
-    """The number as a decimal, null where a part of it is NULL."""
+    """The number as a decimal, null where an operand is NULL."""
     largest: int
-    """It is not above this, nor below it with a minus sign."""
+    """Upper bound of its absolute value."""
 
 
 def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructType) -> Callable[[Source], Column] | None:
-    """A comparison of whole numbers, at least one of which is of the record; None where Spark might round."""
+    """Compare whole numbers, at least one of them from the record; None where Spark might round."""
     one, other = whole(left, schema), whole(right, schema)
     if one is None and other is not None:
         name, left, right, one, other = MIRRORED[name], right, left, other, one
@@ -51,7 +51,7 @@ def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructTyp
 
 
 def whole(node: Node, schema: StructType) -> Whole | None:
-    """A node as a whole number; None where it may be something else, or too large."""
+    """A node as a whole number; None where it may be of another type, or too large."""
     match node:
         case Constant(value=bool()):
             return None

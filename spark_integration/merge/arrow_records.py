@@ -1,4 +1,4 @@
-"""Kafka records as Arrow batches, to merge them in Python without a row object for each."""
+"""Converts between Kafka records and Arrow batches, without a row object for each record."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from processor.record import Headers, Outgoing
 
 HEADERS_DDL: Final = "array<struct<key: string, value: binary>>"
-"""Headers as Spark's Kafka source and sink have them."""
+"""The type of column `headers` of Spark's Kafka source and sink."""
 
 RECORDS_DDL: Final = (
     f"key binary, value binary, headers {HEADERS_DDL}, partition int, offset bigint, timestamp_ms bigint"
 )
-"""The columns that `records` reads, in any order; others may stand beside them."""
+"""The columns that `records` reads, in any order; other columns are ignored."""
 
 OUTGOING_DDL: Final = f"topic string, partition int, key binary, value binary, headers {HEADERS_DDL}"
-"""The columns that `outgoing` writes: those of Spark's Kafka sink."""
+"""The columns that `outgoing` writes, for Spark's Kafka sink."""
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _OUTGOING = pa.schema(
@@ -52,7 +52,7 @@ def records(batch: pa.RecordBatch) -> list[Record]:
 
 
 def headers_of(column: pa.ListArray) -> Sequence[Headers | None]:
-    """The headers of each record; None where there are none."""
+    """The headers of each record; None where a record has none."""
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)
@@ -62,12 +62,12 @@ def headers_of(column: pa.ListArray) -> Sequence[Headers | None]:
 
 
 def outgoing(topic: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
-    """What was forwarded to one topic, as a batch.
+    """Convert the records for one topic to a batch.
 
     Args:
-        topic: the name of the Kafka topic, or whatever is to stand in column `topic`.
-        partition: the partition it goes to.
-        sent: key, value and headers of each.
+        topic: the value of column `topic`, such as the name of the Kafka topic.
+        partition: the value of column `partition`.
+        sent: key, value and headers of each record.
     """
     rows = len(sent)
     return pa.RecordBatch.from_arrays(
@@ -83,7 +83,7 @@ def outgoing(topic: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordB
 
 
 def headers_column(rows: Iterable[Headers]) -> pa.ListArray:
-    """Headers as a column."""
+    """Convert the headers of records to a column."""
     begins, names, values = [0], [], []
     for headers in rows:
         for name, value in headers:
@@ -95,7 +95,7 @@ def headers_column(rows: Iterable[Headers]) -> pa.ListArray:
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
-    """Batches of at most so many rows; none is empty."""
+    """Split batches into batches of 1 to `rows_max` rows."""
     for batch in batches:
         for begin in range(0, batch.num_rows, rows_max):
             yield batch.slice(begin, rows_max)

@@ -1,4 +1,4 @@
-"""Under which name and number a batch is published: those of the streaming query, of the caller, or of this process."""
+"""Finds the client name and the number of a batch: those of the streaming query, of the caller, or of this process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from processor.wire.ack import TEXT_BYTES_MAX
 from spark_integration.publishing.sequence import BATCH_MAX, Sender
 
 CLIENT: Final = "spark"
-"""What names begin with where the caller gives none."""
+"""The default client name."""
 
-# What comes behind a given name: the query's or the process's id, a call, a digest, a writer.
+# For the suffixes of a client name: the id of the query or the process, a call, a digest, a writer.
 _OURS_BYTES: Final = 96
 
 
 def check_client(client: str | None, batch_id: int | None) -> None:
-    """Refuse a name or a number that cannot be used.
+    """Refuse a client name or a batch number that cannot be used.
 
     Raises:
-        ConfigurationError: it says which.
+        ConfigurationError: one cannot be used.
     """
     if client is not None and not 1 <= len(client.encode()) <= TEXT_BYTES_MAX - _OURS_BYTES:
         raise ConfigurationError(
@@ -43,25 +43,25 @@ def check_client(client: str | None, batch_id: int | None) -> None:
 
 
 def recipe(key: Sequence[str], order_by: Sequence[str], writers: int) -> str:
-    """What the numbers of rows depend on besides the rows, in short: under another recipe they are another client's."""
+    """A digest of the arguments that the numbers of rows depend on; it is a part of the client name."""
     text = json.dumps([list(key), list(order_by), writers]).encode()
     return hashlib.sha256(text).hexdigest()[:8]
 
 
 @contextmanager
 def sender(spark: SparkSession, topic: str, way: str, client: str | None, batch_id: int | None) -> Iterator[Sender]:
-    """Who publishes a batch, as long as it does.
+    """Find the sender of a batch, for as long as the batch is published.
 
-    Within a streaming query that is the query, whose id and whose batches' numbers its checkpoint keeps: a batch that
-    is written again is sent under the same name and number. Elsewhere it is the caller, who numbers the batches, or
-    this process: then only what Spark itself repeats is recognised.
+    Within a streaming query it is the query: its checkpoint keeps its id and the numbers of its batches, so a repeated
+    batch has the same name and number. Elsewhere it is the caller, who numbers the batches, or this process: then
+    workers recognise only the records that Spark itself repeats.
 
     Args:
-        spark: the session that the batch belongs to.
+        spark: the session of the batch.
         topic: the family's name.
         way: the `recipe`.
-        client: the caller's name for it.
-        batch_id: the caller's number.
+        client: the client name of the caller.
+        batch_id: the batch number of the caller.
     """
     name = CLIENT if client is None else client
     if batch_id is not None:
@@ -74,12 +74,12 @@ def sender(spark: SparkSession, topic: str, way: str, client: str | None, batch_
 
 
 class _Query:
-    """The streaming query in whose batch this thread is."""
+    """The streaming query whose batch runs in this thread."""
 
     def __init__(self, context: Any, query_id: str, batch_id: str) -> None:
         self.id = query_id
         self.batch_id = int(batch_id)
-        # A run has one thread, and Java gives no thread's number twice.
+        # Each run of a query has one thread, and Java never reuses a thread's number.
         self.run = int(context._jvm.java.lang.Thread.currentThread().getId())  # noqa: SLF001 - there is no public way
 
     @classmethod
@@ -91,14 +91,14 @@ class _Query:
 
 
 class _Calls:
-    """Counts the calls for one topic within one batch: each numbers rows of its own."""
+    """Counts the calls for one topic within one batch, as each call numbers its own rows."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: dict[tuple[str, str], tuple[int, int, int]] = {}
 
     def next(self, query: _Query, topic: str) -> int:
-        """The number of this call: the same when the batch is done again, from 0 in each run."""
+        """The number of this call, from 0 in each run; a repeated batch gets the same numbers."""
         with self._lock:
             run, batch_id, call = self._last.get((query.id, topic), (-1, -1, -1))
             call = call + 1 if (run, batch_id) == (query.run, query.batch_id) else 0
@@ -107,7 +107,7 @@ class _Calls:
 
 
 class _Process:
-    """Names of this process, each for one call at a time: workers keep what they know of a name, so they are few."""
+    """Client names of this process, one for each concurrent call; reused, as workers keep a mark for each name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,9 +118,9 @@ class _Process:
 
     @contextmanager
     def turn(self) -> Iterator[tuple[str, int]]:
-        """A name that nobody uses now, and a number above those it was used with."""
+        """An unused client name, and a number above its earlier ones."""
         with self._lock:
-            if self._pid != os.getpid():  # A fork has the memory of its parent, and must not have its names.
+            if self._pid != os.getpid():  # A forked process must not use the names of its parent.
                 self._pid, self._id, self._free, self._made = os.getpid(), uuid.uuid4(), {}, 0
             if not self._free:
                 self._free[f"{self._id}.{self._made}"] = 0

@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame make the key of a record, and which its body: checked against the schema, by name."""
+"""Selects the columns of a DataFrame for the key and the body of a record, and checks them against the schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_integration.publishing.mask import ColumnPath
 from spark_integration.reading.metadata_columns import is_about
 
 Nulls: TypeAlias = Literal["keep", "skip"]
-"""What a null in a row is: said, or a field that is left out."""
+"""The treatment of a null in a row: published, or left out with its field."""
 
 _WAYS = (
     "columns=[...] (these, their nulls too), mask='column' (an array of names or JSON Pointers in each row) "
@@ -27,12 +27,12 @@ _WAYS = (
 
 
 class Body(NamedTuple):
-    """What may be in a record's body."""
+    """The columns of a record's body."""
 
     fields: list[ColumnPath]
-    """The columns beside the key."""
+    """The columns without the key."""
     mask: Column | None
-    """What of them a row carries, by name or JSON Pointer; None: all."""
+    """The fields that a row carries, by name or JSON Pointer; None: all."""
     skip_nulls: bool
     """Whether a null is left out."""
 
@@ -40,10 +40,10 @@ class Body(NamedTuple):
 def delta_body(
     df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str] | None, mask: str | None, nulls: Nulls | None
 ) -> Body:
-    """What a delta carries, in the one way that the caller has chosen.
+    """The body of a delta, in the way that the caller has chosen.
 
     Raises:
-        ConfigurationError: no way was chosen or two were, or the columns cannot be used.
+        ConfigurationError: no way was chosen or several were, or the columns cannot be used.
     """
     _check_nulls(nulls)
     if columns is not None and mask is not None:
@@ -61,7 +61,7 @@ def delta_body(
 
 
 def record_body(df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str] | None, nulls: Nulls) -> Body:
-    """What a whole record carries: these columns, or all that are about nothing but it.
+    """The body of a full record: the selected columns, or all except metadata columns.
 
     Raises:
         ConfigurationError: the columns cannot be used.
@@ -75,12 +75,12 @@ def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> 
     """The key columns.
 
     Args:
-        df: what has them.
+        df: the DataFrame with the columns.
         key: their names.
-        topic: the topic's settings, where they are known: then the names are those of its key fields.
+        topic: the topic's settings or None; the names must be those of its key fields.
 
     Raises:
-        ConfigurationError: there are none, they are no key, or not the topic's.
+        ConfigurationError: there are none, a type is not allowed in a key, or they are not the topic's key fields.
     """
     places = [_place(df, name) for name in listed("key", key)]
     if not places:
@@ -104,10 +104,10 @@ def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> 
 
 
 def text_array(df: DataFrame, argument: str, name: str) -> Column:
-    """A column that has names or JSON Pointers.
+    """The column with names or JSON Pointers.
 
     Raises:
-        ConfigurationError: there is no such column, or it is no array of strings.
+        ConfigurationError: the column does not exist, or it is no array of strings.
     """
     place = _place(df, name)
     found = place.field.dataType
@@ -117,10 +117,10 @@ def text_array(df: DataFrame, argument: str, name: str) -> Column:
 
 
 def boolean(df: DataFrame, argument: str, name: str) -> Column:
-    """A column that is true or not.
+    """The column with booleans.
 
     Raises:
-        ConfigurationError: there is no such column, or it is no boolean.
+        ConfigurationError: the column does not exist, or it is no boolean.
     """
     place = _place(df, name)
     if not isinstance(place.field.dataType, BooleanType):
@@ -129,10 +129,10 @@ def boolean(df: DataFrame, argument: str, name: str) -> Column:
 
 
 def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
-    """The columns that say in which order a key's rows are, as far as they are given.
+    """The columns that order the rows of a key.
 
     Raises:
-        ConfigurationError: there is no such column, or its values have no order.
+        ConfigurationError: the column does not exist, or its values have no order.
     """
     places = [_place(df, name) for name in listed("order_by", order_by)]
     for field in (place.field for place in places):
@@ -142,10 +142,10 @@ def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
 
 
 def listed(argument: str, given: Sequence[str]) -> list[str]:
-    """Names, and not one that would be taken letter by letter.
+    """Make a list of names, and refuse a single text, which would be taken letter by letter.
 
     Raises:
-        ConfigurationError: it is one text.
+        ConfigurationError: the argument is one text.
     """
     if isinstance(given, str):
         raise ConfigurationError(
@@ -165,7 +165,7 @@ def _listed(df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str]) ->
 
 
 def _others(df: DataFrame, key: Sequence[ColumnPath], *apart: str) -> list[ColumnPath]:
-    """Every column but the key, those that are about the record, and these."""
+    """Every column except the key, the metadata columns and those in `apart`."""
     left_out = {*(place.field.name for place in key), *apart}
     fields = [field for field in df.schema.fields if field.name not in left_out]
     return [_place(df, field.name) for field in fields if not is_about(field)]

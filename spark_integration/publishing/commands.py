@@ -1,4 +1,4 @@
-"""ToRecords as commands: the key, the message and the headers that a worker reads, one record a row."""
+"""Builds commands from rows: the key, the message and the headers of one record a row."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from spark_integration.publishing.mask import ColumnPath, masked_text, pointers,
 from spark_integration.publishing.row_error import failing
 
 MASK: Final = "__mask"
-"""The column that has a row's mask as JSON Pointers: made once, and looked at for each field."""
+"""The column with the mask of a row as JSON Pointers: computed once for all fields."""
 
 
 def with_mask(df: DataFrame, body: Body) -> DataFrame:
-    """The rows with `MASK`, where they have a mask."""
+    """Add column `MASK` to rows with a mask."""
     return df if body.mask is None else df.withColumn(MASK, pointers(body.mask))
 
 
 def key_of(places: Sequence[ColumnPath]) -> Column:
-    """The record key as text; a row that has none ends the query."""
+    """The record key as text; a row without a key fails the query."""
     columns = [place.value for place in places]
     text = key_text(columns)
     nullable = [place.value.isNull() for place in places if place.field.nullable]
@@ -43,7 +43,7 @@ def key_of(places: Sequence[ColumnPath]) -> Column:
 
 
 def text_of_body(key: Sequence[ColumnPath], body: Body) -> Column:
-    """The message as JSON: the key fields, then what the body says."""
+    """The message as JSON: the key fields, then the body."""
     if body.mask is not None:
         return masked_text(key, body.fields, F.col(MASK))
     members = [place.value.alias(place.field.name) for place in (*key, *body.fields)]
@@ -54,9 +54,9 @@ def headers_of(command: Command, deleted: Column | None = None, removed: Column 
     """The headers of each row.
 
     Args:
-        command: what its record is. Said always, though it is the usual default: so it holds for a topic with any.
+        command: the command of the record. The header is always written, as topics may have another default.
         deleted: true where a row deletes its record instead.
-        removed: names or JSON Pointers of the fields that are to go.
+        removed: names or JSON Pointers of the fields to remove.
     """
     row_command = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
     headers = [header(names.COMMAND, row_command)]
@@ -70,5 +70,5 @@ def headers_of(command: Command, deleted: Column | None = None, removed: Column 
 
 
 def header(name: str, value: Column) -> Column:
-    """One header."""
+    """Build a header."""
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))

@@ -1,4 +1,4 @@
-"""Messages as the topic's type has them: JSON as Spark writes it, another type by its codec, on the executors."""
+"""Encodes messages in the topic's message type: JSON by Spark itself, other types by their codec on the executors."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 _HEADERS: Final = ArrayType(StructType().add("key", "string").add("value", "binary"))
-"""Headers as Spark's Kafka sink takes them."""
+"""The type of headers for Spark's Kafka sink."""
 
 
 class RowMessage(NamedTuple):
-    """What the records of some rows say."""
+    """The message columns of rows."""
 
     text: Column
-    """The body as JSON; null where there is none."""
+    """The body as JSON; null in a delete."""
     headers: Column
     """The headers of the command."""
     is_delta: bool = False
-    """Whether it is a part of a record."""
+    """Whether the body is a delta."""
 
 
 def messages(
     df: DataFrame, key: Column, place: Column, message: RowMessage, settings: TopicSettings | None
 ) -> DataFrame:
-    """The records of rows: columns `key` and `value` (binary), `headers` and `place`.
+    """Encode rows as records: columns `key` and `value` (binary), `headers` and `place`.
 
-    A value that the topic's type cannot write ends the query.
+    A value that the topic's message type cannot encode fails the query.
 
     Args:
         df: the rows.
         key: the record key, text.
-        place: what orders the rows of a key, under that name.
-        message: what they say.
-        settings: the topic's; None where it has JSON.
+        place: the column that orders the rows of a key, with that name.
+        message: the message columns.
+        settings: the topic's settings; None for a topic of JSON.
     """
     keyed = key.cast("binary").alias("key")
     if settings is None or settings.topic.message_type == "json":
@@ -85,7 +85,7 @@ def _encode(
 
 
 class _Writer:
-    """Writes what Spark has written as JSON in the topic's message type."""
+    """Converts Spark's JSON to the topic's message type."""
 
     def __init__(self, settings: TopicSettings, *, is_delta: bool) -> None:
         self._message_type = settings.topic.message_type
@@ -93,7 +93,7 @@ class _Writer:
         self._is_delta = is_delta and self._codec.can_delta
 
     def write(self, text: str | None) -> tuple[bytes | None, Headers, str | None]:
-        """The message, the headers that belong to it, and what is wrong with it, if anything is."""
+        """The message, its headers, and the problem if it cannot be encoded."""
         if text is None:
             return None, [], None
         try:

@@ -1,4 +1,4 @@
-"""How rows are sent, whatever their command: where to, under which keys and names, and in which order."""
+"""Sends rows of any command: with their topic, keys, client names and order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from spark_integration.settings import Settings, TopicSettings, topic_settings
 WRITERS_MAX = 10_000
 
 ToRecords: TypeAlias = Callable[[DataFrame], DataFrame]
-"""What makes records of a table's rows, or of those of one batch of a stream: see `Sending.rows`."""
+"""Converts the rows of a table, or of one batch of a stream, to records: see `Sending.rows`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What is the same for every command: where the rows go, under which keys and names, and in which order."""
+    """The arguments that all commands share: the topic, the keys, the client names and the order of the rows."""
 
     topic: str
     key: list[str]
@@ -54,10 +54,10 @@ class Sending:
         writers: int,
         config: Settings,
     ) -> Sending:
-        """Take what a caller has given.
+        """Check the arguments of a caller.
 
         Raises:
-            ConfigurationError: a part of it cannot be used.
+            ConfigurationError: an argument cannot be used.
         """
         known = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
         check_client(client, batch_id)
@@ -77,12 +77,12 @@ class Sending:
         return key_places(df, self.key, None if self.config is None else self.config.topic)
 
     def in_body(self, df: DataFrame) -> list[ColumnPath]:
-        """The key columns, as far as they belong into a message: an explicit key stands beside it."""
+        """The key columns that belong in the message: none for an explicit key."""
         is_explicit = self.config is not None and not self.config.topic.key_fields
         return [] if is_explicit else self.places(df)
 
     def rows(self, df: DataFrame, message: RowMessage) -> DataFrame:
-        """The records: columns `key`, `value`, `headers`, and `place`, which orders those of a key."""
+        """Build the records: columns `key`, `value`, `headers`, and `place`, which orders those of a key."""
         order: list[Column] = order_of(df, self.order_by)
         place = F.struct(*(column.alias(f"_{i}") for i, column in enumerate(order))) if order else F.lit(0)
         return messages(df, key_of(self.places(df)), place.alias("place"), message, self.config)

@@ -1,4 +1,4 @@
-"""What a writer whose repeats are dropped needs of Kafka's producer: no record is given up for one behind it."""
+"""Sets the options of Kafka's producer that deduplication needs: no record is dropped while later ones are sent."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SIZE: Final = "kafka.max.request.size"
 
 
 def publish_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
-    """Options of Spark's Kafka sink to publish to a family.
+    """Build the options of Spark's Kafka sink to publish to a family.
 
-    With an idempotent producer what stands in a partition of one attempt is always the first part of what the attempt
-    sends there, as long as no batch of it is given up: then the ones behind it are still sent.
+    With an idempotent producer, a partition always has the first records of an attempt, without gaps, as long as the
+    producer drops no batch: it would still send the batches after it.
 
     Raises:
-        ConfigurationError: as `sink_options`, or an option that the numbers rest on.
+        ConfigurationError: as in `sink_options`, or an option that deduplication depends on.
     """
     settings = sink_options(topic, "publish", options, names)
     given = {name.lower(): name for name in settings}

@@ -1,4 +1,4 @@
-"""Decodes what is not JSON on the executors, by the message type's own codec: each record by the schema it names."""
+"""Decodes records of other types than JSON on the executors, with the codec of the message type."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What an executor must know; it pickles."""
+    """The parameters of decoding; pickled for the executors."""
 
     settings: TopicSettings
     topic: str
-    """The Kafka topic, for errors."""
+    """The Kafka topic, for error messages."""
     struct: StructType | None
-    """The columns of the record; None where none are made."""
+    """The columns of the record; None to filter only."""
     is_delta: bool
-    """Whether they are deltas; then column `changed` says which paths each carries."""
+    """Whether the records are deltas; then column `changed` lists the paths of each."""
     matching: str | None
-    """A filter, of which the records are to be true."""
+    """A filter for the records; None: all records."""
 
 
 def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
-    """Rows with a column `record` (and `changed`, of deltas) in front, in place of `value`.
+    """Replace `value` by a column `record` in front, and for deltas also `changed`.
 
     Args:
-        rows: `value`, and beside it at least `sow_key`, `timestamp`, `headers`, `partition` and `offset`.
-        decoding: how.
+        rows: at least `value`, `sow_key`, `timestamp`, `headers`, `partition` and `offset`.
+        decoding: the parameters.
 
     Raises:
-        ConfigurationError: a column has a type that no message type has values of.
+        ConfigurationError: a column has a type without values in any message type.
     """
     assert decoding.struct is not None, "columns are made of something"
     compile_struct(decoding.struct)
@@ -59,11 +59,11 @@ def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
 
 
 def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
-    """The rows of which the filter is true: for what it asks besides the record's values, which a Column has not.
+    """Select the rows that match a filter on metadata of the record, which a Column cannot evaluate.
 
     Args:
-        rows: as `decoded`.
-        decoding: how; no column is made.
+        rows: as for `decoded`.
+        decoding: the parameters; no column is added.
     """
     return rows.mapInArrow(functools.partial(_match, decoding), rows.schema)
 
@@ -82,8 +82,8 @@ def _decode(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 @functools.lru_cache(maxsize=16)
 def _codec(settings: bytes) -> Codec:
-    """One for all tasks of this process: what a registry was asked is not asked for again."""
-    loaded: TopicSettings = pickle.loads(settings)  # noqa: S301 - Spark brought it just so
+    """Create a codec, cached for all tasks of this process, with its answers from a registry."""
+    loaded: TopicSettings = pickle.loads(settings)  # noqa: S301 - pickled by `_BatchDecoder`
     return loaded.codec(reads_only=True)
 
 
@@ -101,11 +101,11 @@ class _BatchDecoder:
         self._matches = None if decoding.matching is None else _filter(decoding.matching, decoding.settings.family)
 
     def match(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that match."""
+        """The matching rows of a batch."""
         return self._matching(batch, self._values(batch))[0]
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that match, with the columns that are made."""
+        """The matching rows of a batch, with the added columns."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         batch, values = self._matching(batch, self._values(batch))
@@ -118,7 +118,7 @@ class _BatchDecoder:
         return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
     def _values(self, batch: pa.RecordBatch) -> list[Value]:
-        """What stands in column `value`, decoded; None where there is nothing."""
+        """The decoded values of column `value`; None for a null."""
         values: list[Value] = []
         decode, is_delta = self._codec.decode_command, self._decoding.is_delta
         for index, (data, headers) in enumerate(zip(batch.column("value").to_pylist(), _headers(batch), strict=True)):
@@ -129,7 +129,7 @@ class _BatchDecoder:
         return values
 
     def _matching(self, batch: pa.RecordBatch, values: list[Value]) -> tuple[pa.RecordBatch, list[Value]]:
-        """The rows that match, and their values: what does not need not fit the columns."""
+        """The matching rows and their values; other rows need not fit the columns."""
         if self._matches is None:
             return batch, values
         import pyarrow as pa  # noqa: PLC0415 - as above
@@ -184,7 +184,7 @@ def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
 
 
 def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | None, int], bool]:
-    """The verdict of a filter on a record, its bytes, key, headers and time."""
+    """Compile a filter to a function of a record and its bytes, key, headers and time."""
     from processor.filter import Facts, compile_filter  # noqa: PLC0415 - needed here, on an executor
 
     compiled = compile_filter(text)

@@ -1,4 +1,4 @@
-"""What the headers of a record say, as columns: the same for tables and streams."""
+"""The metadata of a record as columns, such as its version: the same for tables and streams."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _YEAR_9999_MS: Final = 253_402_300_799_999
 
 
 def described() -> dict[str, Column]:
-    """What tables and streams both say of a record, by name, in order."""
+    """The metadata columns of both tables and streams, by name, in order."""
     return {
         "sow_key": F.col("key").cast("string"),
-        # Null where somebody else than a worker wrote the record.
+        # Null in records that no worker wrote.
         "version": header_number(headers.VERSION),
         "timestamp": F.col("timestamp"),
         "expires_at": expires_at(),
@@ -33,14 +33,14 @@ def described() -> dict[str, Column]:
 
 
 def expires_at() -> Column:
-    """When the record expires; null: never."""
+    """The time at which the record expires; null: never."""
     time_ms = header_number(headers.EXPIRES_AT)
-    # What no calendar has, somebody else wrote; Spark would fail over it.
+    # No worker writes a time after the year 9999, and Spark would fail at it.
     return F.when(time_ms.between(1, _YEAR_9999_MS), F.timestamp_millis(time_ms))
 
 
 def header_text(name: str) -> Column:
-    """The last value of a header as text, null where there is none."""
+    """The last value of a header as text, null without the header."""
     named = F.filter(F.col("headers"), lambda header: header["key"] == name)
     return F.try_element_at(named, F.lit(-1))["value"].cast("string")
 
@@ -61,7 +61,7 @@ def refuse_clash(struct: StructType, metadata: Iterable[str]) -> None:
     """Make sure that no field of the records has the name of a metadata column.
 
     Raises:
-        ConfigurationError: one has.
+        ConfigurationError: a field has such a name.
     """
     taken = {name.lower() for name in metadata}
     if clash := [name for name in struct.names if name.lower() in taken]:
@@ -72,10 +72,10 @@ def refuse_clash(struct: StructType, metadata: Iterable[str]) -> None:
 
 
 def about(name: str, value: Column) -> Column:
-    """A column that is no field of the record: where all of a row is published, it is not."""
+    """Mark a column as metadata: it is left out when all columns of a row are published."""
     return value.alias(name, metadata=_ABOUT)
 
 
 def is_about(field: StructField) -> bool:
-    """Whether `about` made it. It stays so under other names, as long as its value is unchanged."""
+    """Whether `about` marked the column. A renamed column stays marked, a changed value does not."""
     return _ABOUT.items() <= field.metadata.items()

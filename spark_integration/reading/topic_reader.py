@@ -1,4 +1,4 @@
-"""Kafka records as rows: the columns of the record itself, then what is known of it."""
+"""Converts Kafka records to rows: the columns of the record, then those of its metadata."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from spark_integration.reading.schemas.schema import INFER, given_schema, own_sc
 from spark_integration.settings import TopicSettings
 
 CHANGED = "changed"
-"""The column that is made with the record."""
+"""The metadata column that is computed when the record is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """How the records of one topic become rows."""
+    """Converts the records of one topic to rows."""
 
     settings: TopicSettings
     struct: StructType | None
-    """The record's columns; None: one column `value`, JSON text."""
+    """The columns of the record; None: one column `value` with its JSON text."""
     metadata: Mapping[str, Column]
-    """The columns that follow, by name. One called `changed` is made here, and says that these are deltas."""
+    """The metadata columns, by name. With `changed`, the records are deltas, and the column is computed here."""
 
     @classmethod
     def of(
@@ -40,13 +40,13 @@ class TopicReader:
         metadata: Mapping[str, Column],
         infer: Callable[[], StructType],
     ) -> TopicReader:
-        """Find the columns.
+        """Find the columns of a topic, and create its reader.
 
         Args:
             settings: the topic's.
-            schema: a StructType, DDL, `infer`, or None: the JSON text as it is, or what the topic's own schema says.
-            metadata: the columns that follow.
-            infer: looks what columns the records have.
+            schema: a StructType, DDL, `infer`, or None: the JSON text, or the columns of the topic's own schema.
+            metadata: the metadata columns.
+            infer: infers the columns from the records.
 
         Raises:
             ConfigurationError: the schema cannot be used.
@@ -72,19 +72,18 @@ class TopicReader:
         return cls(settings, struct, metadata)
 
     def rows(self, records: DataFrame, topic: str, *, matching: str | None = None) -> DataFrame:
-        """Every record as a row.
+        """Convert every record to a row.
 
-        A record that does not fit the columns fails the query: a null in its place could not be told from a null or a
-        missing field.
+        A record that does not fit the columns fails the query: a null would look like a null or missing field of it.
 
         Args:
-            records: as Spark's Kafka source has them.
-            topic: the Kafka topic that they are of, for errors.
-            matching: a filter, of which the records are to be true.
+            records: rows of Spark's Kafka source.
+            topic: their Kafka topic, for error messages.
+            matching: a filter for the records; None: all records.
 
         Raises:
             ConfigurationError: the columns cannot be used.
-            FilterError: the filter cannot be meant.
+            FilterError: the filter is invalid.
         """
         if self.settings.topic.message_type == "json":
             return self._of_json(records, topic, matching)
@@ -100,7 +99,7 @@ class TopicReader:
         )
 
     def _of_json(self, records: DataFrame, topic: str, matching: str | None) -> DataFrame:
-        """The same in the JVM, save what it has not."""
+        """Convert records of JSON, in the JVM as far as it can evaluate the filter."""
         text = F.col("value").cast("string")
         record = None if self.struct is None else F.from_json(text, self.struct, {"mode": "FAILFAST"})
         if matching is not None and compile_filter(matching).uses_facts:
@@ -117,5 +116,5 @@ class TopicReader:
 
 
 def changed_paths_column() -> Column:
-    """Metadata of deltas: the paths that each carries."""
+    """The metadata column `changed` of deltas: the paths of each."""
     return changed(F.col("value").cast("string"))

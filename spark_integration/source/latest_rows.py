@@ -1,4 +1,4 @@
-"""The latest records of a partition as Arrow batches: the record's columns, then what is known of it."""
+"""Converts the latest records of a partition to Arrow batches: the columns of the record, then its metadata."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ METADATA: Final = StructType(
         StructField("offset", LongType()),
     ]
 )
-"""What is known of each record: the columns of `read_sow`."""
+"""The metadata columns of each record, the same as of `read_sow`."""
 
 VALUE: Final = "value"
-"""The column of a record that is left as text."""
+"""The column for a record as JSON text."""
 
 _BATCH_ROWS: Final = 4096
 _YEAR_9999_MS: Final = 253_402_300_799_999
@@ -66,23 +66,23 @@ class Latest(NamedTuple):
 
 
 class LatestRows:
-    """Makes rows of the records of one partition."""
+    """Converts the records of one partition to rows."""
 
     def __init__(
         self, codec: Codec, schema: StructType, matching: str | None, *, is_text: bool, topic: str, family: str
     ) -> None:
-        """Prepare.
+        """Compile the filter and the conversion to columns.
 
         Args:
             codec: the message type.
-            schema: the columns, in order; those that are called as in `METADATA` are that.
-            matching: a filter.
-            is_text: whether the record is one column, its text.
-            topic: the Kafka topic, for errors.
-            family: the topic as filters know it.
+            schema: the columns, in order; those with a name of `METADATA` get the metadata.
+            matching: a filter; None: all records.
+            is_text: whether the record is one column with its text.
+            topic: the Kafka topic, for error messages.
+            family: the name of the topic for filters.
 
         Raises:
-            ConfigurationError: a column has a type that no message type has values of.
+            ConfigurationError: a column has a type without values in any message type.
         """
         self._codec, self._schema, self._topic, self._family = codec, schema, topic, family
         self._filter = None if matching is None else compile_filter(matching)
@@ -112,7 +112,7 @@ class LatestRows:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _row(self, latest: Latest, partition: int) -> dict[str, Any] | None:
-        """The row of a record; None where the filter is not true of it."""
+        """The row of a record; None where the filter does not match."""
         row = _described(latest, partition)
         decoded = None
         if self._filter is not None or self._convert is not None:
@@ -144,10 +144,10 @@ class LatestRows:
 
 
 def refuse_metadata(schema: StructType) -> None:
-    """Make sure that columns called as in `METADATA` can be that, each once.
+    """Make sure that columns with a name of `METADATA` have its type and occur once.
 
     Raises:
-        ConfigurationError: one cannot.
+        ConfigurationError: a column has another type, or occurs twice.
     """
     for field in schema.fields:
         same = [name for name in schema.names if name.lower() == field.name.lower()]
@@ -183,7 +183,7 @@ def _described(latest: Latest, partition: int) -> dict[str, Any]:
 
 
 def _decimals(kind: DataType) -> Callable[[Value], Value]:
-    """Makes decimals of floats where a column is of decimals: JSON has one kind of number, and no digit is lost."""
+    """Compile a conversion of floats to decimals for columns of decimals, as JSON has one kind of number."""
     match kind:
         case DecimalType():
             return lambda value: Decimal(repr(value)) if type(value) is float else value
@@ -213,5 +213,5 @@ def _has_decimals(kind: DataType) -> bool:
 
 
 def _mapped(value: Value, members: Mapping[str, Callable[[Value], Value]]) -> Value:
-    """An object with some members changed."""
+    """Convert some members of an object."""
     return {**value, **{name: change(value[name]) for name, change in members.items() if name in value}}

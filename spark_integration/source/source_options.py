@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("sow")`: what each means, and which there are."""
+"""Parses the options of `spark.read.format("sow")`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _JAVAS: Final = {
     "key.deserializer": "no other: leave it out",
     "value.deserializer": "no other: leave it out",
 }
-"""Properties of Java's clients, which Spark's own Kafka source takes, and what librdkafka has in their place."""
+"""Properties of Java's clients, which Spark's own Kafka source accepts, and their replacements in librdkafka."""
 
 _OURS: Final = {
     "isolation.level": "it is always read_committed: aborted records never happened",
@@ -58,29 +58,29 @@ _OURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options say."""
+    """The parsed options."""
 
     settings: TopicSettings
     """The topic's."""
     schema: str | None
-    """The record's columns as DDL; None: those that the message type says, of JSON one of text."""
+    """The columns of the record as DDL; None: the columns of the topic's schema, for JSON one text column."""
     filter: str | None
-    """A filter, of which the records are to be true."""
+    """A filter for the records; None: all records."""
     at: At | None
-    """Up to where; None: all there is."""
+    """The end of the read; None: everything committed now."""
     allow_compacted: bool
-    """Whether an `at` may be so far back that compaction may have taken records."""
+    """Whether `at` may be so early that compaction may have removed records."""
     max_bytes_per_partition: int
-    """The limit for the latest records of a partition, keys, values and headers, while it is read."""
+    """Memory limit for the latest records of a partition: keys, values and headers."""
     kafka: Mapping[str, str]
     """librdkafka properties."""
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options; names in any case.
+    """Parse the options; the case of names does not matter.
 
     Raises:
-        ConfigurationError: one is unknown, missing, or cannot be used.
+        ConfigurationError: an option is unknown, missing, or cannot be used.
     """
     known = {name.lower(): name for name in _KNOWN}
     found: dict[str, str] = {}
@@ -140,7 +140,7 @@ def _unknown(name: str) -> str:
 
 
 def _at(found: Mapping[str, str], kafka_topic: str) -> At | None:
-    """The cut, of whichever option says it."""
+    """The end of the read, from option `at` or `endingOffsets`."""
     moment, offsets = found.get("at"), found.get("endingOffsets")
     if moment is not None and offsets is not None:
         raise ConfigurationError("options 'at' and 'endingOffsets' both say where the table ends; give one of them")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.client.publish.command_sender import publishable
 from processor.client.publish.outbox import Outbox
-from processor.client.publish.publishing import publishable
 from processor.codec import codec_of, load_codec
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected

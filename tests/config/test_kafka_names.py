@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from processor.config import Config
 from processor.config.kafka_names import KafkaNames
 from processor.hosting.pipeline import needed, pipelines, specs
-from processor.topics import FoundTopic, changes, make_anew
+from processor.topics import FoundTopic, changes, rebuild_steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ def test_a_mapped_topic_has_its_own_name_and_no_prefix():
     assert (orders.source, orders.output("sow"), orders.output("delta")) == (
         "legacy.in", "legacy.state", "acme.orders.delta",
     )  # fmt: skip
-    assert (slow.source, slow.made_of, slow.output("sow")) == ("legacy.state", "legacy.state", "acme.slow.sow")
+    assert (slow.source, slow.derived_from, slow.output("sow")) == ("legacy.state", "legacy.state", "acme.slow.sow")
     assert {spec.name: spec.family for spec in needed([slow])} == {
         "acme.slow.sow": "slow", "acme.slow.delta": "slow", "acme.slow.dlq": "slow", "acme.slow.mark": "slow",
         "legacy.state": "orders",
@@ -116,7 +116,7 @@ def test_what_is_to_be_done_names_the_real_topics():
     found = {spec.name: FoundTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
     (deleted,) = changes(wanted, found, {name: topic for name, topic in found.items() if name != "acme.orders.sow"})
     assert "delete acme.orders.sow and acme.orders.delta, and old.marks if there is one" in deleted.to_do
-    anew = make_anew("orders_5s", "acme.orders.sow", tree.kafka_names)
+    anew = rebuild_steps("orders_5s", "acme.orders.sow", tree.kafka_names)
     assert "acme.orders_5s.dlq" in anew
     assert "all topics acme.orders_5s.*;" in anew
     assert KafkaNames("p.", {"a": {"sow": "s"}}).family_text("a") == "p.a.* and s"

@@ -56,7 +56,7 @@ def held(world: World) -> str:
     return " ".join(worker.file.read_text().split())
 
 
-def make_anew(world: World) -> None:
+def recreate(world: World) -> None:
     """Steps 2 to 4 of the advice."""
     admin = Admin(world.config.kafka)
     wanted = {spec.name: spec for spec in specs(world.config, [world.conflated])}
@@ -105,7 +105,7 @@ def test_a_copy_with_fewer_partitions_than_its_underlying_is_refused_until_it_is
     assert code == 2
     assert f"{world.conflated}.sow has 4 partitions, and {world.name}.sow, which" in said
     assert is_advice(world, said)
-    make_anew(world)
+    recreate(world)
     world.start()
     conflater(world)
     published(world, 80)
@@ -130,7 +130,7 @@ def test_a_copy_of_an_underlying_that_was_made_anew_meanwhile_is_not_mistaken_fo
     assert f"If {world.name}.sow was deleted and made anew" in said
     assert is_advice(world, said)
     assert world.read("sow", world.conflated) == before
-    make_anew(world)
+    recreate(world)
     conflater(world)
     settle(world)
     assert len(last_per_key(world.read("sow", world.conflated))) == 20

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 from tests.endtoend.oracle import fold, last_per_key, replay
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_hundreds_of_failing_records_cost_little_each(world: World) -> None:
     )
     section = config.topics[name]
     pipeline = Pipeline.of(Choosy, section, name=name, topic=section)
-    slot = Slot(config.state_dir)
+    slot = ProcessSlot(config.state_dir)
     stop = threading.Event()
     thread = Assembly(config, slot).thread(pipeline, stop.is_set)
     runner = threading.Thread(target=thread.run, args=(stop,))

@@ -16,7 +16,7 @@ from processor.record import Record
 from processor.runtime.recovery import log_replay
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from processor.wire.sow_headers import stored_from
@@ -63,9 +63,9 @@ def restoring(world: World, tmp_path: Path) -> Iterator[Callable[[], tuple[Resto
     memory = RocksMemory(8 << 20)
     [pipeline] = pipelines(world.config, [world.name])
 
-    def open_state(partition: int) -> TransactionalState:
+    def open_state(partition: int) -> LayeredState:
         directory = tmp_path / f"restored{len(made)}"
-        return TransactionalState(RocksStore(directory, identity="here", memory=memory), cache_bytes=1 << 20)
+        return LayeredState(RocksStore(directory, identity="here", memory=memory), cache_bytes=1 << 20)
 
     def begin() -> tuple[Restorer, Task]:
         restorer = Restorer(

@@ -17,11 +17,11 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.record import Stored
 from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def restorer(world: World) -> Iterator[Callable[..., Restorer]]:
     """Makes restorers of the world's SOW topic; they are closed at the end."""
     made: list[Restorer] = []
 
-    def make(open_state: Callable[[int], TransactionalState], stall_timeout_s: float = 60.0) -> Restorer:
+    def make(open_state: Callable[[int], LayeredState], stall_timeout_s: float = 60.0) -> Restorer:
         made.append(
             Restorer(
                 reader=LogReader(world.config.kafka, group=f"app-{world.name}.{world.name}"),
@@ -135,7 +135,7 @@ def test_a_locked_directory_is_tried_again_and_not_all_the_time(
     """Its last user may be just letting go of it; the processor is left to him, and there is an end to the waiting."""
     tries, held = [], []
 
-    def locked(partition: int) -> TransactionalState:
+    def locked(partition: int) -> LayeredState:
         tries.append(partition)
         raise StateLocked("in use")
 
@@ -151,7 +151,7 @@ def test_a_locked_directory_is_tried_again_and_not_all_the_time(
 
 def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Restorer]) -> None:
     """At once; to wipe and to restore would not help, and costs the state."""
-    full = restorer(lambda _: TransactionalState(FullDisk(), cache_bytes=1 << 20))
+    full = restorer(lambda _: LayeredState(FullDisk(), cache_bytes=1 << 20))
     full.add(_task(world))
     with pytest.raises(DiskUnusable, match="No space left on device"):
         _advance(full)
@@ -160,7 +160,7 @@ def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Rest
 def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer: Callable[..., Restorer]) -> None:
     """To wipe and to restore helps against damage, a few times."""
     wiped: list[str] = []
-    damaged = restorer(lambda _: TransactionalState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
+    damaged = restorer(lambda _: LayeredState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
     held: list[PartitionHeld] = []
     damaged.on_held = lambda _, error: held.append(error)
     damaged.add(_task(world))
@@ -172,7 +172,7 @@ def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer:
 
 def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
     """A processor reads its state by the clock too."""
-    slot = Slot(world.config.state_dir)
+    slot = ProcessSlot(world.config.state_dir)
     stop, failed = threading.Event(), []
     thread = Assembly(world.config, slot).thread(_pipeline(world), stop.is_set)
 

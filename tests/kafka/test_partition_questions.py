@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from processor.errors import ConfigurationError
-from processor.kafka.admin.admin import partition_questions
-from processor.kafka.admin.partition_questions import Answers, PartitionQuestion, offset_of
+from processor.kafka.admin import answers, partition_questions
+from processor.kafka.admin.answers import Answers, offset_of
+from processor.kafka.admin.partition_questions import PartitionQuestion
 from processor.kafka.renewal import Renewal
 
 
@@ -47,7 +48,7 @@ class Kafka:
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     """One that is asked again at once."""
     monkeypatch.setattr(partition_questions, "_PAUSE_MAX_S", 0.0)
-    monkeypatch.setattr(partition_questions, "_OVERDUE_S", 0.0)
+    monkeypatch.setattr(answers, "_OVERDUE_S", 0.0)
     return Kafka()
 
 

@@ -13,7 +13,7 @@ from processor.builtin.pass_through import PassThrough
 from processor.config import TopicConfig
 from processor.hosting.waiting_output import TURN_S, WaitingOutput
 from processor.record import Stored
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 
@@ -132,7 +132,7 @@ def test_unreadable_keys_behind_the_stop_are_rejected_once() -> None:
 def test_states_are_read_as_far_as_they_fit() -> None:
     """The records of keys that were not read come again; repeats of keys do not confuse it."""
     store = MemoryStore()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     keys = [b"%03d" % n for n in range(200)]
     state.restore({key: Stored(1, b"x" * 1000) for key in keys}, 200, 1)
     asked = [*keys[:100], keys[0], b"none", *keys[100:]]

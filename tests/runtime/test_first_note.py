@@ -23,7 +23,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.target import Aim, Aims, Start
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
     reader = LogReader(kafka, group="g")
     restorer = Restorer(
         reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
-        open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+        open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
     first = _found(kafka)
-    assert (first.offset, first.tail, first.note, first.is_new) == (0, None, None, True)
+    assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
@@ -107,13 +107,13 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         assert time.monotonic() < deadline_s, "nothing was assigned"
         thread._consumer.poll(1, 0.1)
     task = thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
-    state = TransactionalState(MemoryStore(), cache_bytes=1_000)
+    state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     task.open(state)
-    thread._begin(task, 0)
+    thread._start(task, 0)
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
     found = _found(kafka)
-    assert found.tail is not None
-    assert (found.offset, found.tail.position, found.is_new) == (0, 60, False)
+    assert found.redelivered is not None
+    assert (found.offset, found.redelivered.position, found.is_new) == (0, 60, False)
     thread._consumer.close()
     reader.close()

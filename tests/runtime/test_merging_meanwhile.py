@@ -177,5 +177,5 @@ def test_an_order_to_stop_leaves_the_commit_to_be_waited_for(behind: Behind) -> 
     with pytest.raises(Stop):
         behind.until_all_is_committed()
     assert behind.thread._transactions.is_committing
-    behind.thread._finish()
+    behind.thread._finish_commit()
     assert behind.task.committed_offset == behind.meanwhile[0]

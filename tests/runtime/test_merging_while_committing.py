@@ -79,9 +79,9 @@ class Merging(ProcessorTestDriver):
 
     def meet(self, death: str) -> None:
         """Lose the transaction, the answer of Kafka, or the process; then the next instance gets what comes again."""
-        offset, noted = self._task.committed_offset, self._task.noted
+        offset, noted = self._task.committed_offset, self._task.committed_note
         if death == "lost and done" and (prepared := self._prepared) is not None:
-            offset, noted = prepared.offset, prepared.note.noted
+            offset, noted = prepared.offset, prepared.metadata.note
             self._kafka_commits()
             # What nobody told the metrics is not in them; here it is, to compare.
             self.events.update(prepared.counts.events)
@@ -92,7 +92,7 @@ class Merging(ProcessorTestDriver):
             self._begin(self._store if death.endswith("kept") else MemoryStore(), offset, noted)
         else:
             self._task.rewind()
-            self._task.noted = noted
+            self._task.committed_note = noted
             self._restore(offset)
         self.feed()
 

@@ -12,7 +12,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.record import Record, Stored
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import bodies, told
@@ -100,10 +100,10 @@ class Deaf(Scripted):
 
 def a_task(given=None, *, clock=(1,), **script) -> Task:
     """A task that was opened, of a scripted processor, or of the one given, or with the state given."""
-    processor_type, state = (Scripted, given) if isinstance(given, TransactionalState | None) else (given, None)
+    processor_type, state = (Scripted, given) if isinstance(given, LayeredState | None) else (given, None)
     pipeline = Pipeline.of(processor_type, Script(**script), name="orders", topic=TopicConfig())
     task = Task(pipeline, 3, load_codec("json"), lambda: clock[0])
-    task.open(state or TransactionalState(MemoryStore(), cache_bytes=0))
+    task.open(state or LayeredState(MemoryStore(), cache_bytes=0))
     return task
 
 
@@ -113,7 +113,7 @@ def a_record(offset: int, value: bytes = b"1") -> Record:
 
 
 MOVES = {
-    "open": lambda task: task.open(TransactionalState(MemoryStore(), cache_bytes=0)),
+    "open": lambda task: task.open(LayeredState(MemoryStore(), cache_bytes=0)),
     "start": lambda task: task.start(0),
     "rewind": lambda task: task.rewind(),
     "close": lambda task: task.close(),
@@ -327,7 +327,7 @@ class TestClose:
     def test_the_store_is_closed_with_what_is_committed(self, moves):
         """Whatever the task was doing."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0))
+        task = a_task(LayeredState(store, cache_bytes=0))
         task.state.put_many({b"a": Stored(1, b"x")})
         task.state.prepare()
         task.state.commit(1)
@@ -340,7 +340,7 @@ class TestClose:
     def test_a_processor_that_fails_to_close_keeps_nobody_from_closing(self, error):
         """Neither at the end nor in a rewind: the partition has its next owner."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=error)
+        task = a_task(LayeredState(store, cache_bytes=0), failing=[b"close"], error=error)
         task.start(0)
         task.rewind()
         task.start(0)
@@ -353,7 +353,7 @@ class TestClose:
     def test_one_that_orders_to_stop_is_obeyed_after_the_store_is_closed(self):
         """The order goes on its way; nothing committed is lost by it."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=Stop)
+        task = a_task(LayeredState(store, cache_bytes=0), failing=[b"close"], error=Stop)
         task.start(0)
         task.state.put_many({b"a": Stored(1, b"x")})
         task.state.prepare()

@@ -4,9 +4,9 @@ import pytest
 
 from processor.errors import ProcessorFailed, TransactionAborted
 from processor.record import Record, Stored
-from processor.runtime.recovery.redelivered import Tail
+from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.task import Prepared, Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.test_task import Marker, Scripted, a_record, a_task
 
@@ -94,23 +94,23 @@ class TestNote:
         task._context.hold(4, "one")
         task.prepare()
         task.committed()
-        assert (task.committed_offset, task.noted) == (4, "one")
+        assert (task.committed_offset, task.committed_note) == (4, "one")
         task._context.hold(4, "two")
-        assert str(task.note) == "sowstream noted two"
+        assert str(task.commit_metadata) == "sowstream noted two"
         task.rewind()
-        assert task.noted == "one"
+        assert task.committed_note == "one"
         task.start(4)
         assert task._context.noted == "one"
 
     def test_one_that_nobody_changed_is_committed_again(self):
         """A commit for another partition's sake must not lose what a processor has not come to yet."""
         task = a_task()
-        task.noted = "found"
+        task.committed_note = "found"
         task.start(4)
-        assert str(task.note) == "sowstream noted found"
+        assert str(task.commit_metadata) == "sowstream noted found"
         task.prepare()
         task.committed()
-        assert task.noted == "found"
+        assert task.committed_note == "found"
 
     def test_a_change_of_it_alone_causes_no_commit(self):
         """It is committed whenever something else is."""
@@ -122,14 +122,14 @@ class TestNote:
     def test_while_the_position_stays_for_what_comes_again_its_note_does_too(self):
         """Without transactions: the processor is ahead of the offset that is committed, and so is what it would say."""
         task = a_task()
-        task.tail, task.noted = Tail(4, 50, 7), "old"
-        task.tail.applied[5] = [b"k"]
+        task.redelivered, task.committed_note = Redelivered(4, 50, 7), "old"
+        task.redelivered.applied[5] = [b"k"]
         task.start(4)
         task.process([a_record(4), a_record(5)])
         task._context.hold(None, "new")
-        assert str(task.note_with_ends) == "sow 0 mark 0 sowstream noted new"
+        assert str(task.commit_metadata_with_ends) == "sow 0 mark 0 sowstream noted new"
         task.host.next_offset = 5
-        assert str(task.note_with_ends) == "sow 50 mark 7 sowstream noted old"
+        assert str(task.commit_metadata_with_ends) == "sow 50 mark 7 sowstream noted old"
 
 
 class TestMarks:
@@ -202,7 +202,7 @@ def seen(task: Task) -> tuple[bytes | None, bytes | None]:
 def contents(prepared: Prepared) -> tuple[object, ...]:
     """All of it, to be compared."""
     counts = prepared.counts
-    return prepared.offset, str(prepared.note), counts.events, counts.rejected, counts.observed["took"].times
+    return prepared.offset, str(prepared.metadata), counts.events, counts.rejected, counts.observed["took"].times
 
 
 class TestUnderWay:
@@ -223,17 +223,17 @@ class TestUnderWay:
 
     def test_nothing_is_committed_before_kafka_says_so(self, task):
         """But the processor sees the newest."""
-        assert (task.committed_offset, task.noted, task.state.position, task.marks.position) == (0, "", 0, 0)
+        assert (task.committed_offset, task.committed_note, task.state.position, task.marks.position) == (0, "", 0, 0)
         assert seen(task) == (b"3", b"3")
 
     def test_what_came_after_the_prepare_is_no_part_of_what_is_committed(self, task):
         """Neither of the position, the note and the counts, nor of what a rewind comes back to."""
         task.committed()
-        assert (task.committed_offset, task.noted, task.state.position, task.marks.position) == (1, "1", 1, 1)
+        assert (task.committed_offset, task.committed_note, task.state.position, task.marks.position) == (1, "1", 1, 1)
         assert seen(task) == (b"3", b"3")
         assert task.has_uncommitted
         task.rewind()
-        assert (task.committed_offset, task.noted) == (1, "1")
+        assert (task.committed_offset, task.committed_note) == (1, "1")
         task.start(1)
         assert seen(task) == (b"1", b"1")
         assert not task.has_uncommitted
@@ -247,7 +247,7 @@ class TestUnderWay:
         prepared = task.prepare()
         assert contents(prepared) == (3, "sowstream noted 3", {"seen": 2}, {"invalid": 2}, 2)
         task.committed()
-        assert (task.committed_offset, task.noted, task.state.position, task.marks.position) == (3, "3", 6, 6)
+        assert (task.committed_offset, task.committed_note, task.state.position, task.marks.position) == (3, "3", 6, 6)
         assert not task.has_uncommitted
         task.rewind()
         task.start(3)
@@ -256,7 +256,7 @@ class TestUnderWay:
     def test_a_rewind_before_the_end_drops_both(self, task):
         """Nobody knows whether it was committed: what was will be read back, and the rest comes again."""
         task.rewind()
-        assert (task.committed_offset, task.noted, task.state.position, task.marks.position) == (0, "", 0, 0)
+        assert (task.committed_offset, task.committed_note, task.state.position, task.marks.position) == (0, "", 0, 0)
         task.start(0)
         assert seen(task) == (None, None)
         assert task.take_outputs() == {}
@@ -266,7 +266,7 @@ class TestUnderWay:
         assert send(task, 7) == [b"4"]
         assert task.prepare().offset == 1
         task.committed()
-        assert (task.committed_offset, task.noted, seen(task)) == (1, "4", (b"4", b"4"))
+        assert (task.committed_offset, task.committed_note, seen(task)) == (1, "4", (b"4", b"4"))
 
     def test_a_missing_delivery_report_leaves_both_to_a_rewind(self):
         """Committed without a word of where: the state keeps nothing of it, until it has asked."""
@@ -332,7 +332,7 @@ class TestUnderWay:
     def test_closing_drops_both(self):
         """The store has what was committed before."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0))
+        task = a_task(LayeredState(store, cache_bytes=0))
         task.start(0)
         task.process([a_record(0)])
         task.await_delivery("sow")(0)

@@ -8,11 +8,11 @@ import pytest
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.errors import TransactionAborted
-from processor.hosting.commit_metadata import Note
+from processor.errors import ProcessorFailed, ProducerLost, TransactionAborted
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.task import Counts, Prepared
-from processor.runtime.transactions import Transactions
+from processor.runtime.transactions import Transactions, back_off_s
 
 
 class KeepingProducer:
@@ -53,7 +53,7 @@ class OneTask:
 
     def prepare(self) -> Prepared:
         """The event, and a position."""
-        return Prepared(self.partition + 10, Note(None, ""), Counts({f"event {self.partition}": 1}, {}, {}))
+        return Prepared(self.partition + 10, CommitMetadata(None, ""), Counts({f"event {self.partition}": 1}, {}, {}))
 
     def committed(self) -> None:
         """It may have heard of no delivery."""
@@ -73,3 +73,14 @@ def test_what_kafka_has_is_counted_though_a_state_has_to_be_read_back():
     assert producer.offsets == {0: 10, 1: 11, 2: 12}
     assert metrics.events == ["event 0", "event 1", "event 2"]
     assert not transactions.finish(), "nothing is under way any more"
+
+
+def test_the_pause_grows_with_each_transaction_that_fails_in_a_row():
+    """There is no pause after the first failure, and never more than two seconds."""
+    for error in (TransactionAborted("x"), ProducerLost("x")):
+        assert [back_off_s(error, failures) for failures in (0, 1, 2, 3, 4, 99)] == [0.0, 0.1, 0.5, 2.0, 2.0, 2.0]
+
+
+def test_there_is_no_pause_after_an_error_of_a_processor():
+    """With a pause each, a thousand failing records in a row would take half an hour to reach the reject limit."""
+    assert [back_off_s(ProcessorFailed("x"), failures) for failures in (0, 3, 1000)] == [0.0, 0.0, 0.0]

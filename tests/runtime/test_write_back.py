@@ -10,7 +10,7 @@ import pytest
 
 from processor.record import Stored
 from processor.runtime.write_back import WriteBack, is_writing
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MUCH = 1_000_000
 
 def task(waiting: int = 0, times: int = 1) -> Task:
     """One whose state has a record of so many bytes that is committed, so many times, and not written."""
-    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    state = LayeredState(MemoryStore(), cache_bytes=0)
     for version in range(1, times + 1) if waiting else ():
         state.put_many({b"a": Stored(version, bytes(waiting))})
         state.prepare()

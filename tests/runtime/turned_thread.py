@@ -21,7 +21,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class TurnedThread:
         self._reader = LogReader(kafka, group=name)
         restorer = Restorer(
             reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
-            open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+            open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
         )  # fmt: skip
         standbys = Standbys(
-            processor=name, sow=f"{name}.sow", lookout=None, admin=Admin(kafka),
+            processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
         clients = Clients(cast("Any", None), producer, restorer, standbys)
@@ -95,7 +95,7 @@ class TurnedThread:
             assert time.monotonic() < deadline_s, "nothing was assigned"
             self.thread._consumer.poll(1, 0.1)
         self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
-        self.task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+        self.task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
         self.task.start(0)
         producer.start()
         self._producer = producer
@@ -107,7 +107,7 @@ class TurnedThread:
         """So many turns of the loop; the seconds they took."""
         began_s = time.monotonic()
         for _ in range(turns):
-            self.thread._step()
+            self.thread._turn()
         return time.monotonic() - began_s
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from processor.record import Stored
-from processor.store.layered_state import TransactionalState, _size
+from processor.store.layered_state import LayeredState, _size
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb import RocksMemory, RocksStore
 
@@ -54,7 +54,7 @@ class Layers:
 
     def __init__(self, kept: Disk, cache_bytes: int) -> None:
         self._kept, self._cache_bytes = kept, cache_bytes
-        self.state: TransactionalState
+        self.state: LayeredState
         self.staged: Model = {}
         self.prepared: Model | None = None  # None: no transaction is being committed.
         self.committed: Model = {}
@@ -181,4 +181,4 @@ class Layers:
         self.position = self._written_position = 0
 
     def _open(self) -> None:
-        self.state = TransactionalState(self._kept.open(), cache_bytes=self._cache_bytes)
+        self.state = LayeredState(self._kept.open(), cache_bytes=self._cache_bytes)

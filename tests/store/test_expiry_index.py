@@ -10,7 +10,7 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.store import layout
 from processor.store.contract import Progress
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.store.layers import Layers, applied, disk
 
@@ -157,7 +157,7 @@ def test_a_record_has_one_row_which_says_when_it_expires(store, expiries, listed
 @pytest.mark.parametrize("looks_always", [True, False])
 def test_one_key_on_its_way_is_due_when_its_last_state_says(store, steps, looks_always):
     """A number is a new expiry; a write is of what was prepared, or of all; the looks in between change nothing."""
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     assert state.due(0, 1) == []
     expires_at_ms = prepared = committed = None
     for position, step in enumerate(steps, 1):
@@ -200,7 +200,7 @@ class Counted(MemoryStore):
 def test_a_look_that_finds_nothing_due_asks_nobody():
     """Neither where nothing expires, nor before the first time that something does; not after a write either."""
     store = Counted()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     assert state.due(10**13, 10) == []
     asked = store.asked
     for turn in range(100):
@@ -216,7 +216,7 @@ def test_many_that_are_due_are_each_visited_once():
     """A thousand at a time, deleted in one open transaction: not from the beginning again at each look."""
     store = Counted()
     store.apply({b"%d" % n: Stored(1, b"x", 1 + n) for n in range(20_000)}, Progress(1, 1))
-    state = TransactionalState(store, cache_bytes=10_000_000)
+    state = LayeredState(store, cache_bytes=10_000_000)
     seen = 0
     while due := state.due(15_000, 1000):
         seen += len(due)
@@ -227,7 +227,7 @@ def test_many_that_are_due_are_each_visited_once():
 
 def test_a_key_put_again_and_again_has_one_entry():
     """Each delta restarts the expiry: a hot key must not fill the memory until the next write to the store."""
-    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    state = LayeredState(MemoryStore(), cache_bytes=0)
     assert state.due(0, 1) == []
     for turn in range(1000):
         state.put_many({b"hot": Stored(turn + 1, b"x", 5000 + turn)})
@@ -245,7 +245,7 @@ def test_an_index_that_disagrees_with_its_record_is_damage():
     store.apply({b"a": Stored(1, b"x", 5)}, Progress(1, 1))
     store._records[b"a"] = Stored(1, b"x", 7)
     with pytest.raises(StateDamaged, match=r"the index says that b'a' expires at 5; its record says 7"):
-        TransactionalState(store, cache_bytes=0).due(9, 1)
+        LayeredState(store, cache_bytes=0).due(9, 1)
 
 
 def test_a_row_too_short_to_have_a_time_is_damage():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from processor.errors import DiskUnusable
 from processor.record import Stored
 from processor.store.contract import Progress
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.layout import encode_record
 from processor.store.memory import MemoryStore
 from tests.store.layers import Layers, disk
@@ -71,9 +71,9 @@ def store() -> Recorded:
 
 
 @pytest.fixture
-def state(store) -> TransactionalState:
+def state(store) -> LayeredState:
     """An empty state before it."""
-    return TransactionalState(store, cache_bytes=10_000)
+    return LayeredState(store, cache_bytes=10_000)
 
 
 def test_what_is_staged_is_seen_before_what_is_committed(state):
@@ -344,7 +344,7 @@ class FullOnce(MemoryStore):
 def test_closing_after_a_restore_that_the_disk_refused_claims_none_of_its_records(is_loaded):
     """The store stands where it stood: at the batch's end its records would never be read again."""
     store = FullOnce()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     state.restore({b"a": Stored(1, b"x")}, 5, 1000)
     store.is_full = True
     late = Stored(1, b"y")
@@ -359,7 +359,7 @@ def test_closing_after_a_restore_that_the_disk_refused_claims_none_of_its_record
 def test_what_the_disk_refused_a_piece_of_waits_again():
     """The newest of each key, and all of it: nobody knows what of the pieces before will be there after a crash."""
     store = FullOnce()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     state.put_many({b"a": Stored(1, b"x"), b"b": Stored(1, b"x"), b"c": Stored(1, b"x")})
     state.prepare()
     state.commit(3)

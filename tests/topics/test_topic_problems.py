@@ -219,7 +219,7 @@ class TestPartitions:
 
     def test_what_is_made_of_another_topic_is_made_anew(self):
         """It has the count of that one, whatever its own settings could say, and loses nothing."""
-        family = [spec._replace(made_of="trades.sow") for spec in FAMILY]
+        family = [spec._replace(derived_from="trades.sow") for spec in FAMILY]
         (problem,) = problems(family, grown("sow", 3))
         assert problem.what == "has 3 partitions, and trades.sow, which orders is made of, is to have 4"
         assert problem.to_do.startswith("make orders anew: (1) stop its workers; ")
@@ -227,7 +227,7 @@ class TestPartitions:
 
     def test_what_is_made_of_it_is_told_of(self):
         """A family of a new name is another underlying."""
-        family = [spec._replace(made_into=("slow", "big")) for spec in FAMILY]
+        family = [spec._replace(derived_families=("slow", "big")) for spec in FAMILY]
         (problem,) = problems(family, grown("sow", 5))
         assert "(5) name orders_5 as the `underlying` of slow and big" in problem.to_do
 
@@ -392,7 +392,7 @@ class TestChanges:
     @pytest.mark.parametrize("is_there", [True, False], ids=["made anew", "deleted"])
     def test_what_is_made_of_lost_records_is_made_anew_too(self, is_there: bool):
         """It has those of the topic before."""
-        family = [spec._replace(made_into=("slow",) if spec.role == "sow" else ()) for spec in FAMILY]
+        family = [spec._replace(derived_families=("slow",) if spec.role == "sow" else ()) for spec in FAMILY]
         before = {name: topic._replace(topic_id=name) for name, topic in AS_IT_SHOULD_BE.items()}
         now = dict(before)
         lost = now.pop("orders.sow")

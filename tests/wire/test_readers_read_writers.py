@@ -13,7 +13,7 @@ from processor.builtin.conflate.delivery import Delivery
 from processor.builtin.conflate.pending import Pending
 from processor.builtin.conflate.reader import Read
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.client.feeds.compact_records import Slim
+from processor.client.feeds.compact_records import CompactRecords
 from processor.client.views import stored_partition
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
@@ -371,5 +371,5 @@ def test_compact_records_keep_all_headers_that_messages_are_made_of():
         heads.correlation_id_header(b"c"),
         ("trace", b"t"),
     ]
-    kept = Slim()._headers[tuple(headers)]
+    kept = CompactRecords()._headers[tuple(headers)]
     assert metadata(list(kept)) == metadata(headers)

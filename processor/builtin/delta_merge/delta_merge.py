@@ -24,7 +24,7 @@ from processor.api import (
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.compiled_settings import plan
 from processor.builtin.delta_merge.deduplication import Sequences
-from processor.builtin.delta_merge.fast_path import LOOK_BYTES, LOOK_RECORDS, plain_deltas
+from processor.builtin.delta_merge.fast_path import LOOK_BYTES, LOOK_RECORDS, has_compiled, plain_deltas
 from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_key
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.builtin.delta_merge.lifetime import EXPIRED_MAX, Lifetime
@@ -69,6 +69,7 @@ class DeltaMerge(Processor):
 
     settings_type = TopicConfig
     is_repeatable = True
+    implementation = "compiled code for plain deltas of JSON" if has_compiled else "Python"
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),

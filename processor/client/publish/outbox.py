@@ -1,4 +1,4 @@
-"""Makes Kafka records of what a publisher says, for one topic. Pure."""
+"""Builds the Kafka records of published commands, for one topic. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from processor.wire.publisher_headers import (
 
 
 class Outbox:
-    """What holds for all that is published to one topic."""
+    """Builds Kafka keys, values and headers for the commands of one topic."""
 
     def __init__(self, topic: str, settings: TopicConfig, codec: Codec, names: KafkaNames | None = None) -> None:
         self.kafka_topic = (names or KafkaNames()).topic(topic, "publish")
         self._default_command = settings.default_command
-        # The Kafka keys written here are texts, whatever those of other publishers are: the header says so to a worker.
+        # Keys written here are text, even where other publishers write binary keys: the header marks them for a worker.
         self._marks: Headers = [] if settings.key_format == "text" else [text_key_header(self.kafka_topic)]
         self._codec = codec
         self._key_fields = KeyFields(settings.key_fields)
@@ -47,34 +47,34 @@ class Outbox:
         """The Kafka key, value and headers of one command.
 
         Args:
-            command: what is asked for.
-            data: a parsed value, or `bytes` that are a message already and travel as they are.
-            key: the SOW key; None: made of the key fields in the data.
+            command: the command.
+            data: a parsed value, or `bytes` that are an encoded message already and are sent unchanged.
+            key: the SOW key; None: computed from the key fields in the data.
             headers: more headers.
-            expiration: seconds to live; 0 is never.
+            expiration: seconds to live; 0 means never.
             correlation_id: passed on to subscribers.
-            command_id: what acks call the command.
+            command_id: the id that its acks carry.
 
         Raises:
-            RecordRejected: there is no key, what must be parsed or written cannot be, or an argument has no meaning.
-            ConfigurationError: a header that is not a publisher's to give.
+            RecordRejected: there is no key, the message cannot be parsed or written, or an argument is invalid.
+            ConfigurationError: a header that a publisher may not set.
         """
-        said: Headers = [*self._marks, *named_headers(headers or {})]
+        all_headers: Headers = [*self._marks, *named_headers(headers or {})]
         if expiration is not None:
-            said.append(time_to_live_header(expiration))
+            all_headers.append(time_to_live_header(expiration))
         if correlation_id is not None:
-            said.append(correlation_header(correlation_id))
+            all_headers.append(correlation_header(correlation_id))
         if command_id is not None:
-            said.append(command_id_header(command_id))
+            all_headers.append(command_id_header(command_id))
         if key is None:
-            key = self._key(command, data, said)
+            key = self._key(command, data, all_headers)
         value: bytes | None = None
         if command != "sow_delete":
-            value = data if isinstance(data, bytes) else self._written(command, data, said)
+            value = data if isinstance(data, bytes) else self._encode(command, data, all_headers)
             if command != self._default_command:
-                said.append(command_header(command))
-        # A tombstone says sow_delete by itself.
-        return key.encode(), value, said or None
+                all_headers.append(command_header(command))
+        # A tombstone means sow_delete without a header.
+        return key.encode(), value, all_headers or None
 
     def delete(
         self,
@@ -85,31 +85,31 @@ class Outbox:
         correlation_id: str | None = None,
         command_id: str | None = None,
     ) -> tuple[bytes, None, Headers | None]:
-        """The Kafka key, value and headers of a delete of one record, whose key may be made of data."""
-        raw, _, said = self.record(
+        """The Kafka key, value and headers that delete one record; the key may be computed from the data."""
+        raw, _, all_headers = self.record(
             "sow_delete", data, key, headers, correlation_id=correlation_id, command_id=command_id
         )
-        return raw, None, said
+        return raw, None, all_headers
 
-    def _written(self, command: Command, data: Value, said: Headers) -> bytes:
-        """The message; what it needs besides goes to the headers."""
+    def _encode(self, command: Command, data: Value, headers: Headers) -> bytes:
+        """Encode the message; parts that the format puts into headers are added to `headers`."""
         try:
             if command == "publish" or not self._codec.uses_headers:
                 return self._codec.encode(data)
-            value, headers = self._codec.encode_delta(data)
+            value, more = self._codec.encode_delta(data)
         except TypeError as error:
             raise RecordRejected(self._unwritable, str(error)) from None
-        said += headers
+        headers += more
         return value
 
-    def _key(self, command: Command, data: Value, said: Headers) -> str:
-        """The key, made of the message."""
+    def _key(self, command: Command, data: Value, headers: Headers) -> str:
+        """The key, computed from the message."""
         if not self._key_fields.pointers:
             raise RecordRejected("missing_key", "the topic's key is explicit: each message needs one, by key=")
         if isinstance(data, bytes):
             codec = self._codec
             is_delta = command == "delta_publish"
-            data = codec.decode_command(data, said, is_delta=is_delta) if codec.uses_headers else codec.decode(data)
+            data = codec.decode_command(data, headers, is_delta=is_delta) if codec.uses_headers else codec.decode(data)
         if type(data) is not dict:
             raise RecordRejected("not_an_object", "a record is an object; this message is not")
         text = self._key_fields.text(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from concurrent.futures import Future
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import (
@@ -15,6 +14,7 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
+    libversion,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
@@ -24,8 +24,7 @@ from confluent_kafka.admin._resource import ResourceType
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.admin.group_description import GroupQuestion
-from processor.kafka.admin.partition_questions import (
+from processor.kafka.admin.answers import (
     ASK_TIMEOUT_S,
     COORDINATOR_TIMEOUT_S,
     Answers,
@@ -36,8 +35,8 @@ from processor.kafka.admin.partition_questions import (
     retained_ms,
     values,
 )
-from processor.kafka.admin.topic_creation import create_topics
-from processor.kafka.admin.topic_question import TopicQuestion
+from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask_groups
+from processor.kafka.admin.topic_creation import create_topics, delete_topics
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import InBackground, Renewal, leave
 from processor.topics import FoundTopic
@@ -58,6 +57,11 @@ _LOOK_TIMEOUT_S = 2.0
 _NEW_S = 2.0  # Within it a topic that was just made has leaders, and the client has heard of them.
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two questions: to list all topics is much to ask of a large cluster.
 _SILENCE_S = 2.0  # Whoever waits for longer is told what for.
+
+
+def librdkafka_version() -> str:
+    """The version of librdkafka, such as `2.16.1`; the Python package has one of its own."""
+    return libversion()[0]
 
 
 class Cluster(NamedTuple):
@@ -214,12 +218,7 @@ class Admin:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; those that do not exist are passed over."""
-        for name, future in self._client.delete_topics(list(names), operation_timeout=_TIMEOUT_S).items():
-            try:
-                future.result()
-            except KafkaException as error:
-                if kafka_errors.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise kafka_errors.stop(error, f"deleting the topic {name}") from error
+        delete_topics(self._client, names)
 
     def topic_config(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, dict[str, str]]:
         """The settings in force of each topic.
@@ -301,8 +300,11 @@ class Admin:
 
     def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
         """Ask who is in a consumer group and which partitions of a topic they have; the answer is to be looked for."""
-        asked = self._client.describe_consumer_groups([group], request_timeout=COORDINATOR_TIMEOUT_S)
-        return GroupQuestion(asked[group], topic, timeout_s, partial(self.renewal.unanswered, f"the group {group}"))
+
+        def overdue(name: str) -> None:
+            self.renewal.unanswered(f"the group {name}")
+
+        return ask_groups(self._client, [group], timeout_s, topic=topic, on_overdue=overdue)[group]
 
     def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets for a consumer group that nobody is a member of.

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from processor.errors import Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.partition_questions import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.admin.answers import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.admin.descriptions import ask_groups
 from processor.kafka.renewal import leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from processor.kafka.admin.descriptions import Group
+
 _TIMEOUT_S = 15.0
 
 
-class Member(NamedTuple):
-    """A member of a group."""
-
-    member_id: str
-    """Kafka's name for it."""
-    client_id: str
-    """Its own name for itself."""
-    host: str
-    """The address it comes from."""
-    instance: str | None
-    """The name of a static member."""
-
-
-class GroupState(NamedTuple):
-    """A group at one moment."""
-
-    state: str
-    """As Kafka calls it: `stable`, `empty`, `dead` …"""
-    owners: dict[tuple[str, int], Member]
-    """The member that has each partition, by topic and number."""
-
-
-class GroupLook:
+class GroupInspector:
     """Questions about groups; connects when the first is asked."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
@@ -56,33 +38,18 @@ class GroupLook:
         """Have the next question asked by another client: this one may still wait for a coordinator."""
         leave(self.__dict__.pop("_client", None))
 
-    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, GroupState]:
+    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, Group]:
         """Who is in these groups; one that Kafka does not know is `dead`.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        limit_s = COORDINATOR_TIMEOUT_S
-        asked = self._client.describe_consumer_groups(list(names), request_timeout=limit_s) if names else {}
-        found: dict[str, GroupState] = {}
-        for name, future in asked.items():
-            group = in_time(future, timeout_s)
-            if isinstance(group, KafkaException):
-                if kafka_errors.of(group).code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    self._give_up()
-                    raise kafka_errors.stop(group, f"looking at the group {name}") from group
-                found[name] = GroupState("dead", {})
-                continue
-            owners = {
-                (place.topic, place.partition): Member(
-                    member.member_id, member.client_id, member.host.lstrip("/"), member.group_instance_id
-                )
-                for member in group.members
-                for place in member.assignment.topic_partitions
-            }
-            found[name] = GroupState(group.state.name.lower(), owners)
-        return found
+        try:
+            return {name: question.wait() for name, question in ask_groups(self._client, names, timeout_s).items()}
+        except Stop:
+            self._give_up()
+            raise
 
     def offsets(
         self, wanted: Mapping[str, Iterable[tuple[str, int]]], timeout_s: float = _TIMEOUT_S

@@ -58,3 +58,17 @@ def create_topics(client: AdminClient, wanted: Mapping[str, TopicSpec], replicat
     for name, error in refused.items():
         raise kafka_errors.stop(error, f"creating the topic {name}") from error
     return created + more
+
+
+def delete_topics(client: AdminClient, names: Sequence[str]) -> None:
+    """Delete topics; names without a topic are ignored.
+
+    Raises:
+        Stop: Kafka refuses.
+    """
+    for name, future in client.delete_topics(list(names), operation_timeout=_TIMEOUT_S).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if kafka_errors.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise kafka_errors.stop(error, f"deleting the topic {name}") from error

@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.pause_detector import Pulse
+from processor.kafka.pause_detector import PauseDetector
 from processor.kafka.refusals import Refusals
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class StagedProducer:
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
         self._failed_at: tuple[str, int | None] | None = None
-        self._pulse: Pulse | None = None
+        self._pause_detector: PauseDetector | None = None
         self._pauses = 0
         self.commit_offsets: Callable[[Mapping[int, int]], None]
         """Commits the next input offset of each partition as a member of the group; set by whoever has the consumer."""
@@ -113,9 +113,9 @@ class StagedProducer:
             ConfigurationError: Kafka refuses our credentials.
         """
         self._drop()
-        if self._pulse is None:
-            self._pulse = Pulse(self._pause_s)
-        self._pauses = self._pulse.pauses
+        if self._pause_detector is None:
+            self._pause_detector = PauseDetector(self._pause_s)
+        self._pauses = self._pause_detector.pauses
         producer = Producer(self._properties)
         self._refusals.error = None
         topic = next(iter(self._stage_of))  # One is enough: the cluster may have thousands.
@@ -216,15 +216,15 @@ class StagedProducer:
             held.clear()
         if self._producer is None or self._failed is not None or len(self._producer) > 0:
             self.start()
-        elif self._pulse is not None:
-            self._pauses = self._pulse.pauses
+        elif self._pause_detector is not None:
+            self._pauses = self._pause_detector.pauses
 
     def close(self) -> None:
         """Let go of the producer; what waits to be sent is dropped."""
         self._drop()
-        if self._pulse is not None:
-            self._pulse.close()
-            self._pulse = None
+        if self._pause_detector is not None:
+            self._pause_detector.close()
+            self._pause_detector = None
 
     def _take(self, batch: _Batch) -> int:
         """Send a batch, or hold it until its stage."""
@@ -294,7 +294,7 @@ class StagedProducer:
 
     def _check_awake(self) -> None:
         """After a long sleep the partitions may be somebody else's: learn that first."""
-        if self._pulse is not None and self._pulse.pauses != self._pauses:
+        if self._pause_detector is not None and self._pause_detector.pauses != self._pauses:
             raise TransactionAborted(
                 f"the process stood still for more than {self._pause_s:g} s; its partitions may have gone"
             )

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from processor.errors import BrokerUnavailable, ProducerLost, TransactionAborted
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.background_call import CallThread
-from processor.kafka.connection_breaks import ConnectionBreaks
+from processor.kafka.background_calls import BackgroundCalls
+from processor.kafka.log_filter import ConnectionBreaks
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import leave
 
@@ -87,7 +87,7 @@ class TransactionalProducer:
         self.renewals = 0
         """How often a transaction that ended well cost the producer all the same."""
         self._is_doubtful = False  # A call was repeated, or took long enough for librdkafka to have done so.
-        self._commits = CallThread(f"commits of {transactional_id}")
+        self._commits = BackgroundCalls(f"commits of {transactional_id}")
         self._commit_limit_s = 0.0
         self._commit_seconds = 0.0
 

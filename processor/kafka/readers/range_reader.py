@@ -34,7 +34,7 @@ def oldest_offsets(reader: LogReader, topic: str, partitions: Iterable[int]) -> 
         ) from None
 
 
-def read_stretch(
+def read_range(
     reader: LogReader, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], *, stall_timeout_s: float
 ) -> Iterator[tuple[int, list[Message]]]:
     """The committed records of a stretch, in batches of one partition each, in order per partition.
@@ -84,8 +84,8 @@ def read_up_to(reader: LogReader, topic: str, ends: Mapping[int, int], *, stall_
     """
     try:
         begins = oldest_offsets(reader, topic, ends)
-        stretch = read_stretch(reader, topic, begins, ends, stall_timeout_s=stall_timeout_s)
-        return [message for _, batch in stretch for message in batch]
+        batches = read_range(reader, topic, begins, ends, stall_timeout_s=stall_timeout_s)
+        return [message for _, batch in batches for message in batch]
     finally:
         reader.close()
 

@@ -23,7 +23,7 @@ _READ_TIMEOUT_S: Final = 30.0
 _WAIT_S: Final = 0.2
 
 
-class OpenStretch(NamedTuple):
+class OpenRange(NamedTuple):
     """The end of a partition that readers of committed records do not get."""
 
     topic: str
@@ -43,7 +43,7 @@ class OpenStretch(NamedTuple):
         return f"{self.topic} partition {self.partition}"
 
 
-def open_stretches(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], *, group: str) -> list[OpenStretch]:
+def open_ranges(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], *, group: str) -> list[OpenRange]:
     """The partitions in which a transaction is open now: one that just runs, or one that nobody ends.
 
     Args:
@@ -70,7 +70,7 @@ def open_stretches(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], 
     for message in read_uncommitted(kafka, first, {place: begin + 1 for place, begin in first.items()}, group=group):
         since_ms.setdefault((message.topic() or "", message.partition() or 0), message.timestamp()[1])
     return [
-        OpenStretch(topic, number, begin, end, since_ms.get((topic, number), -1))
+        OpenRange(topic, number, begin, end, since_ms.get((topic, number), -1))
         for (topic, number), (begin, end) in sorted(behind.items())
     ]
 

@@ -6,14 +6,14 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.groups import GroupLook
+from processor.kafka.admin.groups import GroupInspector
 from processor.shared_topics.control.hold import REMEDIES
 from processor.shared_topics.control.topic import ControlTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from processor.kafka.admin.groups import GroupState, Member
+    from processor.kafka.admin.descriptions import Member
     from processor.shared_topics.control.topic import Entries
     from processor.wire.control import Failure, Notice
 
@@ -120,7 +120,7 @@ def look(
         BrokerUnavailable: no answer in time.
         Stop: Kafka refuses.
     """
-    admin, groups = Admin(kafka), GroupLook(kafka)
+    admin, groups = Admin(kafka), GroupInspector(kafka)
     entries = ControlTopic(kafka, admin, prefix=prefix).read(application_id)
     topics = admin.cluster().topics
     places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
@@ -135,8 +135,10 @@ def look(
     result = []
     for one in watched:
         group = names[one.name]
+        owners = states[group].owners
         partitions = [
-            _partition(one, place, states[group], offsets[group], ends, stable, entries) for place in places[one.name]
+            _partition(one, place, owners.get(place), offsets[group], ends, stable, entries)
+            for place in places[one.name]
         ]
         failed = {} if entries is None else dict(entries.failed.get(one.name, {}))
         fresh = {name: failure for name, failure in failed.items() if now_ms - failure.at_ms <= CONFIRMED_MS}
@@ -144,7 +146,7 @@ def look(
     return Status(result, entries is not None)
 
 
-def _standing(groups: GroupLook, ends: Mapping[_Place, int | None]) -> dict[_Place, int]:
+def _standing(groups: GroupInspector, ends: Mapping[_Place, int | None]) -> dict[_Place, int]:
     """The last stable offsets that are behind the end and do not move."""
     before = _behind(groups, ends, ends)
     if not before:
@@ -154,7 +156,7 @@ def _standing(groups: GroupLook, ends: Mapping[_Place, int | None]) -> dict[_Pla
     return {place: offset for place, offset in after.items() if before[place] == offset}
 
 
-def _behind(groups: GroupLook, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
+def _behind(groups: GroupInspector, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
     stable = groups.ends(places, is_committed=True)
     return {
         place: offset
@@ -166,7 +168,7 @@ def _behind(groups: GroupLook, ends: Mapping[_Place, int | None], places: Iterab
 def _partition(
     one: Watched,
     place: _Place,
-    group: GroupState,
+    owner: Member | None,
     offsets: Mapping[_Place, int | None],
     ends: Mapping[_Place, int | None],
     stable: Mapping[_Place, int],
@@ -184,4 +186,4 @@ def _partition(
         end, stable_end = ends.get((topic, number)), stable.get((topic, number))
         if end is not None and stable_end is not None:
             open_behind[topic] = end - stable_end
-    return PartitionStatus(number, group.owners.get(place), offset, ends.get(place), open_behind, notice)
+    return PartitionStatus(number, owner, offset, ends.get(place), open_behind, notice)

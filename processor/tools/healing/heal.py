@@ -196,9 +196,9 @@ class Heal:
     def _send(self, commands: Sequence[HealCommand]) -> dict[int, int]:
         """Send commands; the offset of the last one in each partition of the input."""
         last: dict[int, int] = {}
-        for stretch in _stretches(commands):
+        for batch in _batches(commands):
             by_partition: dict[int, list[HealCommand]] = {}
-            for command in stretch:
+            for command in batch:
                 by_partition.setdefault(command.partition, []).append(command)
             for partition, its_commands in by_partition.items():
                 records = [(command.key, command.value, [*command.headers, *self._more]) for command in its_commands]
@@ -238,19 +238,19 @@ class Heal:
             return -1
 
 
-def _stretches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
+def _batches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
     """Commands, cut into what one transaction takes."""
-    stretch: list[HealCommand] = []
+    batch: list[HealCommand] = []
     size_bytes = 0
     for command in commands:
         bytes_more = len(command.value or b"")
-        if stretch and (len(stretch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
-            yield stretch
-            stretch, size_bytes = [], 0
-        stretch.append(command)
+        if batch and (len(batch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(command)
         size_bytes += bytes_more
-    if stretch:
-        yield stretch
+    if batch:
+        yield batch
 
 
 def _shown(key: bytes) -> str:

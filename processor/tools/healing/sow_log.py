@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_stretch
+from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.tools.healing.placement import Copy
 from processor.wire.sow_headers import version_of
 
@@ -87,7 +87,7 @@ class SowLog:
         looked = sum(self._ends[partition] - begins[partition] for partition in self.partitions)
         copies: dict[tuple[bytes, int], int] = {}
         size_bytes, is_cut, has = 0, False, homes.has
-        for partition, batch in read_stretch(
+        for partition, batch in read_range(
             self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S
         ):
             on_read(len(batch))
@@ -126,7 +126,7 @@ class SowLog:
         """
         begins = oldest_offsets(self._reader, self.topic, self.partitions)
         places: set[tuple[bytes, int]] = set()
-        for partition, batch in read_stretch(
+        for partition, batch in read_range(
             self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S
         ):
             for message in batch:
@@ -155,9 +155,9 @@ class SowLog:
         own_keys: Collection[bytes],
         homes: Homes,
     ) -> None:
-        stretch = read_stretch(self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S)
+        batches = read_range(self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S)
         own_key = homes.own_key
-        for partition, batch in stretch:
+        for partition, batch in batches:
             for message in batch:
                 key = message.key()
                 if key is None or own_key(key) not in own_keys:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
-from processor.hosting.commit_metadata import Note
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
@@ -116,13 +116,8 @@ class Stand:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        question = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S)
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise BrokerUnavailable(f"asking who is in the group {group}: no answer in {_PATIENCE_S:g} s")
-            time.sleep(_PAUSE_S)
-        return sorted(question.answer().hosts.values())
+        group_now = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).wait()
+        return sorted(group_now.hosts.values())
 
     def refuse_members(self, group: str) -> None:
         """Make sure that nobody is in a group.
@@ -136,10 +131,12 @@ class Stand:
                 "changed under them. Stop the workers first; those that were killed leave after the session timeout"
             )
 
-    def cut(self, kafka_topic: str) -> Cut:
+    def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the end of now."""
         partitions = range(TopicLookup(self.admin).partitions(kafka_topic))
-        return Cut(self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group)
+        return SnapshotBoundary(
+            self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group
+        )
 
     def group_metadata(self) -> Any:
         """What a transaction needs to commit offsets of the group."""
@@ -171,7 +168,7 @@ class Stand:
             return "outputs are of another input topic"
         elif position.application_id != self._config.application_id:
             return f"outputs are of application_id {position.application_id}"
-        elif committed is not None and committed < position.offset and Note.read(stand.note).ends is None:
+        elif committed is not None and committed < position.offset and CommitMetadata.read(stand.note).ends is None:
             return "group was set back"
         begin = committed if committed is not None else stand.position and stand.position.offset
         if begin is not None and begin < stand.oldest:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.hosting.pipeline import pipelines
 from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_stretch
+from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.kafka.transactions.open_ranges import read_uncommitted
 from processor.tools.open_transactions.find import reader_group
 from processor.tools.open_transactions.versions import base_of, version_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
-    from processor.kafka.transactions.open_ranges import OpenStretch
+    from processor.kafka.transactions.open_ranges import OpenRange
 
 _BEFORE_MS: Final = 60_000  # Deltas of the same transaction lie no further before its first SOW record.
 _STALL_TIMEOUT_S: Final = 60.0
@@ -48,7 +48,7 @@ class KeyInQuestion(NamedTuple):
 class Aftermath:
     """The keys of transactions that are about to be ended, up to the ends that their partitions have before."""
 
-    def __init__(self, config: Config, admin: Admin, name: str, stretches: Iterable[OpenStretch]) -> None:
+    def __init__(self, config: Config, admin: Admin, name: str, ranges: Iterable[OpenRange]) -> None:
         """Read which keys the transactions wrote to.
 
         Raises:
@@ -58,17 +58,17 @@ class Aftermath:
         (pipeline,) = pipelines(config, [name])
         self._sow = pipeline.output("sow") if "sow" in pipeline.roles else None
         self._delta = pipeline.output("delta") if "delta" in pipeline.roles else None
-        self._stretches = [stretch for stretch in stretches if stretch.topic in (self._sow, self._delta)]
+        self._ranges = [open_range for open_range in ranges if open_range.topic in (self._sow, self._delta)]
         self._written: dict[tuple[int, bytes], int] = {}
-        partitions = sorted({stretch.partition for stretch in self._stretches})
+        partitions = sorted({open_range.partition for open_range in self._ranges})
         # Nobody writes behind these ends before the transactions have ended: both topics are compared at one moment.
         self._ends = {
             topic: admin.end_offsets(topic, partitions) if partitions else {}
             for topic in (self._sow, self._delta)
             if topic is not None
         }
-        begins = {(stretch.topic, stretch.partition): stretch.begin for stretch in self._stretches}
-        ends = {(stretch.topic, stretch.partition): stretch.end for stretch in self._stretches}
+        begins = {(open_range.topic, open_range.partition): open_range.begin for open_range in self._ranges}
+        ends = {(open_range.topic, open_range.partition): open_range.end for open_range in self._ranges}
         for message in read_uncommitted(config.kafka, begins, ends, group=reader_group(config)):
             if (key := message.key()) is not None:
                 self._written[message.partition() or 0, key] = version_of(message)
@@ -104,7 +104,7 @@ class Aftermath:
         last: dict[tuple[int, bytes], int] = {}
         try:
             begins = self._begins(reader, topic, ends)
-            for partition, batch in read_stretch(reader, topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
+            for partition, batch in read_range(reader, topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
                 for message in batch:
                     place = partition, message.key() or b""
                     if place not in self._written:
@@ -119,7 +119,7 @@ class Aftermath:
     def _begins(self, reader: LogReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Where to begin: a while before the first record in question."""
         oldest = oldest_offsets(reader, topic, partitions)
-        since_ms = min(stretch.since_ms for stretch in self._stretches) - _BEFORE_MS
+        since_ms = min(open_range.since_ms for open_range in self._ranges) - _BEFORE_MS
         since = reader.at_time(topic, oldest, max(0, since_ms), _STALL_TIMEOUT_S)
         return {partition: max(first, since[partition] or first) for partition, first in oldest.items()}
 

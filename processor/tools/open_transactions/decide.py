@@ -21,7 +21,7 @@ from processor.kafka.transactions.transaction_admin import CoordinatorState, Mar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from processor.kafka.transactions.open_ranges import OpenStretch
+    from processor.kafka.transactions.open_ranges import OpenRange
     from processor.kafka.transactions.transaction_log import Decision
 
 CLOCKS_MS: Final = 5_000
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
 
 
 def decide(
-    stretch: OpenStretch,
+    open_range: OpenRange,
     producer: OpenProducer,
     state: CoordinatorState | None,
     decisions: Iterable[Decision],
@@ -52,14 +52,14 @@ def decide(
     """Decide how an open transaction must end.
 
     Args:
-        stretch: where the partition's stable part ends.
+        open_range: where the partition's stable part ends.
         producer: whose transaction it is, as the partition's leader knows it.
         state: what the coordinator says of the transactional id now; None: no coordinator knows the producer.
         decisions: what the coordinator's log has of the transactional id.
         are_done_once: whether it is certain that none of the open records was rolled back and done again; asked where
             an abort came shortly before the last decision, which may have been about the first of them.
     """
-    place = stretch.topic, stretch.partition
+    place = open_range.topic, open_range.partition
     if state is None:
         return Verdict(
             None,
@@ -74,7 +74,7 @@ def decide(
             f"the coordinator knows its transactional id as producer {state.producer_id}, epoch {state.epoch}: "
             "another one than wrote here; nothing is known of its end",
         )
-    since_ms = stretch.since_ms if stretch.begin == producer.begin else producer.last_ms
+    since_ms = open_range.since_ms if open_range.begin == producer.begin else producer.last_ms
     about_it = [
         decision
         for decision in decisions

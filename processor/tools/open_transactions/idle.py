@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import BrokerUnavailable
 from processor.hosting.pipeline import pipelines
 from processor.kafka.readers.log_reader import LogReader
 
@@ -44,7 +43,7 @@ class Idleness:
             return found
         if not self._is_ours(found):
             why = "but its producer is none of our workers and may still run: start it again, or end it, and try again"
-        elif self._stands(found.stretch.partition):
+        elif self._stands(found.open_range.partition):
             return found
         else:
             why = (
@@ -79,10 +78,4 @@ class Idleness:
         return -1 if committed is None else committed
 
     def _members(self) -> dict[str, frozenset[int]]:
-        question = self._admin.ask_group(self._group, self._source, _ASK_TIMEOUT_S)
-        deadline_s = time.monotonic() + _ASK_TIMEOUT_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise BrokerUnavailable(f"asking for the members of the group {self._group}: no answer in time")
-            time.sleep(_PAUSE_S)
-        return question.answer().assigned
+        return self._admin.ask_group(self._group, self._source, _ASK_TIMEOUT_S).wait().assigned

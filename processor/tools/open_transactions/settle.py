@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.kafka.transactions.open_ranges import open_stretches
+from processor.kafka.transactions.open_ranges import open_ranges
 from processor.kafka.transactions.transaction_log import GROUP_OFFSETS
 from processor.tools.open_transactions.aftermath import Aftermath, KeyInQuestion
 from processor.tools.open_transactions.find import examine, reader_group, standing
@@ -14,7 +14,7 @@ from processor.tools.open_transactions.idle import Idleness
 if TYPE_CHECKING:
     from processor.config import Config
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.transactions.open_ranges import OpenStretch
+    from processor.kafka.transactions.open_ranges import OpenRange
     from processor.kafka.transactions.transaction_admin import TransactionAdmin
     from processor.tools.open_transactions.find import OpenTransaction
 
@@ -27,7 +27,7 @@ class Settled(NamedTuple):
 
     ended: list[OpenTransaction]
     """Those that were ended."""
-    waiting: list[OpenStretch]
+    waiting: list[OpenRange]
     """Partitions whose readers still wait."""
     keys: list[KeyInQuestion]
     """The keys of their records, and what readers see of them now."""
@@ -60,12 +60,12 @@ class Settlement:
         """
         self._config, self._admin, self._transactions, self._name = config, admin, transactions, name
         cluster = admin.cluster()
-        stretches = [
-            stretch
-            for stretch in standing(config, cluster, [name])[name]
-            if partition is None or stretch.topic == GROUP_OFFSETS or stretch.partition == partition
+        ranges = [
+            open_range
+            for open_range in standing(config, cluster, [name])[name]
+            if partition is None or open_range.topic == GROUP_OFFSETS or open_range.partition == partition
         ]
-        self.opened = examine(config, cluster, transactions, stretches, name)
+        self.opened = examine(config, cluster, transactions, ranges, name)
         """What stands open, each with how it must end."""
         if any(found.verdict.needs_idle for found in self.opened):
             idle = Idleness(config, admin, name)
@@ -83,22 +83,22 @@ class Settlement:
             Stop: Kafka refuses, or does not answer; what was ended stays so, and this may be done again.
         """
         todo = [found for found in self.opened if found.verdict.marker is not None]
-        aftermath = Aftermath(self._config, self._admin, self._name, [found.stretch for found in todo])
+        aftermath = Aftermath(self._config, self._admin, self._name, [found.open_range for found in todo])
         for found in todo:
             assert found.verdict.marker is not None
             self._transactions.write(found.verdict.marker)
         waiting = self._await_stable(todo)
         return Settled(todo, waiting, aftermath.look())
 
-    def _await_stable(self, todo: list[OpenTransaction]) -> list[OpenStretch]:
+    def _await_stable(self, todo: list[OpenTransaction]) -> list[OpenRange]:
         """The partitions whose last stable offset has not passed the records in question in time."""
-        ends = {(found.stretch.topic, found.stretch.partition): found.stretch.end for found in todo}
+        ends = {(found.open_range.topic, found.open_range.partition): found.open_range.end for found in todo}
         deadline_s = time.monotonic() + _STABLE_TIMEOUT_S
         while True:
             left = [
-                stretch
-                for stretch in open_stretches(self._config.kafka, ends, group=reader_group(self._config))
-                if stretch.begin < ends[stretch.topic, stretch.partition]
+                open_range
+                for open_range in open_ranges(self._config.kafka, ends, group=reader_group(self._config))
+                if open_range.begin < ends[open_range.topic, open_range.partition]
             ]
             if not left or time.monotonic() > deadline_s:
                 return left

@@ -1,4 +1,4 @@
-"""Merges until it is settled which records repeat others: once, save where records with a sequence were rejected."""
+"""Merges a history without duplicates; repeats the merge if rejected records change the set of duplicates."""
 
 from __future__ import annotations
 
@@ -23,54 +23,53 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 Keyless: TypeAlias = Literal["error", "skip", "merge"]
-"""What is done with records without a Kafka key."""
+"""The treatment of records without a Kafka key."""
 
 _ROUNDS_MAX: Final = 20
 _PEEK_RECORDS: Final = 1_000
-"""Records of each part of the history that are looked at before it is merged."""
+"""Number of records that are searched for sequences before the merge."""
 
 
 class MergePlan(NamedTuple):
-    """What is merged, and how."""
+    """The input and the settings of a merge."""
 
     settings: TopicSettings
     """The topic's."""
     records: DataFrame
     """The input, `RECORDS_DDL`."""
     base: Base | None
-    """What keys begin with."""
+    """The records and marks before the merge; None without a base."""
     fold: Fold
-    """What a task does."""
+    """The merge of one task."""
     keyless: Keyless
-    """What is done with records without a key."""
+    """The treatment of records without a key."""
     partitions: int | None
-    """How many tasks fold."""
+    """The number of tasks; None: `spark.sql.shuffle.partitions`."""
 
 
 class Deduplicated(NamedTuple):
-    """What came out."""
+    """The result of a merge without duplicates."""
 
     rows: DataFrame
-    """All of it, `OUTGOING_DDL`, kept."""
+    """All output rows, `OUTGOING_DDL`, persisted."""
     marks: DataFrame | None
-    """The marks, as `marks_after` makes them; None where no record has a sequence."""
+    """The marks, from `marks_after`; None where no record has a sequence."""
     counts: Counter[str]
-    """What the tasks counted, and duplicates."""
+    """The counters of the tasks."""
     kept: list[DataFrame]
-    """What is kept on disk."""
+    """The persisted DataFrames."""
 
 
 def deduplicate(plan: MergePlan) -> Deduplicated:
-    """Merge, and again where what was taken for a repeat was none.
+    """Merge a history without its duplicates.
 
-    A record that is rejected does not raise its client's mark, and whether it is rejected is known when it is merged.
-    So repeats are looked for as if none was rejected, and once more without those that were; if that makes a
-    difference, records are merged again. Each time at least the first record that was judged wrongly is judged rightly,
-    so it ends.
+    A rejected record does not raise its client's mark, but rejections are only known after the merge. So duplicates are
+    first searched as if no record was rejected, then without the rejected ones; if the two sets differ, the records are
+    merged again. Each round corrects at least the first record that was judged wrongly, so the loop ends.
 
     Raises:
         ConfigurationError: records have no key.
-        Stop: it does not end in time, or what a worker stops for.
+        Stop: the set still changes after 20 rounds, or a worker would stop.
     """
     records = _with_keys(plan)
     before = None if plan.base is None else plan.base.marks
@@ -78,7 +77,7 @@ def deduplicate(plan: MergePlan) -> Deduplicated:
     try:
         if before is None and not _peek(records):
             rows, counts = _folded(plan, records, kept)
-            # A peek sees little: if there were sequences after all, nothing is lost but the time.
+            # The peek reads few records: if others had sequences after all, only time is lost.
             if not counts[SEQUENCED]:
                 return Deduplicated(rows, None, counts, kept)
             _forget(kept)
@@ -103,11 +102,11 @@ def deduplicate(plan: MergePlan) -> Deduplicated:
 
 
 def _folded(plan: MergePlan, records: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame, Counter[str]]:
-    """The records merged and kept, and what was counted."""
+    """Merge the records once: the persisted output rows and the counters."""
     if plan.base is not None:
         records = plan.base.records.unionByName(records, allowMissingColumns=True)
     parted = records.repartition(*(() if plan.partitions is None else (plan.partitions,)), "partition", "key")
-    # Keys without order would do for a merge; sorted, they need no memory.
+    # The merge does not need the order of the keys, but with it needs little memory.
     sorted_ = parted.sortWithinPartitions("partition", "key", "offset")
     rows = _keep(sorted_.mapInArrow(plan.fold, OUTGOING_DDL), kept)
     number = F.col("value").cast("string").cast("bigint")
@@ -136,7 +135,7 @@ def _folded(plan: MergePlan, records: DataFrame, kept: list[DataFrame]) -> tuple
 
 
 def _with_keys(plan: MergePlan) -> DataFrame:
-    """The records, those that a worker would forward under their own key and partition where that is wanted."""
+    """The records; with `keyless="merge"`, those that a worker would forward get their own key and partition."""
     if plan.keyless != "merge":
         return plan.records
     partitions = plan.fold.partitions if plan.settings.topic.foreign_partition == "move" else None
@@ -154,12 +153,12 @@ def _with_keys(plan: MergePlan) -> DataFrame:
 
 
 def _peek(records: DataFrame) -> bool:
-    """Whether one of the first records has a sequence."""
+    """Whether one of the first records has a header `sequence`."""
     return not records.select("headers").limit(_PEEK_RECORDS).where(has_sequence()).isEmpty()
 
 
 def _places(rows: DataFrame, settings: TopicSettings) -> DataFrame:
-    """The places of the records that were rejected, as their headers `source` say them."""
+    """The partitions and offsets of rejected records, from their headers `source`."""
     begin = len(settings.kafka_topic("publish")) + len("/") + 1
     place = F.split(F.substr(header_text(names.SOURCE), F.lit(begin)), "/")
     return rows.where(F.col("topic") == "dlq").select("partition", place[1].cast("bigint").alias("offset"))
@@ -175,7 +174,7 @@ def _any_rejected(counts: Counter[str]) -> bool:
 
 
 def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    """Compute it once: the executors' disks keep it."""
+    """Persist a DataFrame on the executors' disks, so that it is computed once."""
     kept.append(frame.persist(StorageLevel.DISK_ONLY))
     return frame
 

@@ -1,4 +1,4 @@
-"""The input of a merge: what was published up to a cut, which is fixed before anything is read."""
+"""The input of a merge: the records published before a cut, which is fixed before the read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 Offsets: TypeAlias = Mapping[int, int]
-"""An offset of each partition, by its number."""
+"""An offset for each partition, by partition number."""
 
 _OURS: Final = {
     "endingoffsets": "`until` says where the history ends",
@@ -34,17 +34,17 @@ _OURS: Final = {
 
 
 def bounds_of(family: TopicFamily, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
-    """From where to where the input topic is read.
+    """The offsets of the input topic to read, from begin to end.
 
     Args:
-        family: tells what there is.
-        partitions: their number.
-        since: where to begin; None: with the oldest record kept.
-        until: offset after the last record of each partition, or a time, which the records have to be before; None:
-            all that is committed now.
+        family: the family of topics.
+        partitions: the number of partitions.
+        since: the first offset of each partition; None: the oldest record kept.
+        until: offset after the last record of each partition, or a time after the last record; None: everything
+            committed now.
 
     Raises:
-        ConfigurationError: there is not what is asked for.
+        ConfigurationError: the topic does not have these offsets.
     """
     found = family.bounds("publish", partitions)
     ends = found.ends
@@ -64,7 +64,7 @@ def bounds_of(family: TopicFamily, partitions: int, since: Offsets | None, until
 
 
 def all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
-    """Offsets of every partition."""
+    """Make sure that offsets are given for every partition."""
     if set(offsets) != set(range(partitions)):
         raise ConfigurationError(
             f"{argument} has the partitions {sorted(offsets)}; the topic has 0 to {partitions - 1}: give each of them"
@@ -73,10 +73,10 @@ def all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
 
 
 def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds: Bounds, options: Options) -> DataFrame:
-    """The committed records of a part of a topic, in the columns of Spark's Kafka source.
+    """Read the committed records of a part of a topic, in the columns of Spark's Kafka source.
 
     Raises:
-        ConfigurationError: an option is ours to set.
+        ConfigurationError: an option is set by Sowstream itself.
     """
     names = {name.lower(): name for name in options}
     for name, reason in _OURS.items():
@@ -92,7 +92,7 @@ def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds:
 
 
 def as_records(history: DataFrame) -> DataFrame:
-    """Rows with the columns of Spark's Kafka source as the columns that a merge reads: `RECORDS_DDL`.
+    """Convert rows of Spark's Kafka source to the columns that a merge reads: `RECORDS_DDL`.
 
     Args:
         history: `key` and `value` (binary or string), `partition` and `offset` (whole numbers), `timestamp`; `headers`

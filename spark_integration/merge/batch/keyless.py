@@ -1,7 +1,6 @@
-"""Brings records to their own key and partition, as a worker does that sends them to the input again.
+"""Moves records to their own key and partition, as a worker does that forwards them to its input.
 
-These are records without a Kafka key, whose key is in their body, and records of a key that belongs to another
-partition.
+These are records without a Kafka key, whose key is in the body, and records of a key that belongs to another partition.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 AFTER: Final = 1 << 62
-"""The first offset of those that such records get, behind every other."""
+"""The first offset for moved records, after every other offset."""
 _OFFSET_BITS: Final = 46
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """The task that does so; travels to the executors."""
+    """Moves the records of one task; pickled for the executors."""
 
     settings: TopicSettings
     """The topic's."""
@@ -35,10 +34,10 @@ class Keyed:
     """Number of partitions that keys are hashed over; None: records with a key stay where they are."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Records (`RECORDS_DDL`) to the same under their own key, in the partition and place where they are merged.
+        """Convert records (`RECORDS_DDL`) to the same records under their own key, partition and offset.
 
-        A worker's copies come behind all that was published before, so these have offsets behind all others. A record
-        that a worker rejects instead keeps its place, for the merge to reject.
+        A worker's copies come after all records published before, so moved records get offsets after all others. A
+        record that a worker would reject keeps its place, so that the merge rejects it.
         """
         codec, partitions = self.settings.codec(), self.partitions
         merges: dict[int, PartitionMerge] = {}
@@ -58,7 +57,7 @@ class Keyed:
             yield _batch(rows)
 
     def _forwarded(self, merge: PartitionMerge, partition: int, record: Record) -> tuple[int, Record]:
-        """Partition and record as a worker's copy has them."""
+        """The partition and the record of a worker's copy."""
         merge.process([record], record.timestamp_ms)
         copies = merge.take().get("publish")
         if not copies:

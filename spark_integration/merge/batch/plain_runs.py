@@ -1,8 +1,8 @@
-"""Merges plain commands that stand key by key, in the loop that they leave possible: the hot path of a merge on Spark.
+"""Merges runs of plain commands of one key: the hot path of a merge on Spark.
 
-A worker sees keys in any order, and sends every state. Here the commands of a key follow one another, so its record
-stays parsed until the last one has come, and is written once; the functions that merge are the same. A key of which
-anything is not plain is left to the worker's own way: whatever is rejected, expires, or is changed by a plug-in.
+A worker reads keys in any order, and writes every state. Here the commands of a key follow one another, so its record
+stays parsed until the last command and is encoded once; the merge functions are the same. A key with any other command
+is left to the workers' merge: one that is rejected, expires, or is changed by a plug-in.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from processor.record import Outgoing
 
 _GROWTH_MAX: Final = 8
-"""How much longer than as it came a message may be when it is written: `1e15` has 4 characters, then 18."""
+"""Bound for the growth of a message by encoding: `1e15` has 4 characters, and 18 when it is written."""
 
 _BY_KEY = itemgetter(0)
 
 
 class Repeat(Record):
-    """A record that repeats another one."""
+    """A record that is a duplicate of another one."""
 
     __slots__ = ()
 
 
 class Run(NamedTuple):
-    """What the records of one key came to."""
+    """The result of the records of one key."""
 
     state: Stored | None
-    """Its state after them; None where it has no record."""
+    """The state after them; None where the key has no record."""
     last: Outgoing | None
-    """Its last SOW record, the value of a live one as in its state; None where none came."""
+    """The last SOW record to write, with the value of the state; None where nothing changed."""
 
 
 class PlainRuns:
-    """The merge of one topic."""
+    """The merge of plain commands of one topic."""
 
     def __init__(self, codec: JsonCodec, topic: TopicConfig) -> None:
-        """Compile what the settings say; `of` says for which topics."""
+        """Compile the settings; use `of`, which checks them."""
         self._codec = codec
         self._requests = CommandReader(topic.default_command, codec.header_names)
         self._key = KeyFields(topic.key_fields)
@@ -59,25 +59,25 @@ class PlainRuns:
         self._nulls_missing = topic.null_policy == "ignore"
         self._bytes_max = topic.max_record_bytes
         self.events: Counter[str] = Counter()
-        """How often each event was counted, as a worker names them."""
+        """The counters of events, with the workers' names."""
 
     @classmethod
     def of(cls, codec: Codec, topic: TopicConfig) -> PlainRuns | None:
-        """One for a topic of JSON where nothing but merging is done to a record, and none expires by itself."""
+        """Create the merge of a topic of JSON; None where records expire by default or plug-ins change them."""
         does_more = topic.merge_rules or topic.sequence_groups or topic.enrich or topic.preprocess
         if does_more or topic.expiration is not None or topic.source_header or type(codec) is not JsonCodec:
             return None
         return cls(codec, topic)
 
     def merge(self, records: Sequence[Record], states: Mapping[bytes, Stored]) -> tuple[dict[bytes, Run], list[Record]]:
-        """Merge the records of every key that has plain ones only.
+        """Merge the records of every key that has plain commands only.
 
         Args:
-            records: those of a key stand together, in the order of their offsets.
-            states: what keys begin with.
+            records: sorted by key, then by offset.
+            states: the states of the keys before them.
 
         Returns:
-            What each of these keys came to, and the records of all others.
+            The result of each merged key, and the records of all others.
         """
         done: dict[bytes, Run] = {}
         rest: list[Record] = []
@@ -85,7 +85,7 @@ class PlainRuns:
             run = list(group)
             try:
                 after = self._run(key, run, states.get(key))
-            except Exception:  # noqa: BLE001 - whatever it is, the worker's own way says what becomes of it
+            except Exception:  # noqa: BLE001 - the workers' merge decides on the error
                 after = None
             if after is None:
                 rest += run
@@ -94,7 +94,7 @@ class PlainRuns:
         return done, rest
 
     def _run(self, key: bytes, run: Sequence[Record], stored: Stored | None) -> Run | None:
-        """What the records of a key come to; None where that is not for us to say."""
+        """Merge the records of one key; None where a command is not plain."""
         codec, key_fields, policy, fold, read = self._codec, self._key, self._policy, self._merge, self._requests.read
         decode, check, protect, nulls_missing = codec.decode, key_fields.check, key_fields.protect, self._nulls_missing
         plain, room, version = self._requests.plain, self._bytes_max, 0

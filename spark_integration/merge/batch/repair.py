@@ -1,4 +1,4 @@
-"""What a SOW topic lacks of what it should be: records that differ, with versions that go on, and their deltas."""
+"""Computes the repair of a SOW topic: the records that differ, with higher versions, and their deltas."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 THERE: Final = 0
-"""In column `offset`: the record is on the topic; of each key there are two rows at most."""
+"""Value of column `offset` for a record on the topic; each key has at most one row of each kind."""
 WANTED: Final = 1
-"""It should be there."""
+"""Value of column `offset` for a record that should be on the topic."""
 
 
 _NOTHING: Final[Outgoing] = None, None, []
@@ -39,13 +39,13 @@ _NOTHING: Final[Outgoing] = None, None, []
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a task does to two states of the world; travels to the executors."""
+    """Compares two states of the world in a task; pickled for the executors."""
 
     settings: TopicSettings
     """The topic's."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows (`RECORDS_DDL`) sorted by partition, key and offset, to what is to be written (`OUTGOING_DDL`)."""
+        """Compare sorted rows (`RECORDS_DDL`, by partition, key, offset); yields the rows to write (`OUTGOING_DDL`)."""
         codec, key = self.settings.codec(), KeyFields(self.settings.topic.key_fields)
         there: tuple[int, Outgoing] | None = None
         for batch in batches:
@@ -73,13 +73,13 @@ def _put(out: dict[tuple[Role, int], list[Outgoing]], partition: int, sent: Iter
 def _changes(
     codec: Codec, key: KeyFields, old: Outgoing | None, new: Outgoing | None
 ) -> Iterator[tuple[Role, Outgoing]]:
-    """The records that make one state of a key out of another: role and record of each.
+    """The records that change one state of a key to another: role and record of each.
 
     Args:
         codec: the message type.
         key: the key fields.
-        old: the SOW record that there is; None or a tombstone: there is none.
-        new: the one that should be; a tombstone tells how the record ended.
+        old: the SOW record on the topic; None or a tombstone where there is none.
+        new: the SOW record that should be there; the `kind` of a tombstone is kept.
     """
     name = (old or new or _NOTHING)[0]
     before = None if old is None else _stored(old)
@@ -110,7 +110,7 @@ def _changes(
 def _delta(
     codec: Codec, key: KeyFields, headers: Headers, base: int, before: Stored | None, after: Stored
 ) -> tuple[bytes, Headers]:
-    """Value and headers of the delta from one record to the next."""
+    """The value and headers of the delta from one record to the next."""
     version = version_of(headers) or 0
     kind = [INSERT] if before is None else []
     delta_headers = shared_with_delta(headers) + kind + delta_base_headers(base, version)

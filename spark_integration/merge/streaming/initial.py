@@ -1,4 +1,4 @@
-"""What a streaming merge begins with: the records and marks that workers left in their topics."""
+"""The initial state of a streaming merge: the records and marks that workers have written to their topics."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _BEGINNING: Final = "beginning"
 
 
 def initial_state(spark: SparkSession, settings: TopicSettings, options: Mapping[str, str]) -> DataFrame:
-    """The last record of every key and the last value of every mark, by slot; and a row for each partition.
+    """Read the last record of every key and the last value of every mark, by slot, and add a row for each partition.
 
-    Without that row a partition with nothing in its topics would not know a micro-batch for the first one.
+    Without that row, a partition with empty topics could not recognise its first micro-batch.
     """
     beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(settings.topic.partitions)]
     found = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
@@ -43,10 +43,10 @@ def initial_state(spark: SparkSession, settings: TopicSettings, options: Mapping
 
 
 def load(state: SparkState, found: Sequence[Record]) -> None:
-    """Take over records of the SOW topic.
+    """Store records of the SOW topic in the state.
 
     Raises:
-        Stop: one is not what a worker writes.
+        Stop: a record was not written by a worker.
     """
     for record in found:
         try:
@@ -57,7 +57,7 @@ def load(state: SparkState, found: Sequence[Record]) -> None:
 
 
 def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: Mapping[str, str]) -> DataFrame:
-    """The last record of each key, tombstones left out, with the columns that are bundled."""
+    """The last record of each key, without tombstones, in the columns for `bundled`."""
     chosen = table_options(settings.family, role, options, settings.names)
     records = spark.read.format("kafka").options(**chosen).load()
     # As in `read_sow`: a key has one partition, where offsets order its records.

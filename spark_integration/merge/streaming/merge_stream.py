@@ -1,4 +1,4 @@
-"""A Structured Streaming job that merges: it keeps the SOW and delta topics of a family itself, in place of workers."""
+"""A Structured Streaming job that merges: it writes the SOW and delta topics of a family in place of workers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bund
 from spark_integration.merge.streaming.initial import initial_state
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.stream_options import (
+    has_start,
     kafka_options,
     read_options,
-    says_where_to_begin,
     write_options,
 )
 from spark_integration.merge.topic_family import TopicFamily
@@ -40,22 +40,22 @@ def merge_stream(
     options: Options | None = None,
     initial: Literal["sow"] | None = "sow",
 ) -> DataStreamWriter:
-    """Merge what is published into the SOW topic, as workers do, at least once and with the latency of micro-batches.
+    """Merge published records into the SOW topic as workers do, at least once and with the latency of micro-batches.
 
     Returns:
         A writer that is not started: give it `checkpointLocation` and a trigger, such as
-        `.trigger(processingTime="1 second")`, and call `start`. The checkpoint is the job's memory: without it, it
-        does not know what it has merged.
+        `.trigger(processingTime="1 second")`, and call `start`. The checkpoint holds the state of the job; without
+        it, the job would merge the input again.
 
     Args:
         spark: a session with Spark's Kafka connector and RocksDB for its state.
-        topic: the family's name. Its topics exist.
+        topic: the family's name; its topics must exist.
         config: the topic's settings, the same as the workers': see `topic_settings`.
-        options: of Spark's Kafka source, such as `maxOffsetsPerTrigger` (100,000 unless given); those that begin with
-            `kafka.` hold for the sink too.
-        initial: what a new checkpoint begins with. `sow`: the records and marks that the topics have, and the input
-            where the workers left it, unless `startingOffsets` says where. None: nothing, and the input from its
-            beginning; only for topics without records. A checkpoint that exists goes on from where it is.
+        options: options of Spark's Kafka source, such as `maxOffsetsPerTrigger` (default 100,000); those that begin
+            with `kafka.` apply to the sink too.
+        initial: the start of a new checkpoint. `sow`: the records and marks of the topics, and the input from the
+            offsets of the workers, unless `startingOffsets` is given. None: no records, and the input from its
+            beginning; only for topics without records. An existing checkpoint continues where it ended.
 
     Raises:
         ConfigurationError: settings, options, session or topics cannot be used, or workers merge this topic.
@@ -73,20 +73,20 @@ def merge_stream(
     source, sink = (say(topic, options, settings.names) for say in (read_options, write_options))
     with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
         _check_topics(settings, family)
-        if not says_where_to_begin(options):
+        if not has_start(options):
             source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, family)
     begin = None
     if initial is not None:
         begin = initial_state(spark, settings, kafka_options(options or {}))
     merged = _merged(spark, settings, source, begin).mapInArrow(taken_apart, OUTGOING_DDL)
-    # One task writes a partition, in the order of the rows: nothing may come between merging and writing.
+    # One task writes a partition in the order of the rows, so no shuffle may follow the merge.
     return merged.writeStream.format("kafka").outputMode("append").options(**sink)
 
 
 def _merged(
     spark: SparkSession, settings: TopicSettings, source: Mapping[str, str], begin: DataFrame | None
 ) -> DataFrame:
-    """What goes to the topics, in bundles."""
+    """The output for the topics, in bundles."""
     published = (
         spark.readStream.format("kafka")
         .options(**source)
@@ -107,10 +107,10 @@ def _merged(
 
 
 def _check_session(spark: SparkSession) -> None:
-    """Refuse a session that would lose state or order.
+    """Refuse a session whose settings would lose state or order.
 
     Raises:
-        ConfigurationError: with the setting.
+        ConfigurationError: a setting cannot be used; the message names it.
     """
     provider = spark.conf.get(_PROVIDER)
     if not (provider or "").endswith("RocksDBStateStoreProvider"):
@@ -126,10 +126,10 @@ def _check_session(spark: SparkSession) -> None:
 
 
 def _check_topics(settings: TopicSettings, family: TopicFamily) -> None:
-    """Refuse settings and topics that cannot be used, and topics that workers are at.
+    """Refuse settings and topics that cannot be used, and a family with running workers.
 
     Raises:
-        ConfigurationError: with what to do.
+        ConfigurationError: the message names the remedy.
         Stop: Kafka does not answer, or refuses.
     """
     pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names)
@@ -140,7 +140,7 @@ def _check_topics(settings: TopicSettings, family: TopicFamily) -> None:
 
 
 def _left_by_workers(settings: TopicSettings, family: TopicFamily) -> str:
-    """Where the workers left the input, as Spark's source takes it; its beginning where they never were.
+    """The workers' offsets of the input, as an option of Spark's source; the beginning where they have none.
 
     Raises:
         Stop: Kafka does not answer, or refuses.

@@ -1,4 +1,4 @@
-"""The options of a streaming merge: one set, of which the source has all and the sink what is Kafka's."""
+"""The options of a streaming merge: one set for the source, of which the sink gets those of the Kafka client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from processor.topics.family import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
 from spark_integration.options import Options, sink_options, source_options
 
 OFFSETS_PER_TRIGGER: Final = 100_000
-"""How many records a micro-batch takes at most, unless `maxOffsetsPerTrigger` says otherwise: they are in memory."""
+"""Default of `maxOffsetsPerTrigger`: the limit of records in a micro-batch, which are in memory."""
 
 _STARTS: Final = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
 
@@ -25,7 +25,7 @@ _REFUSED: Final = {
 
 
 def read_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
-    """Options of the source.
+    """Build the options of the source.
 
     Raises:
         ConfigurationError: see `source_options`.
@@ -37,10 +37,10 @@ def read_options(topic: str, options: Options | None, names: KafkaNames | None =
 
 
 def write_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
-    """Options of the sink: a topic for each row, nothing reordered, nothing acknowledged by one broker alone.
+    """Build the options of the sink: rows name their topic, keep their order, and are acknowledged by all replicas.
 
     Raises:
-        ConfigurationError: an option would break that.
+        ConfigurationError: an option would break a guarantee.
     """
     given = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
     for name, values in _MUST_BE.items():
@@ -52,7 +52,7 @@ def write_options(topic: str, options: Options | None, names: KafkaNames | None 
         if name in given:
             raise ConfigurationError(f"option {name!r} cannot be given: {why}; leave it out")
     return {
-        # Java's own limit is less than a record may have.
+        # The default of Java's client is below the limit of a record.
         "kafka.max.request.size": str(MESSAGE_MAX_BYTES + DLQ_HEADERS_BYTES),
         **kafka_options(given),
         **{name: values[0] for name, values in _MUST_BE.items()},
@@ -60,10 +60,10 @@ def write_options(topic: str, options: Options | None, names: KafkaNames | None 
 
 
 def kafka_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those that go to the Kafka client."""
+    """Select the options of the Kafka client."""
     return {name: value for name, value in options.items() if name.lower().startswith("kafka.")}
 
 
-def says_where_to_begin(options: Options | None) -> bool:
-    """Whether an option says where the input begins."""
+def has_start(options: Options | None) -> bool:
+    """Whether an option sets the start of the input."""
     return any(name.lower() in _STARTS for name in options or ())

@@ -1,4 +1,4 @@
-"""The columns of an Avro schema."""
+"""Converts an Avro schema to columns."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _DIGITS_MAX: Final = 38
 
 
 def avro_struct(schema: Schema) -> StructType:
-    """The columns of the records of an Avro schema, all of which may be null: a delta has but some.
+    """Convert an Avro schema to columns, all of them nullable, as a delta has only some of the fields.
 
-    Logical types are Spark's; a UUID, an enum and a time of day are text. A union of null and one type is that type,
-    and so is one of several that are one for Spark.
+    Logical types become Spark's types; a UUID, an enum and a time of day are text. A union of null and one type becomes
+    that type, and so does a union of types that are one type in Spark.
 
     Raises:
-        Unmapped: Spark has no type for a part of it; the error says which.
+        Unmapped: Spark has no type for a part of it; the error names the part.
     """
     return _record(schema, schema.root, (), ())
 

@@ -1,4 +1,4 @@
-"""The columns that the records of a JSON topic have, found by reading some of them."""
+"""Infers the columns of a JSON topic from some of its records."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from processor.errors import ConfigurationError
 from spark_integration.reading.topic_facts import TopicFacts
 
 SAMPLE_OFFSETS: Final = 10_000
-"""How many of the last offsets of each partition are looked at."""
+"""Number of offsets to read at the end of each partition."""
 
 
 def inferred(
     spark: SparkSession, facts: TopicFacts, options: Mapping[str, str], ends: Mapping[int, int] | None = None
 ) -> StructType:
-    """The columns of a topic's last committed records: the same for the same records.
+    """Infer the columns from a topic's last committed records; equal records give equal columns.
 
-    It costs a Spark job: the last 10,000 offsets of each partition are read, or the whole topic where those hold no
-    record. A field that only records before those have is no column; a value that does not fit its column fails the
-    query that meets it.
+    It runs a Spark job, which reads the last 10,000 offsets of each partition, or the complete topic if those hold no
+    record. A field that only earlier records have gets no column; a value that does not fit its column fails the query.
 
     Args:
         spark: the session.
-        facts: tells of the topic.
-        options: of Spark's Kafka source, for this topic.
-        ends: up to where to read; None: as far as there is.
+        facts: the offsets of the topic.
+        options: options of Spark's Kafka source, for this topic.
+        ends: the end of the read; None: everything committed now.
 
     Raises:
-        ConfigurationError: there is no record to look at, or one that is no JSON.
+        ConfigurationError: the topic has no record, or one that is no JSON.
     """
     begins = facts.begins()
     ends = facts.committed_ends() if ends is None else ends
@@ -61,7 +60,7 @@ def inferred(
 def _struct(spark: SparkSession, options: Mapping[str, str]) -> StructType:
     values = spark.read.format("kafka").options(**options).load().where("value IS NOT NULL")
     texts: Any = values.select(F.col("value").cast("string"))
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark itself would take every text to Python and back
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's own method would send every text to Python and back
     as_texts = getattr(texts._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())  # noqa: SLF001 - likewise
     found = spark._jsparkSession.read().option("mode", "FAILFAST").json(as_texts)  # noqa: SLF001 - likewise
     return StructType.fromJson(json.loads(found.schema().json()))

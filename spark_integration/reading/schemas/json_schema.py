@@ -1,4 +1,4 @@
-"""The columns of a JSON Schema (draft 2020-12 and those before it, as far as they say what a record is made of)."""
+"""The columns of a JSON Schema (draft 2020-12 and earlier ones, as far as they describe fields)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processor.record import Value
 from spark_integration.reading.schemas.unmapped import Unmapped
 
 _Nodes: TypeAlias = Sequence[tuple[Value, tuple[str, ...]]]
-"""Schemas that all hold for one value, each with the references that led to it."""
+"""Schemas that all apply to one value, each with the references that led to it."""
 
 _WORDS: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -33,13 +33,13 @@ _WORD_OF: Final = {str: "string", bool: "boolean", int: "integer", float: "numbe
 
 
 def json_schema_struct(document: Value) -> StructType:
-    """The columns of the records of a JSON Schema, all of which may be null.
+    """Convert a JSON Schema to columns, all of them nullable.
 
     `$ref` within the document, `allOf`, and `anyOf` or `oneOf` of null and one type are followed. `integer` is a long,
-    `number` a double; formats mean nothing: a `date-time` is the text that it is.
+    `number` a double; formats are ignored: a `date-time` is a text.
 
     Raises:
-        Unmapped: Spark has no one type for a part of it; the error says which.
+        Unmapped: Spark has no single type for a part of it; the error names the part.
     """
     data_type = _Reader(document).type([(document, ())], ())
     if not isinstance(data_type, StructType):
@@ -52,7 +52,7 @@ class _Reader:
         self._document = document
 
     def type(self, nodes: _Nodes, path: tuple[str, ...]) -> DataType:
-        """The type of what all these schemas hold for."""
+        """The type of a value to which all these schemas apply."""
         nodes = [applied for node, refs in nodes for applied in self._applied(node, refs, path)]
         word = self._word(nodes, path)
         if word in _WORDS:
@@ -77,7 +77,7 @@ class _Reader:
     def _applied(
         self, node: Value, refs: tuple[str, ...], path: tuple[str, ...]
     ) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
-        """A schema with all others that it says hold as well, those first that it refers to."""
+        """A schema with all others that it includes; those that it refers to come first."""
         if not isinstance(node, dict):
             if node is not True:
                 raise Unmapped(path, f"described by {node!r:.50}, which is no schema of a value")
@@ -114,7 +114,7 @@ class _Reader:
             allowed = _allowed_types(node)
             if allowed is None:
                 continue
-            # What is an integer is a number too.
+            # Every integer is a number too.
             both = allowed if words is None else {w for w in words | allowed if _fits(w, words) and _fits(w, allowed)}
             words = both
         if words == {"integer", "number"}:
@@ -127,7 +127,7 @@ class _Reader:
 
 
 def _allowed_types(node: dict[str, Any]) -> set[str] | None:
-    """The types that a schema allows, without null; None where it says nothing of them."""
+    """The types that a schema allows, without null; None where it does not restrict them."""
     if (allowed := node.get("type")) is not None:
         return {allowed} - {"null"} if isinstance(allowed, str) else {*allowed} - {"null"}
     if "enum" in node or "const" in node:

@@ -1,4 +1,4 @@
-"""Where the columns of a topic's records come from: given, a file's, the registry's, or the topic's own schema."""
+"""Finds the columns of a topic's records: those of the caller, a file, the registry, or the topic's own schema."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from processor.codec.avro.schema import Schema
 
 INFER: Final = "infer"
-"""The word that asks for the columns that the topic's records have."""
+"""The value of `schema` to infer the columns from the topic's records."""
 _GIVE: Final = "give a StructType or DDL such as 'id LONG, name STRING'"
 
 
 def schema_file(path: str | Path) -> StructType:
-    """The columns that a file describes: an Avro schema (`.avsc`), or a JSON Schema.
+    """Read the columns from a file: an Avro schema (`.avsc`), or a JSON Schema.
 
-    Every column may be null. In JSON Schema `integer` is a long and `number` a double; of Avro's logical types a UUID
+    Every column is nullable. In JSON Schema `integer` is a long and `number` a double; of Avro's logical types a UUID
     and a time of day are text.
 
     Raises:
-        ConfigurationError: it cannot be read, is no such schema, or Spark has no type for a part of it.
+        ConfigurationError: the file cannot be read, is no such schema, or Spark has no type for a part of it.
     """
     file = Path(path)
     try:
@@ -44,15 +44,15 @@ def schema_file(path: str | Path) -> StructType:
 
 
 def registry_schema(topic: str, config: Settings) -> StructType:
-    """The columns of the latest version of the topic's schema in its registry, of Avro or JSON Schema.
+    """Read the columns from the latest version of the topic's Avro or JSON Schema in its registry.
 
     Args:
         topic: the family's name.
-        config: the settings that name the registry; the subject is that of `schema: {subject: NAME}`, or else
+        config: the settings with the registry; the subject is that of `schema: {subject: NAME}`, or else
             `<topic>.publish-value`.
 
     Raises:
-        ConfigurationError: there is no registry or no subject, or Spark has no type for a part of it.
+        ConfigurationError: the registry or the subject is missing, or Spark has no type for a part of it.
         Stop: the registry does not answer.
     """
     settings = topic_settings(topic, config)
@@ -71,10 +71,10 @@ def registry_schema(topic: str, config: Settings) -> StructType:
 
 
 def given_schema(schema: StructType | str) -> StructType:
-    """The columns that a caller names.
+    """The columns of a caller's schema.
 
     Raises:
-        ConfigurationError: they are neither a StructType nor DDL.
+        ConfigurationError: the schema is neither a StructType nor DDL.
     """
     if isinstance(schema, StructType):
         return schema
@@ -90,10 +90,10 @@ def given_schema(schema: StructType | str) -> StructType:
 
 
 def own_schema(settings: TopicSettings) -> StructType:
-    """The columns of a topic whose message type says them.
+    """The columns of a topic whose message type has a schema.
 
     Args:
-        settings: the topic's, as `pinned` made them.
+        settings: the topic's settings, from `pinned`.
 
     Raises:
         ConfigurationError: the message type has no schema, or Spark has no type for a part of it.
@@ -107,10 +107,10 @@ def own_schema(settings: TopicSettings) -> StructType:
 
 
 def pinned(settings: TopicSettings) -> TopicSettings:
-    """The settings with the schema that the records are read in, as it is now: every executor reads in the same.
+    """Fix the current schema in the settings, so that every executor reads with the same one.
 
     Raises:
-        ConfigurationError: there is no schema, or one that cannot be used.
+        ConfigurationError: the schema is missing or cannot be used.
         Stop: the registry does not answer.
     """
     if settings.topic.message_type != "avro":
@@ -123,7 +123,7 @@ def pinned(settings: TopicSettings) -> TopicSettings:
         text, where = settings.schema_text, given.place
         if text is None:
             assert given.file is not None
-            settings.codec(reads_only=True)  # Says what is wrong with the file.
+            settings.codec(reads_only=True)  # Raises the error of the file.
             text = given.file.read_text(encoding="utf-8")
         schema = _avro(text, (), where)
     elif settings.registry:
@@ -132,9 +132,9 @@ def pinned(settings: TopicSettings) -> TopicSettings:
             found = registry.latest(_subject(settings))
         schema = _avro(found.text, found.references, where)
     else:
-        settings.codec(reads_only=True)  # Says what is missing.
+        settings.codec(reads_only=True)  # Raises the error for the missing schema.
         raise AssertionError("an Avro codec without a schema")
-    # A file that no machine has, so that the text counts.
+    # No machine has this file, so that the codec uses the text.
     here = SchemaConfig(file=Path(f"{where} as of the start/"))
     topic = settings.topic.model_copy(update={"message_schema": here})
     return replace(settings, topic=topic, schema_text=whole_schema_text(schema))

@@ -1,4 +1,4 @@
-"""A part of a schema that Spark has no type for."""
+"""The error for a part of a schema without a type in Spark."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from processor.errors import ConfigurationError
 
 
 class Unmapped(ConfigurationError):
-    """Nothing is read: a column of another type would say something else than the records."""
+    """A part of a schema has no type in Spark; a column of another type could not hold its values."""
 
     def __init__(self, path: Sequence[str], what: str) -> None:
-        """Say where it stands and what it is."""
+        """Create the error for a path; `what` describes its type."""
         self.what = f"{''.join(f'/{name}' for name in path) or 'the record'} is {what}"
         super().__init__(
             f"{self.what}: Spark has no type for it; give the columns yourself, without that one: "

@@ -16,7 +16,7 @@ from processor.runtime.holding.holds import Hold, Holds, Resume
 from processor.runtime.process.metrics import HELD, ThreadMetrics
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.holding.test_holds import Clock
 from tests.runtime.test_task import Script, Scripted
@@ -50,7 +50,7 @@ class Scene:
         pipeline = Pipeline.of(Scripted, Script(), name=name, topic=topic)
         self.tasks = {number: Task(pipeline, number, load_codec("json")) for number in (1, 2)}
         for task in self.tasks.values():
-            task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+            task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
             task.start(40)
 
     def hold(self, partition: int, error: PartitionHeld) -> None:
@@ -84,10 +84,10 @@ def test_a_hold_is_told_counted_and_over_with_the_first_commit(scene: Scene):
     assert scene.held.due(scene.tasks) == [task]
     assert scene.shown("registry") == 0
     task.start(40)
-    scene.held.went_on(scene.tasks.values())
+    scene.held.release_recovered(scene.tasks.values())
     assert scene.notices.told[-1][2] is not None, "nothing is committed yet"
     task.committed_offset = 41
-    scene.held.went_on(scene.tasks.values())
+    scene.held.release_recovered(scene.tasks.values())
     assert scene.notices.told[-1] == (scene.name, 1, None)
 
 

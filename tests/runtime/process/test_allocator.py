@@ -10,7 +10,7 @@ import pytest
 
 from processor.runtime.process import allocator
 
-SAY = [sys.executable, "-c", "from processor import allocator; print(allocator.in_use())"]
+SAY = [sys.executable, "-c", "from processor.runtime.process import allocator; print(allocator.in_use())"]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_it_is_read_off_the_libraries_of_the_process(tmp_path: Path, line: str, 
 def test_large_blocks_that_are_freed_go_back_to_the_system() -> None:
     """Also after many of them were freed, and beside small ones that are kept; without it, next to nothing does."""
     program = (
-        "import sys; from processor import allocator\n"
+        "import sys; from processor.runtime.process import allocator\n"
         "assert allocator.return_large_blocks() or sys.argv[1] == 'no'\n"
         "lines = lambda: open('/proc/self/status')\n"
         "held = lambda: next(int(line.split()[1]) for line in lines() if 'VmRSS' in line) // 1024\n"

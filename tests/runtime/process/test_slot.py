@@ -9,14 +9,14 @@ import pytest
 
 from processor.errors import Stop
 from processor.runtime.process import slot
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 
 HOLDER = """
 import sys
 from pathlib import Path
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 
-held = Slot(Path(sys.argv[1]))
+held = ProcessSlot(Path(sys.argv[1]))
 print(held.number, flush=True)
 sys.stdin.read()
 """
@@ -25,10 +25,10 @@ sys.stdin.read()
 @pytest.fixture
 def take(tmp_path):
     """Take a slot, of `tmp_path` or of another directory; those that the test keeps are given back."""
-    taken: list[Slot] = []
+    taken: list[ProcessSlot] = []
 
-    def take_slot(directory: Path = tmp_path) -> Slot:
-        taken.append(Slot(directory))
+    def take_slot(directory: Path = tmp_path) -> ProcessSlot:
+        taken.append(ProcessSlot(directory))
         return taken[-1]
 
     yield take_slot
@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_used_stops_the_worker(tmp_path):
     """With the setting to change."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Stop, match=rf"state_dir {tmp_path / 'file'}: Not a directory; choose a directory"):
-        Slot(tmp_path / "file")
+        ProcessSlot(tmp_path / "file")
 
 
 def test_there_is_an_end_to_them(take, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from processor.errors import PartitionHeld
-from processor.runtime.recovery.input_position import Beginning, Found, InputPositions
+from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.wire.input_position import InputPosition
 
 OURS = InputPosition("desk", "topic-1", 100, "seen 104")
@@ -20,9 +20,9 @@ def positions() -> InputPositions:
     return made
 
 
-def found(committed: int | None, note: str | None = None, *, oldest: int = 0, has_records: bool = True) -> Found:
+def found(committed: int | None, note: str | None = None, *, oldest: int = 0, has_records: bool = True) -> GroupOffset:
     """What a restore knows of the input."""
-    return Found(committed, note, oldest, has_records)
+    return GroupOffset(committed, note, oldest, has_records)
 
 
 @pytest.mark.parametrize("position", [OURS, OURS._replace(note='sow 7 mark 8 sowstream noted é"')])

@@ -9,7 +9,7 @@ from processor.errors import PartitionHeld
 from processor.kafka.message import by_log, records
 from processor.runtime.recovery import log_replay
 from processor.runtime.recovery.log_replay import SowLog
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 
@@ -46,7 +46,7 @@ def open_log(tmp_path):
     def make():
         store = RocksStore(tmp_path / str(len(opened)), identity="i", memory=memory)
         opened.append(store)
-        log = SowLog("orders.sow", 0, TransactionalState(store, cache_bytes=1 << 20))
+        log = SowLog("orders.sow", 0, LayeredState(store, cache_bytes=1 << 20))
         log.target = 10**9
         return log, store
 

@@ -17,7 +17,7 @@ from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.test_task import Script, Scripted
 
@@ -45,7 +45,7 @@ class Troubled(MemoryStore):
 
 
 @pytest.fixture
-def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Restorer]]:
+def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]]:
     """Makes a restorer that has partitions to restore; their topics are empty."""
     mock = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     brokers = mock.list_topics(timeout=10).brokers.values()
@@ -54,7 +54,7 @@ def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Res
     kafka = {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
     made: list[Restorer] = []
 
-    def made_of(open_state: Callable[[int], TransactionalState], partitions: int) -> Restorer:
+    def derived_from(open_state: Callable[[int], LayeredState], partitions: int) -> Restorer:
         restorer = Restorer(
             reader=LogReader(kafka, group="g"),
             admin=Admin(kafka),
@@ -71,7 +71,7 @@ def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Res
         made.append(restorer)
         return restorer
 
-    yield made_of
+    yield derived_from
     for one in made:
         one.close()
     mock.flush(0)
@@ -89,8 +89,8 @@ def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
     """The store is wiped and restored, like one whose damage is found later."""
     store = Troubled()
 
-    def open_state(_: int) -> TransactionalState:
-        state = TransactionalState(store, cache_bytes=1_000)
+    def open_state(_: int) -> LayeredState:
+        state = LayeredState(store, cache_bytes=1_000)
         store.is_damaged = True
         return state
 
@@ -103,9 +103,9 @@ def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
     monkeypatch.setattr(restoring, "_OPEN_S", 0.0)
     opened: list[int] = []
 
-    def open_state(partition: int) -> TransactionalState:
+    def open_state(partition: int) -> LayeredState:
         opened.append(partition)
-        return TransactionalState(MemoryStore(), cache_bytes=1_000)
+        return LayeredState(MemoryStore(), cache_bytes=1_000)
 
     restorer = begin(open_state, 3)
     restorer.advance(0.0)
@@ -116,7 +116,7 @@ def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
 
 def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
     """Only the committed position is asked for; no directory is opened and no settings of topics are."""
-    restorer = begin(lambda _: TransactionalState(MemoryStore(), cache_bytes=0), 2)
+    restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=0), 2)
     restorer._sow = None
     deadline_s, ready = time.monotonic() + 20, []
     while restorer.is_busy:

@@ -22,7 +22,7 @@ from processor.kafka.readers.log_reader import LogReader, Position
 from processor.runtime.recovery import stall
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.topics.family import TopicSpec
 from tests.programs.faults.broker.broker import Broker
@@ -93,8 +93,8 @@ class Restoring:
         pipeline = Pipeline.of(Scripted, Script(), name=self.name, topic=TopicConfig())
         return [Task(pipeline, partition, load_codec("json")) for partition in (0, 1)]
 
-    def _open(self, _partition: int) -> TransactionalState:
-        return TransactionalState(MemoryStore(), cache_bytes=1_000, on_wipe=self.wiped.append)
+    def _open(self, _partition: int) -> LayeredState:
+        return LayeredState(MemoryStore(), cache_bytes=1_000, on_wipe=self.wiped.append)
 
     def _hold(self, task: Task, error: PartitionHeld) -> None:
         self.held.append((task.partition, error.reason, str(error)))

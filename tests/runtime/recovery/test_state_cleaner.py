@@ -16,7 +16,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskFull, StateBehind
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.partition_questions import Answers
+from processor.kafka.admin.answers import Answers
 from processor.record import Stored
 from processor.runtime.recovery.state_cleaner import Claims, Place, StateCleaner
 from processor.runtime.recovery.state_directory import StateDirectory
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
 DELAY_S = 600.0
 MB = 1 << 20
@@ -52,7 +52,7 @@ class Worker:
         self.later_s = 0.0
         self.owned: set[int] | None = set(range(100))
         self.standbys: frozenset[int] = frozenset()
-        self.states: dict[int, TransactionalState] = {}
+        self.states: dict[int, LayeredState] = {}
         self.seen_at_close: list[frozenset[int]] = []
         self.name = name
         self.directory = state_dir / "desk" / name

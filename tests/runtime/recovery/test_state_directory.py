@@ -15,7 +15,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskUnusable, StateLocked
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.partition_questions import Answers
+from processor.kafka.admin.answers import Answers
 from processor.kafka.renewal import Renewal
 from processor.record import Stored
 from processor.runtime.recovery import state_directory
@@ -37,7 +37,7 @@ class Topics:
         nothing = lambda: None  # noqa: E731
         self.renewal = Renewal(nothing, nothing)
 
-    def make_anew(self) -> None:
+    def rebuild_steps(self) -> None:
         """Another topic has the name; a moment later, when no answer holds any more."""
         self.id = "second"
         time.sleep(state_directory._FRESH_S)
@@ -120,7 +120,7 @@ CALAMITIES = {
     "RocksDB's log is garbage": ("clean", lambda place: rewrite(rocksdb(place) / "LOG", b"\0\xff" * 50)),
     "the database is gone": ("new", lambda place: shutil.rmtree(rocksdb(place))),
     "everything is gone": ("new", lambda place: shutil.rmtree(place.partition)),
-    "the topic was made anew": ("identity", lambda place: place.topics.make_anew()),
+    "the topic was made anew": ("identity", lambda place: place.topics.rebuild_steps()),
 }
 
 
@@ -152,9 +152,9 @@ def test_damage_while_running_and_distrust_are_counted(place):
     state.restore({b"a": Stored(1, b"x")}, 10, HOUR_MS)
     log = SowLog("orders.sow", 0, state)
     log.target = 10
-    assert "older than the topic's delete.retention.ms" in log.distrust(HOUR_MS)
+    assert "older than the topic's delete.retention.ms" in log.wipe_if_stale(HOUR_MS)
     state.restore({b"a": Stored(1, b"x")}, 11, HOUR_MS)
-    assert "ahead of the SOW topic" in log.distrust(HOUR_MS)
+    assert "ahead of the SOW topic" in log.wipe_if_stale(HOUR_MS)
     state.wipe()
     assert {reason: place.count("state_wiped", reason=reason) for reason in ("too_old", "ahead", "damaged")} == {
         "too_old": 1,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.runtime.standby.assignment_forecast import after_death, chains, inherited
+from processor.runtime.standby.assignment_forecast import after_death, standby_partitions, successors
 
 PROVED = settings(deadline=None, print_blob=True)
 ASSIGNORS = ["cooperative-sticky", "uniform"]
@@ -32,11 +32,11 @@ def owner_of(assigned: dict[str, frozenset[int]], partition: int) -> str:
 @given(groups(), st.sampled_from(ASSIGNORS), st.integers(0, 8))
 def test_each_partition_has_as_many_successors_as_there_can_be(assigned, assignor, length):
     """So many distinct members, or all others if there are fewer, and never the owner."""
-    found = chains(assigned, assignor, length)
-    assert found.keys() == frozenset().union(*assigned.values())
-    for partition, successors in found.items():
-        assert len(successors) == len(set(successors)) == min(length, len(assigned) - 1)
-        assert owner_of(assigned, partition) not in successors
+    by_partition = successors(assigned, assignor, length)
+    assert by_partition.keys() == frozenset().union(*assigned.values())
+    for partition, heirs in by_partition.items():
+        assert len(heirs) == len(set(heirs)) == min(length, len(assigned) - 1)
+        assert owner_of(assigned, partition) not in heirs
 
 
 @PROVED
@@ -45,7 +45,7 @@ def test_the_order_in_which_members_are_told_is_of_no_account(assigned, assignor
     """Every worker foretells the same."""
     members = list(assigned)
     random.shuffle(members)
-    assert chains({member: assigned[member] for member in members}, assignor, length) == chains(
+    assert successors({member: assigned[member] for member in members}, assignor, length) == successors(
         assigned, assignor, length
     )
 
@@ -55,8 +55,8 @@ def test_the_order_in_which_members_are_told_is_of_no_account(assigned, assignor
 def test_after_a_death_the_rest_of_the_chain_stands(assigned, assignor, data):
     """The first of the chain has it, and its own chain is what was left."""
     dead = data.draw(st.sampled_from(sorted(assigned)))
-    before, left = chains(assigned, assignor, 3), after_death(assigned, [dead], assignor)
-    after = chains(left, assignor, 2)
+    before, left = successors(assigned, assignor, 3), after_death(assigned, [dead], assignor)
+    after = successors(left, assignor, 2)
     for partition in assigned[dead]:
         assert owner_of(left, partition) == before[partition][0]
         assert after[partition] == before[partition][1:]
@@ -82,8 +82,10 @@ def test_a_death_loses_nothing_and_moves_nothing_else(assigned, assignor, data):
 def test_what_the_members_inherit_are_the_chains(assigned, assignor, length, together):
     """Together they keep each partition as often as it has successors: all on one machine, or each on its own."""
     hosts = {member: "one" if together else member for member in assigned}
-    kept = [partition for member in assigned for partition in inherited(assigned, assignor, member, length, hosts)]
-    told = [partition for partition, chain in chains(assigned, assignor, length).items() for _ in chain]
+    kept = [
+        partition for member in assigned for partition in standby_partitions(assigned, assignor, member, length, hosts)
+    ]
+    told = [partition for partition, chain in successors(assigned, assignor, length).items() for _ in chain]
     assert sorted(kept) == sorted(told)
 
 
@@ -96,7 +98,7 @@ def test_each_partition_is_kept_by_whom_it_comes_to_when_its_owners_machine_dies
     left = after_death(assigned, dead, assignor)
     for partition in frozenset().union(*(assigned[member] for member in dead)):
         successor = owner_of(left, partition)
-        assert partition in inherited(assigned, assignor, successor, 1, hosts)
+        assert partition in standby_partitions(assigned, assignor, successor, 1, hosts)
 
 
 @pytest.mark.parametrize(

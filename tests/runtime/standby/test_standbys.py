@@ -15,7 +15,7 @@ from processor.errors import BrokerUnavailable, StateDamaged, StateLocked
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.standby.standbys import Standbys
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 
@@ -47,17 +47,17 @@ class Shelf:
         self.standbys = Standbys(
             processor=name,
             sow=self.topic,
-            lookout=None,
+            group_watcher=None,
             admin=self.admin,
             open_reader=partial(LogReader, self.kafka, group=name),
             open_state=self.open,
         )
 
-    def open(self, partition: int) -> TransactionalState:
+    def open(self, partition: int) -> LayeredState:
         """The state of a partition."""
         self.opening(partition)
         store = RocksStore(self.directory / str(partition), identity=f"{self.topic}/{partition}", memory=self._memory)
-        return TransactionalState(store, cache_bytes=1 << 20)
+        return LayeredState(store, cache_bytes=1 << 20)
 
     def write(self, records: dict[bytes, bytes | None], *, commit: bool = True) -> None:
         """One transaction, the same to both partitions; None is a tombstone."""
@@ -98,7 +98,7 @@ def shelf(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Shelf]:
     made.admin.delete([made.topic])
 
 
-def held(state: TransactionalState) -> dict[bytes, bytes]:
+def held(state: LayeredState) -> dict[bytes, bytes]:
     """What a state has of the keys that these tests use."""
     return {key: stored.value for key, stored in state.get_many([b"a", b"b", b"c"]).items() if stored is not None}
 

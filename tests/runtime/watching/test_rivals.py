@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from processor.runtime.watching.rivals import GroupWatch, Member, rivals
+from processor.runtime.watching.rivals import Member, RivalWatch, rivals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,12 @@ def member(place: str, identity: str, host: str = "/10.0.0.1") -> Member:
 
 
 @pytest.fixture
-def watch() -> GroupWatch:
+def watch() -> RivalWatch:
     """One that is given its looks."""
-    return GroupWatch(cast("Any", None), [], stop=threading.Event(), session_timeout_s=45)
+    return RivalWatch(cast("Any", None), [], stop=threading.Event(), session_timeout_s=45)
 
 
-def told(watch: GroupWatch, *looks: Sequence[Member]) -> list[list[str]]:
+def told(watch: RivalWatch, *looks: Sequence[Member]) -> list[list[str]]:
     """The members of each warning that a row of looks leads to."""
     with capture_logs() as logs:
         for look in looks:

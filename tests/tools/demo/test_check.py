@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from processor.tools.demo.check import Entry, Published
-from tests.tools.demo.world import entry, failures
+from tests.tools.demo.world import Log, entry, failures
 
 
 def replaced(log: list[Entry], at: int, **changes: object) -> None:

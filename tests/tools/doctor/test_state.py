@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from processor.tools.doctor.finding import Finding
-from processor.tools.doctor.state import check_state
+from processor.tools.doctor.examine import Finding, check_state
 
 
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:

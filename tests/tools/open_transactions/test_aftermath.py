@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.transactions.open_ranges import OpenStretch
+from processor.kafka.transactions.open_ranges import OpenRange
 from processor.tools.open_transactions.aftermath import Aftermath, KeyInQuestion
 from tests.endtoend.world import World
 
@@ -42,8 +42,8 @@ def test_each_key_is_judged_by_its_versions(bootstrap: str, tmp_path: Path, uniq
     end = _write(world, "sow", [(b"right", 2, ""), (b"short", 3, ""), (b"gap", 3, ""), (b"gone", 2, "delete")])
     _write(world, "delta", [(b"right", 2, ""), (b"short", 2, ""), (b"gap", 3, ""), (b"gone", 2, "delete")])
     since_ms = int(time.time() * 1000)
-    stretches = [OpenStretch(f"{unique}.sow", _PARTITION, begin, end, since_ms)]
-    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, stretches)
+    ranges = [OpenRange(f"{unique}.sow", _PARTITION, begin, end, since_ms)]
+    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, ranges)
     # A worker that goes on with the partition is not compared in the middle of its next transaction.
     _write(world, "sow", [(b"right", 3, "")])
     assert begin_of_deltas == len(before)
@@ -60,7 +60,7 @@ def test_messages_of_a_topic_without_a_sow_have_no_versions(bootstrap: str, tmp_
     """Their keys are named all the same."""
     world = World(bootstrap, tmp_path, unique, sow=False, more={"conflated": {}})
     end = _write(world, "delta", [(b"a", 0, ""), (b"b", 0, "")])
-    stretches = [OpenStretch(f"{unique}.delta", _PARTITION, 0, end, int(time.time() * 1000))]
-    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, stretches)
+    ranges = [OpenRange(f"{unique}.delta", _PARTITION, 0, end, int(time.time() * 1000))]
+    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, ranges)
     assert [(key.key, key.sow, key.problem) for key in aftermath.look()] == [(b"a", None, ""), (b"b", None, "")]
     world.close()

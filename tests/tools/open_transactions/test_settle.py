@@ -19,7 +19,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.transactions.transaction_log import partition_of
 from processor.tools.broker.jars import class_path
 from processor.tools.broker.java import find_java
-from processor.tools.doctor.topics import check_kafka
+from processor.tools.doctor.examine import check_kafka
 from processor.tools.open_transactions import standing
 from tests.endtoend.oracle import fold, last_per_key, replay
 from tests.endtoend.world import World
@@ -169,9 +169,9 @@ def test_aborting_it_with_kafkas_own_tool_loses_updates(stage: Stage):
     world = stage.worlds["aborted"]
     _await_standing(world)
     opened = standing(world.config, Admin(world.config.kafka).cluster(), [world.name])[world.name]
-    assert {stretch.topic for stretch in opened} == {"aborted.sow", "aborted.delta"}
-    for stretch in opened:
-        _java_abort(stage.broker, stretch.topic, stretch.begin)
+    assert {open_range.topic for open_range in opened} == {"aborted.sow", "aborted.delta"}
+    for open_range in opened:
+        _java_abort(stage.broker, open_range.topic, open_range.begin)
     world.start("worker", world.name)
     world.publish(_updates(_FIRST + _LAST, _LAST))
     world.settle()

@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from processor.subscriptions import Message, Request
 
 
-class Source(Protocol):
-    """Where the messages of a stream come from. One thread at a time."""
+class MessageSource(Protocol):
+    """The source of a stream's messages. One thread at a time."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it waits for what comes: the past is read, and what was there has been told."""
+        """Whether it waits for updates: the past is read and delivered."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether no more messages will come."""
 
     @property
     def healed(self) -> int:
@@ -25,34 +25,34 @@ class Source(Protocol):
 
     @property
     def unchecked(self) -> int:
-        """How many times a key was forgotten, so that its next delta was not checked."""
+        """How many times a key was forgotten, so that its next delta was not checked for continuity."""
 
     def fetch(self, wait_s: float) -> list[Message]:
-        """Do one turn: the next messages, if there are any.
+        """Do one turn: return the next messages, if there are any.
 
         Args:
-            wait_s: how long to wait for something to come.
+            wait_s: the longest wait for a message.
 
         Raises:
             SowstreamError: it cannot go on.
         """
 
-    def close(self, *, told: bool) -> None:
+    def close(self, *, delivered: bool) -> None:
         """End it.
 
         Args:
-            told: whether all that `fetch` gave was taken.
+            delivered: whether all messages that `fetch` returned were taken.
         """
 
 
-class Feed(Source, Protocol):
-    """The messages of one topic: of one or several subscriptions."""
+class TopicFeed(MessageSource, Protocol):
+    """A source of the messages of one topic, for one or several subscriptions."""
 
     def add(self, request: Request, sub_id: str | None) -> str:
-        """Add a subscription; its name in messages.
+        """Add a subscription; returns its name in messages.
 
         Raises:
-            ConfigurationError: what is read does not have what it needs.
+            ConfigurationError: the state that it needs is not read.
         """
 
     def remove(self, sub_id: str) -> None:
@@ -62,5 +62,5 @@ class Feed(Source, Protocol):
         """Read the topic again, and deliver a snapshot to each subscription.
 
         Raises:
-            PositionLost: one of them has none.
+            PositionLost: a subscription has no snapshot.
         """

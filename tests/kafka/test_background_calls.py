@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from processor.kafka.background_call import CallThread
+from processor.kafka.background_calls import BackgroundCalls
 
 
 @pytest.fixture
-def calls() -> Iterator[CallThread]:
+def calls() -> Iterator[BackgroundCalls]:
     """A thread that ends with the test."""
-    made = CallThread("calls of a test")
+    made = BackgroundCalls("calls of a test")
     yield made
     made.close()
 

@@ -1,28 +1,27 @@
-"""Sends what is published: to which Kafka topic, under which key, with which headers."""
+"""Sends published commands: chooses the Kafka topic, key and headers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 
-from processor.client.publish.acknowledged import Acknowledged, Asked
-from processor.client.publish.deleting import Gathered, Selection, check, deletes
+from processor.client.publish.acked_publisher import AckedPublisher
+from processor.client.publish.deleting import CombinedAcks, Selection, check, deletes
 from processor.client.publish.outbox import Outbox
-from processor.client.publish.outstanding import OnAck
+from processor.client.publish.publish_options import PublishOptions
 from processor.client.topic_lookup import TopicLookup
 from processor.codec import codec_of
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Delivered, Publisher
+from processor.kafka.producers.publisher import Publisher
 from processor.record import Command, Value
 from processor.wire.ack import Ack, AckType, ack_types
 
 
-class Publishing:
-    """The publishing half of a client. Any thread."""
+class CommandSender:
+    """Sends the commands of a client. Any thread."""
 
     def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str) -> None:
         self._config = config
@@ -30,23 +29,10 @@ class Publishing:
         self._publisher = Publisher(config.kafka)
         self._outboxes: dict[str, Outbox] = {}
         self._checked: set[str] = set()
-        self._acknowledged = Acknowledged(config, admin, lookup, self._publisher, name=name)
+        self._acked_publisher = AckedPublisher(config, admin, lookup, self._publisher, name=name)
 
     def send(
-        self,
-        command: Command,
-        topic: str,
-        data: Value,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str | bytes] | None = None,
-        on_delivery: Delivered | None = None,
-        ack: str | None = None,
-        on_ack: OnAck | None = None,
-        sequence: int | None = None,
-        expiration: float | None = None,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
+        self, command: Command, topic: str, data: Value, key: str | None, options: PublishOptions
     ) -> Future[Ack] | None:
         """Send one command other than `sow_delete`. Arguments, future and errors as `Client.publish`."""
         outbox = self._outbox(topic)
@@ -54,55 +40,39 @@ class Publishing:
             command,
             data,
             key,
-            headers,
-            expiration=expiration,
-            correlation_id=correlation_id,
-            command_id=command_id,
+            options.headers,
+            expiration=options.expiration,
+            correlation_id=options.correlation_id,
+            command_id=options.command_id,
         )
-        types = _types(ack, on_ack, is_delete=False)
+        types = _types(options, is_delete=False)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
-        if types or sequence is not None:
-            asked = Asked(types, on_ack, sequence, command_id)
-            return self._acknowledged.send(topic, outbox.kafka_topic, record, asked, on_delivery)
-        self._publisher.send(outbox.kafka_topic, *record, on_delivery)
+            if types or options.sequence is not None:
+                return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
+            self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
         return None
 
-    def delete(
-        self,
-        topic: str,
-        selection: Selection,
-        *,
-        headers: Mapping[str, str | bytes] | None = None,
-        on_delivery: Delivered | None = None,
-        ack: str | None = None,
-        on_ack: OnAck | None = None,
-        sequence: int | None = None,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
-    ) -> Future[Ack] | None:
+    def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
         """Send the commands of a delete. Arguments, future and errors as `Client.sow_delete`."""
-        check(selection, has_sequence=sequence is not None)
+        check(selection, has_sequence=options.sequence is not None)
         outbox = self._outbox(topic)
-        types = _types(ack, on_ack, is_delete=True)
+        types = _types(options, is_delete=True)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
         commands = deletes(
             selection,
             outbox,
             partial(self._lookup.partitions, outbox.kafka_topic),
-            headers,
-            correlation_id=correlation_id,
-            command_id=command_id,
+            options,
             is_anywhere=self._config.topic(topic).foreign_partition == "accept",
         )
-        asked = Asked(types, on_ack, sequence, command_id)
-        gathered = Gathered(topic, types[-1], command_id) if types else None
+        gathered = CombinedAcks(topic, types[-1], options.command_id) if types else None
         for record, partition in commands:
-            if not types and sequence is None:
-                self._publisher.send(outbox.kafka_topic, *record, on_delivery, partition=partition)
+            if not types and options.sequence is None:
+                self._publisher.send(outbox.kafka_topic, *record, options.on_delivery, partition=partition)
                 continue
-            future = self._acknowledged.send(topic, outbox.kafka_topic, record, asked, on_delivery, partition=partition)
+            future = self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options, partition=partition)
             if future is not None and len(commands) == 1 and selection.filter is None and selection.keys is None:
                 return future
             if future is not None and gathered is not None:
@@ -110,7 +80,7 @@ class Publishing:
         return None if gathered is None else gathered.sent()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until Kafka has all that was sent, and all acks asked for have come.
+        """Wait until Kafka has all sent records, and all requested acks have fetched.
 
         Raises:
             BrokerUnavailable: Kafka does not take it in time.
@@ -119,15 +89,15 @@ class Publishing:
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._publisher.flush(timeout_s)
-        self._acknowledged.wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+        self._acked_publisher.wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
 
     def deliver(self, timeout_s: float) -> None:
-        """Wait until Kafka has all that was sent; acks are not waited for. Errors as `flush`."""
+        """Wait until Kafka has all sent records, without waiting for acks. Errors as `flush`."""
         self._publisher.flush(timeout_s)
 
     def close(self) -> None:
         """End the thread that reads acks; futures that are not done fail."""
-        self._acknowledged.close()
+        self._acked_publisher.close()
 
     def _outbox(self, topic: str) -> Outbox:
         outbox = self._outboxes.get(topic)
@@ -139,21 +109,21 @@ class Publishing:
         return outbox
 
     def _check(self, topic: str, kafka_topic: str) -> None:
-        """Make sure that the topic exists and splits keys as the settings say; asked once."""
-        found, wanted = self._lookup.partitions(kafka_topic), self._config.topic(topic).partitions
-        if found != wanted:
+        """Check once that the topic exists and has the partitions that the settings describe."""
+        actual, configured = self._lookup.partitions(kafka_topic), self._config.topic(topic).partitions
+        if actual != configured:
             raise ConfigurationError(
-                f"{kafka_topic} has {found} partitions, the settings say {wanted}; "
+                f"{kafka_topic} has {actual} partitions, the settings say {configured}; "
                 "`sowstream topics check` says what to do"
             )
         self._checked.add(topic)
 
 
-def _types(ack: str | None, on_ack: OnAck | None, *, is_delete: bool) -> tuple[AckType, ...]:
+def _types(options: PublishOptions, *, is_delete: bool) -> tuple[AckType, ...]:
     """The acks that a command asks for."""
-    types = () if ack is None else ack_types(ack, is_delete=is_delete)
-    if on_ack is not None and not types:
-        raise ConfigurationError("on_ack is told acks; ask for some, such as ack='persisted'")
+    types = () if options.ack is None else ack_types(options.ack, is_delete=is_delete)
+    if options.on_ack is not None and not types:
+        raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
     return types
 
 
@@ -165,6 +135,6 @@ def publishable(config: Config, name: str) -> TopicConfig:
     """
     if name not in {**config.topics, **config.processors, **config.conflated}:
         raise ConfigurationError(config.no_topic(name, [*config.topics, *config.processors]))
-    if (made_of := config.underlying(name)) is not None:
-        raise ConfigurationError(f"a worker makes {name!r} of {made_of!r}; publish to {config.root(name)!r} instead")
+    if (origin := config.underlying(name)) is not None:
+        raise ConfigurationError(f"a worker makes {name!r} of {origin!r}; publish to {config.root(name)!r} instead")
     return config.topic(name)

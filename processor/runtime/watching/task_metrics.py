@@ -1,11 +1,11 @@
-"""Shows in the metrics how the tasks of a thread stand."""
+"""Sets the gauges that show the progress of a thread's tasks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.runtime import input_room
 from processor.runtime.task_state import TaskState
+from processor.runtime.watching.topic_watch import RetentionHeadroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,47 +16,55 @@ if TYPE_CHECKING:
     from processor.runtime.task import Task
 
 
-class ShownTasks:
-    """The metrics that are set from time to time, not with each batch. One thread only."""
+class TaskMetrics:
+    """The metrics of tasks that are set from time to time, not with each batch. One thread only."""
 
-    def __init__(self, pipeline: Pipeline, metrics: ThreadMetrics, held: HeldTasks) -> None:
-        """Show nothing yet.
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        metrics: ThreadMetrics,
+        held: HeldTasks,
+        headroom: RetentionHeadroom | None = None,
+    ) -> None:
+        """Create the gauges; none is set yet.
 
         Args:
-            pipeline: whose tasks.
-            metrics: where they are shown.
-            held: knows which of them are held.
+            pipeline: the pipeline of the tasks.
+            metrics: the metrics of the thread.
+            held: the held tasks among them.
+            headroom: the retention time of the input; None: it is unknown.
         """
         self._pipeline = pipeline
         self._metrics = metrics
         self._held = held
+        self._headroom = headroom or RetentionHeadroom()
 
     def rebalanced(self, kind: str, tasks: Mapping[int, Task]) -> None:
-        """The assignment changed: these are the tasks now."""
+        """Count a change of the assignment, which has left these tasks."""
         self._metrics.rebalanced(kind, self._states(tasks))
 
     def task_states(self, tasks: Mapping[int, Task], remaining: Mapping[int, int]) -> None:
-        """The state of each task, and the offsets that are still to be restored."""
+        """Show the state of each task and the number of offsets still to be restored."""
         self._metrics.states(self._states(tasks), remaining)
 
     def gauges(self, tasks: Mapping[int, Task], remaining: Mapping[int, int]) -> None:
-        """The same, and what the processors that run say of themselves."""
+        """Show the same, and the gauges that the running processors set."""
         self.task_states(tasks, remaining)
         running = [task for task in tasks.values() if task.task_state is TaskState.RUNNING]
         self._metrics.gauges({task.partition: task.gauges for task in running})
 
     def states(self, running: Sequence[Task], lag: Callable[[int, int], int], now_ms: int) -> None:
-        """How far the running tasks are behind their input, and what their states take.
+        """Show how far the running tasks are behind their input, and the size of their states.
 
         Args:
             running: the tasks.
-            lag: how many offsets a position of a partition is behind its end.
+            lag: the number of offsets from a position of a partition to its end.
             now_ms: the wall clock, milliseconds since the epoch.
         """
         lags = {task.partition: lag(task.partition, task.next_offset) for task in running}
         self._metrics.lag(lags)
         times_ms = {task.partition: task.stream_time_ms for task in running}
-        self._metrics.room(input_room.of(self._pipeline.source, lags, times_ms, now_ms))
+        self._metrics.room(self._headroom.of_partitions(self._pipeline.source, lags, times_ms, now_ms))
         self._metrics.state_bytes({task.partition: task.state.usage() for task in running})
 
     def _states(self, tasks: Mapping[int, Task]) -> dict[int, TaskState]:

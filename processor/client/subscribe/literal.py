@@ -1,4 +1,4 @@
-"""Subscribing to a topic without a SOW: each message as it was published, from the delta topic, and no state."""
+"""Subscriptions to a topic without a SOW: each message as it was published, from the delta topic, without state."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from processor.wire.delta_headers import command_of
 
 
 class LiteralTopic(Topic):
-    """What is known of the messages of such a topic."""
+    """A topic without a SOW, which parses the published messages."""
 
     default_command: str
-    """What a message without header `command` is: the headers of some message types mean another thing on deltas."""
+    """The command of a message without header `command`: some message types use headers differently for deltas."""
 
     @classmethod
     def of(cls, name: str, codec: Codec, settings: TopicConfig) -> LiteralTopic:
-        """The topic of a name."""
+        """Create it from a topic's settings."""
         topic = cls(name, codec, KeyFields(settings.key_fields))
         topic.default_command = settings.default_command
         return topic
@@ -38,21 +38,23 @@ class LiteralTopic(Topic):
         return codec.decode_command(record.value, record.headers or [], is_delta=command == "delta_publish")
 
 
-def refuse_state(name: str, what: str) -> ConfigurationError:
-    """The error for a call that needs records."""
+def refuse_state(name: str, feature: str) -> ConfigurationError:
+    """The error for a call or option that needs stored records."""
     return ConfigurationError(
-        f"{name} keeps no records (sow: false), and {what} needs them; subscribe and delta_subscribe deliver what is "
-        "published from now on"
+        f"{name} keeps no records (sow: false), and {feature} needs them; subscribe and delta_subscribe deliver "
+        "messages that are published from now on"
     )
 
 
 def check_literal(topic: Topic, request: Request) -> None:
-    """Refuse what needs records on a topic that keeps none.
+    """Reject a subscription that needs stored records on a topic that keeps none.
 
     Raises:
-        ConfigurationError: naming what needs them.
+        ConfigurationError: it names the option or call that needs them.
     """
     if not isinstance(topic, LiteralTopic) or not request.needs_view:
         return
-    what = "a snapshot" if request.snapshot else "oof" if request.options.oof else "a window (order_by, top_n, skip_n)"
-    raise refuse_state(topic.name, what)
+    feature = (
+        "a snapshot" if request.snapshot else "oof" if request.options.oof else "a window (order_by, top_n, skip_n)"
+    )
+    raise refuse_state(topic.name, feature)

@@ -1,4 +1,4 @@
-"""Why a worker ended, where its keeper looks: one log line, and Kubernetes' termination message."""
+"""Reports why a worker ended: one log line, and Kubernetes' termination message."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
-"""The default `terminationMessagePath` of a container in Kubernetes, which has the file there before it starts."""
+"""The default `terminationMessagePath` in Kubernetes, which creates the file before a container starts."""
 MESSAGE_BYTES_MAX: Final = 4096
-"""Kubernetes shows no more of it."""
+"""Kubernetes truncates longer messages."""
 
 
-def tell_end(error: SowstreamError, termination_log: Path = TERMINATION_LOG) -> None:
-    """Say why the process ends: as a log line, unless a person reads the log, and in the termination message.
+def report_end(error: SowstreamError, termination_log: Path = TERMINATION_LOG) -> None:
+    """Report the reason as a log line, unless the log goes to a terminal, and as the termination message.
 
     Args:
-        error: why.
-        termination_log: a file of the container's keeper; where there is none, none is made.
+        error: the reason.
+        termination_log: the file for the message; not created if it is missing.
     """
     code = 2 if isinstance(error, ConfigurationError) else 1
     if not sys.stderr.isatty():
