@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from processor.hosting.dead_letter import KEPT_BYTES_MAX, dead_letter
 from processor.hosting.output_limits import size_of
-from processor.record import Record
+from processor.record import Record, RejectReason
 from processor.tools.dlq import as_json, input_record, read_letter
 
 MIB = 1024 * 1024
+ROOT = Path(__file__).parents[2]
 SOURCE = "orders.publish/3/17"
 
 
@@ -65,3 +69,14 @@ def test_many_small_headers_are_counted() -> None:
     letter = letter_of(Record(b"k", b"v", [("a", None)] * 100_000, 17, 0), 64 * 1024)
     assert letter.headers == []
     assert not letter.is_whole
+
+
+def test_the_product_rejects_records_for_its_own_reasons_only() -> None:
+    """Every reason in the code is in `RejectReason`: types accept any word, for the sake of plug-ins."""
+    reasons = set()
+    for folder in ("processor", "spark_integration"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if "docs" not in file.parts:
+                reasons |= set(re.findall(r'RecordRejected\(\s*"([^"]*)"', file.read_text(encoding="utf-8")))
+    assert reasons
+    assert reasons <= set(get_args(RejectReason))

@@ -1,13 +1,17 @@
 """The settings choose the processors that run and the topics that they need."""
 
+import sys
+
 import pytest
 
-from processor.api import Input, Output
+from processor.api import Input, Output, RecordProcessor
 from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.cli.acls import grants
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, needed, pipelines, source_spec, specs
+from tests.hosting.packages import install
 
 
 @pytest.fixture
@@ -107,3 +111,58 @@ def test_topics_say_what_they_are_made_of_and_into(config):
         "orders_1s.sow": ("orders.sow", ("orders_1m",)),
         "orders_1m.sow": ("orders_1s.sow", ()),
     }
+
+
+class Alerting(RecordProcessor):
+    """Has an output of its own."""
+
+    input = Input("publish")
+    outputs = (Output("sow"), Output("big_alerts"))
+
+    def process_record(self, record):
+        """Do nothing."""
+
+
+@pytest.fixture
+def alerting(tmp_path, monkeypatch):
+    """Settings with an installed processor that has an output of its own."""
+    install(tmp_path, "alerting", {"alerting": f"{__name__}:Alerting"})
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[Alerting.__module__])
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def configured(**sections):
+        return Config(processors={"visits": {"use": "alerting"}}, **sections)
+
+    return configured
+
+
+def test_an_output_of_its_own_is_a_topic_of_the_family(alerting):
+    """The topic has the family's partitions, keeps records by time, and is created with the others."""
+    wanted = {spec.name: spec for spec in specs(alerting(), [])}
+    assert list(wanted) == ["visits.publish", "visits.sow", "visits.big_alerts", "visits.mark", "visits.dlq"]
+    spec = wanted["visits.big_alerts"]
+    assert (spec.role, spec.partitions, spec.config["cleanup.policy"]) == ("big_alerts", 4, "delete")
+
+
+def test_an_output_of_its_own_has_the_prefix_of_the_installation(alerting):
+    """Its name is made as those of the family's roles are."""
+    [pipeline] = pipelines(alerting(topic_prefix="acme."), [])
+    assert pipeline.output("big_alerts") == "acme.visits.big_alerts"
+
+
+def test_an_output_of_its_own_is_no_other_familys_topic(alerting):
+    """Two owners of one Kafka topic are refused, also where the names differ by '.' and '_' only."""
+    config = alerting(topics={"visits_big": {}, "orders": {"kafka_topics": {"delta": "visits.big.alerts"}}})
+    with pytest.raises(ConfigurationError, match=r"visits \(big_alerts\).* would both be the Kafka topic"):
+        pipelines(config, [])
+
+
+def test_an_output_of_its_own_is_written_by_workers_and_read_by_subscribers(alerting):
+    """The worker needs the right to write it, and subscribers the right to read it."""
+    config = alerting()
+    rights = {
+        (grant.who, *grant.operations)
+        for grant in grants(config, pipelines(config, []))
+        if grant.name == "visits.big_alerts"
+    }
+    assert rights == {("WORKER", "Write", "DescribeConfigs"), ("SUBSCRIBER", "Read"), ("SETTLER", "Read")}
