@@ -119,7 +119,7 @@ def test_optional_settings_that_the_policy_refuses_are_left_out(managed: str):
         for spec in family_specs("orders", ("publish", "sow", "mark"), partitions=1)
     ]
     assert admin.create(wanted) == ["strict.orders.publish", "strict.orders.sow", "strict.orders.mark"]
-    found = admin.found(["strict.orders.mark"])["strict.orders.mark"].config
+    found = admin.describe_topics(["strict.orders.mark"])["strict.orders.mark"].config
     assert (found["cleanup.policy"], found["segment.bytes"]) == ("compact", str(2**30))
     settings = {"max.message.bytes": "9000000"}
     (own,) = family_specs("mine", ("sow",), partitions=1, settings=settings)

@@ -1,4 +1,4 @@
-"""Tests the example of a subscription on the front page."""
+"""The example of a subscription in processor/docs/concepts.md works as described, with the front page's settings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from processor.subscriptions import Options
 from tests.cli.conftest import Cli
-from tests.endtoend.test_conflated_readme import README, shop
+from tests.endtoend.test_conflated_readme import CONCEPTS, shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["shop"]
 
-SECTION = README.split("\n## Subscriptions\n")[1].split("\n## ")[0]
+SECTION = CONCEPTS.split("\n## Subscriptions\n")[1].split("\n## ")[0]
 BLOCKS = re.findall(r"^```\n(.*?)```$", SECTION, re.DOTALL | re.MULTILINE)
 
 

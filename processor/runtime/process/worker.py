@@ -105,7 +105,7 @@ class _Worker:
                 pipeline,
                 self._run_once,
                 orders=self._control.orders(pipeline.name),
-                tell_failed=self._control.tell_failed,
+                tell_failed=self._control.report_failure,
             )
             for pipeline in chosen
         ]

@@ -29,7 +29,7 @@ class Notices:
         self.published: list[tuple[str, int, Hold | None]] = []
         self.queue: SimpleQueue[Resume] = SimpleQueue()
 
-    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+    def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Keep a hold, or its end."""
         self.published.append((pipeline, partition, hold))
 

@@ -52,7 +52,7 @@ class Restoring:
             self.writer.commit_transaction(30)
         kafka = {"bootstrap.servers": through or bootstrap}
         self.admin = Admin(kafka)
-        self.reader = LogReader(kafka, group=name, bears_trouble=True)
+        self.reader = LogReader(kafka, group=name, collects_trouble=True)
         self.restorer = Restorer(
             reader=self.reader, admin=self.admin, source=f"{name}.publish", sow=f"{name}.sow", mark=None,
             open_state=self._open, stall_timeout_s=stall_timeout_s, on_held=self._hold,
