@@ -88,8 +88,7 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may make no progress while Kafka answers other questions.
             progress: shows the progress to people and metrics.
-            is_copy: whether the states are derived from another family's SOW topic: once its offset is gone, it is
-                unknown whether it was an offset of the same records.
+            is_copy: whether the states are derived from another family, whose topic may have been recreated since.
             positions: decides where the input begins; None: the group's offset decides alone.
             on_held: called with a partition that was given up, and the reason. The default raises `Stop`.
         """
