@@ -103,7 +103,7 @@ class Status(NamedTuple):
         return all(pipeline.is_well for pipeline in self.pipelines)
 
 
-def look(
+def fetch_status(
     kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = "", now_ms: int = 0
 ) -> Status:
     """Fetch the status of pipelines from Kafka.
