@@ -58,6 +58,9 @@ EMPTY: Final[Header] = (Name.EMPTY, b"true")
 NO_BASE: Final[Header] = (Name.DELTA_BASE, b"0")
 """The header of a delta that applies to no record: it has all of the record."""
 
+SOW_ONLY: Final = frozenset((Name.EXPIRES_AT, Name.EXPIRATION))
+"""The headers that a SOW record has and its delta record has not: the end of its life."""
+
 WRITTEN_BY_PUT: Final = frozenset((Name.VERSION, Name.KIND, Name.EMPTY, Name.REMOVED, Name.DELTA_BASE))
 """The names of the headers that `Context.put` writes, and that a processor may not add to its record."""
 

@@ -83,7 +83,7 @@ class UnconfirmedChanges:
         return confirmed
 
 
-class TopicWatch:
+class TopicMonitor:
     """Looks at topics periodically, on a thread and a connection of its own."""
 
     def __init__(

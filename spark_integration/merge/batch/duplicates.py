@@ -37,7 +37,7 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
 
     Args:
         records: `RECORDS_DDL`.
-        settings: the topic's.
+        settings: the settings of the topic.
     """
     client, sequence, source = (_last(name) for name in (names.CLIENT, names.SEQUENCE, names.SOURCE))
     own_topic = settings.kafka_topic("publish")

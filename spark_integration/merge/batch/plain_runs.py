@@ -112,7 +112,7 @@ class PlainRuns:
             _, value, headers, _, _ = came
             request = plain
             if value is not None:
-                # Had each state been written, none could have been too large.
+                # An upper bound: while it holds, no state in between can have been too large.
                 room -= len(value) * _GROWTH_MAX
                 if room < 0:
                     return None
