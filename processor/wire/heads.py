@@ -99,6 +99,13 @@ def expiration_header(seconds: bytes) -> Header:
     return Name.EXPIRATION, seconds
 
 
+def with_end(headers: Headers, expires_at_ms: int, expiration: bytes) -> Headers:
+    """Return the headers of a SOW record that expires or has its own time to live; 0 and empty are none."""
+    own = [expiration_header(expiration)] if expiration else []
+    end = [expires_at_header(expires_at_ms)] if expires_at_ms else []
+    return [*own, *end, *headers]
+
+
 def correlation_id_header(correlation_id: bytes) -> Header:
     """Return the header with a publisher's correlation id."""
     return Name.CORRELATION_ID, correlation_id

@@ -21,4 +21,4 @@ def test_every_bold_term_of_the_pages_is_explained():
 
 def test_the_terms_are_in_alphabetical_order():
     """Each term stands once, where a reader looks for it."""
-    assert TERMS == sorted(set(TERMS), key=str.lower)
+    assert sorted(set(TERMS), key=str.lower) == TERMS

@@ -73,7 +73,7 @@ def record(headers: Headers, value: bytes | None = b'{"id":"7"}') -> Record:
 
 
 def restored(headers: Headers) -> Stored | None:
-    """Return what both ways of a restore make of a record's headers: None where they refuse it."""
+    """Return a restored record, the same in both ways of a restore; None where they refuse the headers."""
     try:
         stored = stored_from(record(headers))
     except ValueError:
@@ -152,7 +152,7 @@ def test_all_readers_agree_on_any_version(value: bytes):
 
 @given(TIMES_MS, NUMBERS, NUMBERS)
 def test_every_reader_reads_the_end_and_the_source_of_a_sow_record(expires_at_ms: int, version: int, offset: int):
-    """The restore, the conflated topic, the subscriber and the tools read what the merge writes."""
+    """The restore, the conflated topic, the subscriber and the tools read the time and source that the merge writes."""
     headers = [
         heads.expiration_header(b"0.5"),
         heads.expires_at_header(expires_at_ms),

@@ -41,7 +41,7 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
     """
     client, sequence, source = (_last(name) for name in (names.CLIENT, names.SEQUENCE, names.SOURCE))
     own_topic = settings.kafka_topic("publish")
-    # As `Sequences.came_in` reads it.
+    # As `Deduplicator.came_in` reads it.
     came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
     text = sequence.cast("string")
     return (
