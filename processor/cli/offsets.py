@@ -31,7 +31,7 @@ def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap =
     from processor.tools.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
 
     with Stand(settings(config, bootstrap), topic) as stand:
-        stands = stand.look()
+        stands = stand.read()
         has_mark_topic = stand.has_mark_topic
         mark = stand.pipeline.output("mark")
     table(COLUMNS, (as_row(one) for one in stands))

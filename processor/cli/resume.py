@@ -12,7 +12,7 @@ from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, setting
 if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.kafka.admin.admin import Admin
-    from processor.shared_topics.control import Entries
+    from processor.shared_topics.control import ControlEntries
     from processor.shared_topics.control.resume import Outcome
 
 
@@ -63,7 +63,7 @@ def resume(
     _report(topic, outcomes, timeout)
 
 
-def _is_anything_held(entries: Entries, topic: str, partition: int | None) -> bool:
+def _is_anything_held(entries: ControlEntries, topic: str, partition: int | None) -> bool:
     held = entries.held.get(topic, {})
     return partition in held if partition is not None else bool(held or entries.failed.get(topic))
 
@@ -73,7 +73,7 @@ def _named(topic: str, partition: int | None) -> str:
 
 
 def _check_skip(
-    admin: Admin, pipeline: Pipeline, entries: Entries, partition: int, skip: int, *, is_sure: bool
+    admin: Admin, pipeline: Pipeline, entries: ControlEntries, partition: int, skip: int, *, is_sure: bool
 ) -> None:
     """Reject an invalid skip, and describe the effect of one that was not confirmed.
 

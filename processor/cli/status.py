@@ -34,14 +34,14 @@ def status(
     transaction markers, which are no records.
     """
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
-    from processor.shared_topics.control.status import Watched, look  # noqa: PLC0415
+    from processor.shared_topics.control.status import Watched, fetch_status  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     watched = [
         Watched(pipeline.name, pipeline.source, pipeline.output("sow") if pipeline.has_state else None)
         for pipeline in pipelines(tree, topics or [])
     ]
-    found = look(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
+    found = fetch_status(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
     if as_json:
         data(json.dumps(_as_json(tree.application_id, found)))
     else:

@@ -161,14 +161,14 @@ def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
     """The problem of keys in wrong partitions; a topic that cannot be read is a problem of its own."""
     from processor.errors import Stop  # noqa: PLC0415
-    from processor.tools.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
+    from processor.tools.healing import NEWEST_MAX, check_keys, checkable_topics  # noqa: PLC0415
     from processor.topics import Problem  # noqa: PLC0415
 
     problems = []
-    for name in topics_to_look_at(config):
+    for name in checkable_topics(config):
         with records_read(f"looking at the keys of {name}") as on_read:
             try:
-                looked = look(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
+                check = check_keys(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
             except Stop as error:
                 problems.append(
                     Problem(
@@ -179,10 +179,10 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
                     )
                 )
                 continue
-        if looked is not None and looked.problem is not None:
-            problems.append(looked.problem)
-        elif looked is not None and reads_all:
-            tell(f"{looked.topic}: each key is in its own partition ({looked.extent}).")
+        if check is not None and check.problem is not None:
+            problems.append(check.problem)
+        elif check is not None and reads_all:
+            tell(f"{check.topic}: each key is in its own partition ({check.extent}).")
     return problems
 
 

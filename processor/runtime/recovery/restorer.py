@@ -21,7 +21,7 @@ from processor.errors import (
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_log
-from processor.kafka.readers.log_reader import LogReader, Position, Read
+from processor.kafka.readers.log_reader import LogReader, Position, ReadResult
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
 from processor.runtime.recovery.log_replay import LogReplay, MarkReplay, SowReplay
@@ -253,7 +253,7 @@ class Restorer:
             part.target = aim.ends[part.topic]
         return logs
 
-    def _apply(self, read: Read, ready: list[tuple[Task, int]]) -> None:
+    def _apply(self, read: ReadResult, ready: list[tuple[Task, int]]) -> None:
         """Apply the messages, and complete the logs that have ended."""
         for (topic, partition), messages in by_log(read.messages).items():
             job = self._jobs.get(partition)
