@@ -6,6 +6,7 @@ where half a million of them are made a second.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 Value: TypeAlias = Any
@@ -86,4 +87,12 @@ RejectReason: TypeAlias = Literal[
     "plugin_failed",
     "skipped",
 ]
-"""Why a record went to the dead-letter topic, as header `dlq_reason` says it."""
+"""Sowstream's own reasons to send a record to the dead-letter topic, as in header `dlq_reason`; a plug-in may have
+others."""
+
+_REASON: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def is_reject_reason(reason: str) -> bool:
+    """Whether a text can be a reject reason, also a label of metrics: a word of lower-case letters, digits and `_`."""
+    return _REASON.fullmatch(reason) is not None

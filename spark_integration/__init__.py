@@ -1,4 +1,4 @@
-"""Connects Spark to topics: SOW topics as tables, delta topics as streams, DataFrames as deltas, and merges on Spark."""
+"""Connects Spark to topics: reads SOW topics as tables, delta topics as streams, publishes DataFrames, and merges."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -27,7 +27,7 @@ class PartitionLag(NamedTuple):
     """The lag of a query in one partition."""
 
     query: str
-    """Its name, else its id."""
+    """The name of the query, else its id."""
     topic: str
     """The Kafka topic."""
     partition: int

@@ -58,15 +58,15 @@ def with_servers(options: Options | None, kafka: Mapping[str, str]) -> Options:
     Raises:
         ConfigurationError: the settings have credentials, in librdkafka properties that Java's client does not know.
     """
-    given = dict(options or {})
-    if _SERVERS in map(str.lower, given) or _LIBRDKAFKAS not in kafka:
-        return given
+    own = dict(options or {})
+    if _SERVERS in map(str.lower, own) or _LIBRDKAFKAS not in kafka:
+        return own
     if secured := [name for name in kafka if name.startswith(_SECURED)]:
         raise ConfigurationError(
             f"the settings say {secured[0]!r} to librdkafka, and Spark's Kafka client is Java's, with other names; "
             f"give options={{{_SERVERS!r}: ..., 'kafka.security.protocol': ...}} and the others of TLS and SASL"
         )
-    return {**given, _SERVERS: kafka[_LIBRDKAFKAS]}
+    return {**own, _SERVERS: kafka[_LIBRDKAFKAS]}
 
 
 def client_properties(kafka: Mapping[str, str], options: Options | None) -> dict[str, str]:
@@ -79,21 +79,21 @@ def client_properties(kafka: Mapping[str, str], options: Options | None) -> dict
     Raises:
         ConfigurationError: neither has the servers, or only the options have credentials, as properties of Java.
     """
-    given = {name.lower().removeprefix(_KAFKA): value for name, value in (options or {}).items()}
-    found = {name: given[name] for name in _SHARED if name in given} | dict(kafka)
-    if not found.get(_LIBRDKAFKAS):
+    own = {name.lower().removeprefix(_KAFKA): value for name, value in (options or {}).items()}
+    properties = {name: own[name] for name in _SHARED if name in own} | dict(kafka)
+    if not properties.get(_LIBRDKAFKAS):
         raise ConfigurationError(
             f"nothing says where Kafka is: options={{{_SERVERS!r}: 'localhost:9092'}}, and a section `kafka` in the "
             "settings where it asks for credentials"
         )
-    if (secured := [name for name in given if name.startswith(_SECURED) and name not in _SHARED]) and not any(
+    if (secured := [name for name in own if name.startswith(_SECURED) and name not in _SHARED]) and not any(
         name.startswith(_SECURED) for name in kafka
     ):
         raise ConfigurationError(
             f"option '{_KAFKA}{secured[0]}' is for Java's Kafka client, and the driver asks Kafka by librdkafka, which "
             "has other names: give the same in a section `kafka` of the settings"
         )
-    return found
+    return properties
 
 
 def source_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
@@ -122,9 +122,9 @@ def table_options(topic: str, role: Role, options: Options | None, names: KafkaN
     Raises:
         ConfigurationError: as `source_options`.
     """
-    given = _checked(options, _OURS_TO_READ_A_TABLE)
+    checked = _checked(options, _OURS_TO_READ_A_TABLE)
     return {
-        **source_options(topic, role, given, names or KafkaNames(prefix_of(options) or "")),
+        **source_options(topic, role, checked, names or KafkaNames(prefix_of(options) or "")),
         "startingOffsets": "earliest",
     }
 
@@ -139,10 +139,10 @@ def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNa
 
 
 def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
-    given = dict(options or {})
+    own = dict(options or {})
     # Spark reads the names of options without regard to case.
-    names = {name.lower(): name for name in given}
-    if not given.get(names.get(_SERVERS, "")):
+    names = {name.lower(): name for name in own}
+    if not own.get(names.get(_SERVERS, "")):
         hint = f"; {names['bootstrap.servers']!r} needs the prefix `kafka.`" if "bootstrap.servers" in names else ""
         raise ConfigurationError(
             f"no option {_SERVERS!r}{hint}: say where Kafka is, options={{{_SERVERS!r}: 'localhost:9092'}}"
@@ -150,7 +150,7 @@ def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]
     for name, reason in ours.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
-    return {name: text for name, text in given.items() if name.lower() != TOPIC_PREFIX}
+    return {name: text for name, text in own.items() if name.lower() != TOPIC_PREFIX}
 
 
 def _kafka_topic(family: str, role: Role, options: Options | None, names: KafkaNames | None) -> str:

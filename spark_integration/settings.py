@@ -66,10 +66,15 @@ class TopicSettings:
             ConfigurationError: the message type is not installed, or its schema cannot be used.
             Stop: the registry does not answer.
         """
-        topic, given = self.topic, self.topic.message_schema
-        if self.schema_text is None or given is None or given.file is None or given.file.exists():
+        topic, schema_config = self.topic, self.topic.message_schema
+        if (
+            self.schema_text is None
+            or schema_config is None
+            or schema_config.file is None
+            or schema_config.file.exists()
+        ):
             return self._codec(topic, reads_only=reads_only)
-        here = given.model_copy(update={"file": None, "text": self.schema_text})
+        here = schema_config.model_copy(update={"file": None, "text": self.schema_text})
         return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
 
     def _codec(self, topic: TopicConfig, *, reads_only: bool) -> Codec:
@@ -112,10 +117,10 @@ def _settings(topic: str, config: Settings) -> TopicSettings:
             config.root(topic), config.topic(topic), config.schema_registry, config.kafka, config.application_id
         )
         return replace(made, family=topic, names=config.kafka_names)
-    given = dict(config or {})
-    registry, application_id, prefix = (given.pop(name, None) for name in _BESIDE)
+    mapping = dict(config or {})
+    registry, application_id, prefix = (mapping.pop(name, None) for name in _BESIDE)
     try:
-        settings = TopicConfig(**given)
+        settings = TopicConfig(**mapping)
     except ValidationError as error:
         raise ConfigurationError(
             f"config of {topic!r}: settings that cannot be used:\n{explain(error, TopicConfig)}"

@@ -2,9 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
-
-from processor.cli.plugins import GROUPS
 
 PROCESSOR = Path(__file__).parent.parent / "processor"
 TEXT = (PROCESSOR / "README.md").read_text(encoding="utf-8")
@@ -15,27 +12,32 @@ def section(heading: str) -> str:
     return TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
-def test_every_kind_of_plug_in_is_told():
-    """The groups that the command lists are the ones an author is told of."""
-    assert set(re.findall(r"sowstream\.(\w+)[`\"]", section("Writing a processor"))) == {
-        group.removeprefix("sowstream.") for group in GROUPS
-    }
-
-
-def test_the_example_steps_run():
-    """What an author would copy does what it says."""
-    [code] = re.findall(r"```python\n(from processor.api import RecordRejected.*?)```", TEXT, re.DOTALL)
-    found: dict[str, Any] = {}
-    exec(code, found)
-    assert found["upper"]()({"symbol": "ibm"}) == {"symbol": "IBM"}
-    assert found["stamp"](by=2)({"id": 1}, {"id": 1, "seen": 2}) == {"id": 1, "seen": 4}
-    assert found["longest"]("ab", "c") == "ab"
-
-
-def test_every_folder_and_file_it_names_exists():
-    """A newcomer is never sent to a room that is not there."""
-    named = re.findall(r"`([a-z_]+/(?:[a-z_]+\.py)?|[a-z_]+\.py)`", TEXT)
+def test_every_file_of_the_journey_exists():
+    """Each path that the page names leads to a file or folder of the package or of the repository."""
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_.]*|[a-z_]+\.pyx?)`", TEXT)
+    places = [PROCESSOR, PROCESSOR.parent, *(path for path in PROCESSOR.rglob("*") if path.is_dir())]
     assert named
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
+def test_the_journey_has_the_steps_of_the_picture():
+    """The table walks through the steps of the picture on top, in its order."""
+    picture = re.findall(r"─▶ (\w+)", TEXT.split("```")[1])
+    assert re.findall(r"^\| (\w+) \|", section("One record's journey"), re.MULTILINE)[1:] == picture
+
+
+def test_the_methods_of_the_loop_exist():
+    """The methods that the journey names are methods of the loop."""
+    code = (PROCESSOR / "runtime" / "stream_thread.py").read_text(encoding="utf-8")
+    methods = re.findall(r"`(_\w+)`", section("One record's journey"))
+    assert methods
+    assert [name for name in methods if f"def {name}(" not in code] == []
+
+
+def test_the_map_has_every_folder():
+    """Each package of the processor has a row, and each row names an existing folder or file."""
+    rows = [line.split("|")[1] for line in section("The map").splitlines() if line.startswith("| `")]
+    named = re.findall(r"`([a-z_]+(?:/|\.py))`", " ".join(rows))
     assert [name for name in named if not (PROCESSOR / name).exists()] == []
     folders = {path.name for path in PROCESSOR.iterdir() if (path / "__init__.py").exists()}
     assert folders <= {name.rstrip("/") for name in named}

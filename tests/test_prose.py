@@ -1,7 +1,7 @@
-"""Docstrings and pages stay plain: few clauses on *what* or *tell*, and no word that the style guide rules out.
+"""Docstrings and pages stay plain: few clauses on *what* or *tell*, and no word that the style guide forbids.
 
-`python -m tests.prose PATH` lists the clauses to rewrite. Not counted are *beside*, *whole*, *given*, *known*, *made* and
-*found*: most of their uses are good English, so their misuse as names is left to reviews.
+`python -m tests.prose PATH` lists the clauses to rewrite. Not counted are *beside*, *whole*, *given*, *known*, *made*
+and *found*: most of their uses are good English, so their misuse as names is left to reviews.
 """
 
 from pathlib import Path

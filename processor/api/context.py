@@ -110,7 +110,8 @@ class Context(Protocol):
             key: the key of the record.
             record: the full record, as the topic's message type can write it; the caller may go on changing it. None
                 deletes the record, as `delete` does.
-            headers: more headers for both outputs, such as `correlation_id` or `expires_at`.
+            headers: more headers for both outputs, such as `correlation_id`; `expires_at` and `expiration` are for SOW
+                and the state alone.
 
         Raises:
             RecordRejected: the record is larger or deeper than the topic's settings allow, or is no object.

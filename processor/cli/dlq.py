@@ -104,18 +104,19 @@ def _known(reason: str | None) -> str | None:
     """Check a reason: one of Sowstream's, or a plug-in's own.
 
     Raises:
-        ConfigurationError: it looks like a misspelt reason of Sowstream.
+        ConfigurationError: it is no word, or looks like a misspelt reason of Sowstream.
     """
     from difflib import get_close_matches  # noqa: PLC0415
     from typing import get_args  # noqa: PLC0415
 
-    from processor.config.suggestions import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.record import RejectReason  # noqa: PLC0415
+    from processor.record import RejectReason, is_reject_reason  # noqa: PLC0415
 
     known_reasons = list(get_args(RejectReason))
-    if reason is not None and reason not in known_reasons and get_close_matches(reason.lower(), known_reasons):
-        raise ConfigurationError(unknown_name("reason", reason, known_reasons))
+    if reason is None or reason in known_reasons:
+        return reason
+    if get_close_matches(reason.lower(), known_reasons) or not is_reject_reason(reason):
+        raise ConfigurationError(unknown_reasons_name("reason", reason, known_reasons))
     return reason
 
 

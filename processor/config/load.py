@@ -26,7 +26,7 @@ log = structlog.stdlib.get_logger("sowstream.settings")
 PREFIX: Final = "SOWSTREAM_"
 _CLOSE: Final = 0.8
 _QUOTED: Final = re.compile(r"""'[^']{2,}'|"[^"]{2,}\"""")
-"""What the parser quotes of the text: names of anchors, aliases and tags, which may be a password without quotes."""
+"""The parser's quotes from the text: names of anchors, aliases and tags, which may be an unquoted password."""
 
 
 def load(
@@ -40,9 +40,9 @@ def load(
 
     Args:
         path: the YAML file. Without one, `./sowstream.yaml` is read where it exists.
-        bootstrap: beats `kafka.bootstrap.servers`.
-        state_dir: beats `state_dir`.
-        topic_prefix: the setting of this name, for a reader without a file; the file and the environment beat it.
+        bootstrap: replaces `kafka.bootstrap.servers`.
+        state_dir: replaces `state_dir`.
+        topic_prefix: the setting of this name, for a reader without a file; the file and the environment have priority.
 
     Raises:
         ConfigurationError: the file is missing or not YAML, or a setting is wrong; one line each.
@@ -89,42 +89,43 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def misspelt(variables: Iterable[str], settings: Iterable[str]) -> dict[str, str]:
-    """Variables that nobody reads, each with the one that was probably meant; empty if no setting is like it.
+    """Variables that are no settings, each with the closest setting; empty if there is none.
 
-    Without a section (`__`) only what is close to a setting is told: images, tests and Kubernetes use the prefix, too.
+    Of those without a section (`__`) only variables close to a setting count: images, tests and Kubernetes use the
+    prefix, too.
 
     Args:
         variables: names of the environment.
         settings: names of the settings at the top level.
     """
-    known = [name.upper() for name in settings]
-    found = {}
+    names = [name.upper() for name in settings]
+    suggestions = {}
     for variable in variables:
         first, section, rest = variable.upper().removeprefix(PREFIX).partition("__")
-        if not variable.upper().startswith(PREFIX) or first in known:
+        if not variable.upper().startswith(PREFIX) or first in names:
             continue
-        close = difflib.get_close_matches(first, known, n=1, cutoff=_CLOSE)
+        close = difflib.get_close_matches(first, names, n=1, cutoff=_CLOSE)
         if close or section:
-            found[variable] = f"{PREFIX}{close[0]}{section}{rest}" if close else ""
-    return found
+            suggestions[variable] = f"{PREFIX}{close[0]}{section}{rest}" if close else ""
+    return suggestions
 
 
 class TwiceError(yaml.constructor.ConstructorError):
-    """A setting stands twice in one section."""
+    """A setting appears twice in one section."""
 
 
 class _Once(yaml.SafeLoader):
-    """The safe loader, for which a key that comes twice is an error: of two values YAML's own would drop the first."""
+    """The safe loader with duplicate keys as errors: YAML's own would drop the first of two values."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build one mapping.
 
         Raises:
-            TwiceError: a key stands in it twice.
+            TwiceError: a key appears in it twice.
         """
         seen: dict[tuple[str, str], yaml.Node] = {}
         for key, _ in node.value:
-            # What `<<` brings in may be said anew: that is what it is for.
+            # Keys that `<<` brings in may be overridden: that is its purpose.
             if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
                 continue
             first = seen.setdefault((key.tag, key.value), key)
@@ -136,20 +137,20 @@ class _Once(yaml.SafeLoader):
 
 
 def parse(text: str) -> Any:
-    """What a YAML text says.
+    """Parse a YAML text.
 
     Raises:
-        yaml.YAMLError: it is none, or says something twice.
+        yaml.YAMLError: the text is not YAML, or has a setting twice.
     """
     return yaml.load(text, _Once)  # noqa: S506 - it is the safe loader
 
 
 def problem_of(error: yaml.YAMLError) -> str:
-    """What is wrong with a YAML text, and where, without the text: the line may be that of a password."""
+    """The error in a YAML text and its place, without the text: the line may have a password."""
     if isinstance(error, yaml.reader.ReaderError):
         return f"{error.reason}, at character {error.position + 1}"
     problem = getattr(error, "problem", None) or "it cannot be parsed"
-    if not isinstance(error, TwiceError):  # Of ours it quotes the name of a setting.
+    if not isinstance(error, TwiceError):  # Our own error quotes the name of a setting.
         problem = _QUOTED.sub("'…'", problem)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     return problem if mark is None else f"{problem}, in line {mark.line + 1}, column {mark.column + 1}"

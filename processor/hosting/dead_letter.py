@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from processor.hosting.output_limits import size_of
+from processor.record import is_reject_reason
 from processor.wire.dead_letter import cut_headers, reason_headers
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ KEPT_BYTES_MAX: Final = 1024 * 1024
 
 _KEY_BYTES_MAX: Final = 4096  # Of a key that does not fit.
 _DETAIL_BYTES_MAX: Final = 4096
-_REASON: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def dead_letter(record: Record, reason: str, detail: str, source: str, bytes_max: int) -> Outgoing:
@@ -32,7 +31,7 @@ def dead_letter(record: Record, reason: str, detail: str, source: str, bytes_max
     Raises:
         ValueError: the reason is no such word.
     """
-    if _REASON.fullmatch(reason) is None:
+    if not is_reject_reason(reason):
         raise ValueError(
             f"{reason!r:.100} is no reject reason: it is a word of lower-case letters, digits and '_', as a label of "
             "metrics; the rest belongs into the detail"

@@ -108,12 +108,15 @@ def _state_call(processor_type: type[Processor]) -> str | None:
     ours = {
         name for name in ("put", "delete", "get") if getattr(processor_type, name, None) is vars(RecordProcessor)[name]
     }
+    seen: set[str] = set()  # A method that another one overrides does not count.
     for owner in processor_type.__mro__:
         if owner in {RecordProcessor, Processor}:
             break
         for name, member in vars(owner).items():
-            if (code := getattr(member, "__code__", None)) is not None and (use := _use_in(code, ours)) is not None:
+            code = getattr(member, "__code__", None)
+            if name not in seen and code is not None and (use := _use_in(code, ours)) is not None:
                 return f"`{name}` {use}"
+        seen.update(vars(owner))
     return None
 
 

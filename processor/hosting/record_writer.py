@@ -14,6 +14,7 @@ from processor.wire.heads import (
     EMPTY,
     INSERT,
     NO_BASE,
+    SOW_ONLY,
     WRITTEN_BY_PUT,
     headers_of_version,
     removal_headers,
@@ -54,7 +55,9 @@ class RecordWriter:
         old = self._context.state.get_many([key])[key]
         version = 1 if old is None else old.version + 1
         shared: Headers = [*headers_of_version(version), *([INSERT] if old is None else []), *more]
-        delta = self._delta(key, old, data, shared) if self._has_delta else None
+        delta = None
+        if self._has_delta:
+            delta = self._delta(key, old, data, [header for header in shared if header[0] not in SOW_ONLY])
         self._write(key, data, shared, delta)
 
     def delete(self, key: bytes, headers: Headers | None) -> bool:

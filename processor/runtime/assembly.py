@@ -97,7 +97,7 @@ class Assembly:
         positions = InputPositions(config.application_id, pipeline.name, pipeline.source, _advice(pipeline))
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
-            reader=LogReader(config.kafka, group=group, bears_trouble=True),
+            reader=LogReader(config.kafka, group=group, collects_trouble=True),
             admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow") if pipeline.has_state else None,
@@ -176,7 +176,10 @@ class Assembly:
             admin=admin,
             # With a small queue: standbys are not urgent, and there is one reader for each pipeline.
             open_reader=partial(
-                LogReader, self._config.kafka | {"queued.max.messages.kbytes": "8192"}, group=group, bears_trouble=True
+                LogReader,
+                self._config.kafka | {"queued.max.messages.kbytes": "8192"},
+                group=group,
+                collects_trouble=True,
             ),
             open_state=open_state,
         )
@@ -194,7 +197,7 @@ class Assembly:
             listener=listener,
             instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
             prefetch_bytes=self._config.runtime.prefetch_bytes,
-            made_anew=_rebuild_steps(pipeline),
+            rebuild_steps=_rebuild_steps(pipeline),
         )
 
     def _claims(self, pipeline: Pipeline, group: str, standbys: Standbys, listener: AssignmentListener) -> Claims:

@@ -10,11 +10,10 @@ import structlog
 
 from processor.errors import OutputTooLarge, ProcessorFailed, ProducerLost
 from processor.kafka.producers.staged_producer import StagedProducer
-from processor.runtime.holding.suspects import suspect_tasks
 from processor.store.marks import POSITION_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from processor.errors import TransactionAborted
     from processor.hosting.output_limits import OutputLimits
@@ -150,7 +149,7 @@ class Transactions:
         self._metrics.aborted(type(error).__name__)
         time.sleep(back_off_s(error, self._failures))
         self._failures += 1
-        is_learnt = isinstance(error, OutputTooLarge) and suspect_tasks(error, tasks, limits, self._pipeline)
+        is_learnt = isinstance(error, OutputTooLarge) and _suspect_tasks(error, tasks, limits, self._pipeline)
         if is_learnt:
             self._producer.limit_batches(limits.smallest)
         if isinstance(error, ProducerLost) or is_learnt:
@@ -195,3 +194,24 @@ def back_off_s(error: TransactionAborted, failures: int) -> float:
         failures: how many transactions failed in a row before this one.
     """
     return 0.0 if isinstance(error, ProcessorFailed) else _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
+
+
+def _suspect_tasks(error: OutputTooLarge, tasks: Iterable[Task], limits: OutputLimits, pipeline: Pipeline) -> bool:
+    """Have each task that may have made a refused output look for the record at fault.
+
+    Args:
+        error: the refusal, with topic and partition of the output as far as Kafka names them.
+        tasks: the tasks of the transaction.
+        limits: the known size limits, to which this one is added.
+        pipeline: lists the outputs whose partition does not identify the task.
+
+    Returns:
+        Whether the limit of the topic was not known before.
+    """
+    role = None if error.topic is None else limits.role_of(error.topic)
+    is_learnt = error.topic is not None and limits.refused(error.topic)
+    is_anywhere = error.partition is None or role in pipeline.repartitioned
+    for task in tasks:
+        if is_anywhere or task.partition == error.partition:
+            task.host.refused(role, error, is_learnt=is_learnt)
+    return is_learnt

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.store.layered_state import LayeredState
-from processor.wire.heads import VERSION_NAME
-from processor.wire.sow_headers import stored_from
+from processor.wire.sow_headers import stored_from, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from processor.record import Record, Stored
     from processor.store.contract import Store
 
-_VERSION_DIGITS_MAX: Final = 19
 _REMEDY: Final = "write both with one call: self.put(key, record), or context.put"
 
 
@@ -73,16 +71,11 @@ class StateCheck:
                 self._restored[key] = stored
 
     def _check_version(self, record: Record) -> None:
-        version = dict(record.headers or ()).get(VERSION_NAME)
-        if version is None:
+        if version_of(record.headers) is None:
             raise AssertionError(
-                f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version`: a crash would "
-                "restore it as version 0, and a conflated topic would reject it; self.put(key, record) writes it"
-            )
-        if not (version.isdigit() and len(version) <= _VERSION_DIGITS_MAX):
-            raise AssertionError(
-                f"{self._processor}: the SOW record of key {record.key!r:.100} has the version {version!r:.100}; it "
-                "is a number in decimal digits, and self.put(key, record) writes it"
+                f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version` with a decimal "
+                f"number, but {record.headers!r:.200}: a crash would restore it as another version, and a conflated "
+                "topic would reject it; self.put(key, record) writes it"
             )
 
     def _difference(self, key: bytes, state: Stored | None, after_crash: Stored | None, *, is_sent: bool) -> str:

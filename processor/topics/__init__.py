@@ -1,10 +1,16 @@
-"""Compares topics as they are with topics as they should be: what breaks a promise, and what to do about it. Pure."""
+"""The topics of an installation: their names, their settings, and the checks of the topics on the cluster. Pure.
+
+`family` defines the topics of one SOW topic's family, and the two that all families share. The other modules compare
+topics as they are with topics as they should be, and return problems, each with its remedy: `checks` runs all rules
+before a worker starts, `changes` those for a running worker. `processor.shared_topics` reads and writes the records of
+the two shared topics.
+"""
 
 from processor.topics.changes import changes, recreated
 from processor.topics.checks import problems
 from processor.topics.compaction import COMPACTION_LAG_MS
 from processor.topics.partitions import grown
-from processor.topics.problem import FoundTopic, Problem
+from processor.topics.problem import ActualTopic, Problem
 from processor.topics.rebuild import rebuild_steps
 from processor.topics.replication import internal_problems
 from processor.topics.retention import kept_ms
@@ -12,7 +18,7 @@ from processor.topics.shared import control_problems, directory_problems
 
 __all__ = [
     "COMPACTION_LAG_MS",
-    "FoundTopic",
+    "ActualTopic",
     "Problem",
     "changes",
     "control_problems",

@@ -1,11 +1,11 @@
-"""What has become of topics under a running worker."""
+"""Finds changes of topics under a running worker."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from processor.topics.partitions import partition_problems
-from processor.topics.problem import FoundTopic, Problem
+from processor.topics.problem import ActualTopic, Problem
 from processor.topics.rebuild import dependent_rebuild_steps
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def changes(
-    specs: Iterable[TopicSpec], before: Mapping[str, FoundTopic], now: Mapping[str, FoundTopic]
+    specs: Iterable[TopicSpec], before: Mapping[str, ActualTopic], now: Mapping[str, ActualTopic]
 ) -> list[Problem]:
-    """What no worker may go on with (`refuse`), and what it may but somebody should know (`warn`).
+    """The changes with which no worker may go on (`refuse`), and those that an operator should know (`warn`).
 
     Args:
         specs: the topics as they should be.
@@ -42,12 +42,12 @@ def changes(
 
 
 def recreated(names: KafkaNames, family: str, role: str) -> Problem:
-    """A topic that was deleted and made anew.
+    """The problem of a topic that was deleted and recreated.
 
     Args:
         names: the Kafka names of all families.
         family: the topic of the settings.
-        role: which of its topics.
+        role: the role of the topic in its family.
     """
     topic, what = names.topic(family, role), "was deleted and made anew"
     if role == "sow":
@@ -76,7 +76,7 @@ def _deleted(spec: TopicSpec) -> str:
 
 
 def _rebuild(names: KafkaNames, family: str) -> str:
-    """How to get the records back: from what the input still has."""
+    """The steps that rebuild the records from the rest of the input."""
     sow, delta, mark = names.topic(family, "sow"), names.topic(family, "delta"), names.topic(family, "mark")
     return (
         "to rebuild them from what its input still has: (1) stop all workers of the family, and publishers where "

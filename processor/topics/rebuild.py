@@ -1,4 +1,4 @@
-"""What is to be done about a family that a processor makes of another one's topic."""
+"""The steps that rebuild a family derived from another one's topic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def rebuild_steps(family: str, source: str, names: KafkaNames) -> str:
-    """How to make a family again of what its input has: nothing is lost by it but dead letters.
+    """The steps that rebuild a family from its input; only dead letters are lost by it.
 
     Args:
         family: the family, such as `orders_5s`.
-        source: the Kafka topic it is made of, such as `orders.sow`.
+        source: the Kafka topic that it is derived from, such as `orders.sow`.
         names: the Kafka names of all families.
     """
     dead_letters, topics = names.topic(family, "dlq"), names.family_text(family)
@@ -26,5 +26,5 @@ def rebuild_steps(family: str, source: str, names: KafkaNames) -> str:
 
 
 def dependent_rebuild_steps(spec: TopicSpec) -> str:
-    """What is to follow when a topic has lost its records; empty where nothing is made of it."""
+    """The steps that rebuild all families derived from a topic that has lost its records; empty if there are none."""
     return "".join(f"; then {rebuild_steps(family, spec.name, spec.names)}" for family in spec.derived_families)

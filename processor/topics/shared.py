@@ -1,11 +1,11 @@
-"""A topic that all families of an installation share: there, compacted, and kept by more than one broker."""
+"""Checks the two topics that all families of an installation share: the control topic and the topic directory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from processor.topics.compaction import policies
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 from processor.topics.replication import copies_problems
 
 if TYPE_CHECKING:
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def shared_topic_problems(
-    spec: TopicSpec, topic: FoundTopic | None, brokers: int, *, absent: str, content: str
+    spec: TopicSpec, topic: ActualTopic | None, brokers: int, *, absent: str, content: str
 ) -> list[Problem]:
-    """The problems of the topic; workers run in spite of any of them.
+    """The common problems of a shared topic; workers run in spite of them.
 
     Args:
         spec: the topic as it should be.
@@ -34,8 +34,8 @@ def shared_topic_problems(
     return problems
 
 
-def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
-    """Everything that is wrong with the control topic; workers run in spite of any of it.
+def control_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int = 1) -> list[Problem]:
+    """The problems of the control topic; workers run in spite of them.
 
     Args:
         spec: the topic as it should be.
@@ -50,8 +50,8 @@ def control_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int 
     return problems
 
 
-def directory_problems(spec: TopicSpec, topic: FoundTopic | None, *, brokers: int = 1) -> list[Problem]:
-    """Everything that is wrong with the directory; workers run in spite of any of it.
+def directory_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int = 1) -> list[Problem]:
+    """The problems of the topic directory; workers run in spite of them.
 
     Args:
         spec: the directory as it should be.

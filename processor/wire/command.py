@@ -33,7 +33,7 @@ TTL_MS_MAX: Final = 100 * 365 * 86_400_000
 """Longest life of a record that is not for ever: a hundred years."""
 
 PASSED_BYTES_MAX: Final = _PASSED_BYTES_MAX
-"""Most that headers which travel on may have together: they go onto records that are larger than what brought them."""
+"""Most bytes of all headers that travel on: the records that they go onto are larger than the command."""
 
 _READ: Final = frozenset((
     Name.COMMAND, Name.ALLOW_MERGE, Name.REMOVE, Name.EXPIRATION, Name.CLIENT, Name.SEQUENCE, Name.CORRELATION_ID,
@@ -54,7 +54,7 @@ class CommandHeaders(NamedTuple):
     """A command: the headers of one input record, checked and parsed."""
 
     command: Command
-    """What to do with the record, by header or by the topic's default."""
+    """The change that the publisher asks for, by header or by the topic's default."""
     passed: Headers
     """The headers that travel on as they were sent."""
     expiration: bytes | None = None
@@ -155,7 +155,7 @@ class CommandReader:
 
 @lru_cache(maxsize=64)
 def ack_types(value: bytes) -> tuple[str, ...]:
-    """The acknowledgements that a header `ack_type` lists, each once.
+    """Parse a header `ack_type`: the acks that it lists, each once.
 
     Raises:
         RecordRejected: `bad_header`: a word that is none of them.
@@ -170,7 +170,7 @@ def ack_types(value: bytes) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def ttl_ms_of(header: bytes) -> int:
-    """A header `expiration` in milliseconds, never rounded down: nothing expires early.
+    """Convert a header `expiration` to milliseconds, rounded up: no record expires early.
 
     Raises:
         RecordRejected: `bad_header`: not a number of seconds, or too many.
@@ -190,7 +190,7 @@ def ttl_ms_of(header: bytes) -> int:
 
 
 def text_of(name: str, value: bytes) -> str:
-    """A header's text.
+    """Decode a header.
 
     Raises:
         RecordRejected: `bad_header`: not UTF-8.
@@ -202,14 +202,14 @@ def text_of(name: str, value: bytes) -> str:
 
 
 def kind_of(body: Value) -> str:
-    """A JSON value's kind as a person says it."""
+    """Return the kind of a JSON value in words: `an object`, `a number`."""
     words = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     numbers = dict.fromkeys((int, float, Decimal), "a number")
     return (words | numbers).get(type(body)) or type(body).__name__
 
 
 def _command(given: Mapping[str, bytes], default: Command) -> Command:
-    """The command; Universal Messaging's flag is another way to say it."""
+    """Return the command, by its header or by Universal Messaging's flag."""
     command: Command | None = None
     if Name.COMMAND in given:
         text = text_of(Name.COMMAND, given[Name.COMMAND])
@@ -285,7 +285,7 @@ def _bad(name: str, said: str) -> RecordRejected:
 
 
 class ReadableCommand(NamedTuple):
-    """What can be read of a command that was rejected, for the answer to its publisher."""
+    """The readable headers of a command that was rejected, for the answer to its publisher."""
 
     acks: tuple[str, ...]
     """The acks asked for, as far as they are known types."""
@@ -319,7 +319,7 @@ def _short_or_none(text: bytes) -> bytes:
 
 
 def _known_types(value: bytes) -> tuple[str, ...]:
-    """Return the ack types that a header lists, whatever else it lists."""
+    """Return the known ack types that a header lists, and leave out its other words."""
     try:
         return ack_types(value)
     except RecordRejected:

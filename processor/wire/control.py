@@ -27,10 +27,10 @@ something wrong.
 ALL_PARTITIONS: Final = "*"
 """The place of an order for all partitions that are held."""
 _MESSAGE_MAX: Final = 4_000
-"""Characters of a message; what is longer is cut."""
+"""Characters of a message; a longer one is cut."""
 
 Kind: TypeAlias = Literal["held", "failed", "resume"]
-"""What a record is."""
+"""The kind of a record."""
 
 _KINDS: Final = frozenset(get_args(Kind))
 
@@ -39,7 +39,7 @@ class Key(NamedTuple):
     """The key of a record."""
 
     kind: Kind
-    """What the record is."""
+    """The kind of the record."""
     application_id: str
     """Whose."""
     pipeline: str
@@ -61,7 +61,7 @@ def decode_key(data: bytes | None) -> Key | None:
 
 
 class _Entry(BaseModel):
-    """What all records have."""
+    """The fields of every record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -74,10 +74,10 @@ class _Entry(BaseModel):
 
 
 class _OfProcess(_Entry):
-    """What the records of workers have."""
+    """The fields of the records that workers write."""
 
     message: str
-    """What happened and what to do."""
+    """The problem, and the advice to solve it."""
     host: str
     """The host's name."""
     pid: int

@@ -58,6 +58,9 @@ EMPTY: Final[Header] = (Name.EMPTY, b"true")
 NO_BASE: Final[Header] = (Name.DELTA_BASE, b"0")
 """The header of a delta that applies to no record: it has all of the record."""
 
+SOW_ONLY: Final = frozenset((Name.EXPIRES_AT, Name.EXPIRATION))
+"""The headers that a SOW record has and its delta record has not: the end of its life."""
+
 WRITTEN_BY_PUT: Final = frozenset((Name.VERSION, Name.KIND, Name.EMPTY, Name.REMOVED, Name.DELTA_BASE))
 """The names of the headers that `Context.put` writes, and that a processor may not add to its record."""
 
@@ -94,6 +97,13 @@ def expires_at_header(expires_at_ms: int) -> Header:
 def expiration_header(seconds: bytes) -> Header:
     """Return the header with a record's own time to live."""
     return Name.EXPIRATION, seconds
+
+
+def with_end(headers: Headers, expires_at_ms: int, expiration: bytes) -> Headers:
+    """Return the headers of a SOW record that expires or has its own time to live; 0 and empty are none."""
+    own = [expiration_header(expiration)] if expiration else []
+    end = [expires_at_header(expires_at_ms)] if expires_at_ms else []
+    return [*own, *end, *headers]
 
 
 def correlation_id_header(correlation_id: bytes) -> Header:

@@ -63,15 +63,15 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
     parser.add_argument("--topic", default="orders", help="the family's name")
     parser.add_argument("--wait", type=float, default=30, help="seconds between the snapshots")
-    given = parser.parse_args()
-    options = {"kafka.bootstrap.servers": given.bootstrap}
+    arguments = parser.parse_args()
+    options = {"kafka.bootstrap.servers": arguments.bootstrap}
     with spark_session("late-joiner") as spark:
-        known = deltas(spark, given.topic, options)
-        before = snapshot(spark, given.topic, options)
-        time.sleep(given.wait)
-        after = snapshot(spark, given.topic, options)
-        for key, rows in (by_key := deltas(spark, given.topic, options)).items():
-            del rows[: len(known[key])]
+        earlier = deltas(spark, arguments.topic, options)
+        before = snapshot(spark, arguments.topic, options)
+        time.sleep(arguments.wait)
+        after = snapshot(spark, arguments.topic, options)
+        for key, rows in (by_key := deltas(spark, arguments.topic, options)).items():
+            del rows[: len(earlier[key])]
         wrong = differing(before, after, by_key)
     sys.exit(f"{len(wrong)} of {len(after)} records differ: {wrong[:10]}" if wrong else 0)
 

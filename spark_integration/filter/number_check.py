@@ -49,18 +49,18 @@ NUMBERS: Final[tuple[type[DataType], ...]] = (*WHOLE, FloatType, DoubleType, Dec
 _DIGITS: Final = 38
 """Digits of Spark's longest decimal."""
 _CONTEXT: Final = Context(prec=400)
-"""Enough for any float, digit by digit."""
+"""A decimal context with enough digits for every float."""
 
 
 def comparing(name: Comparison, constant: Scalar, place: ResolvedPath) -> Check | None:
     """Compare the numbers of a path with a constant, not NULL; None where Spark SQL has no exact equivalent."""
-    kind, given = place.type, number(constant)
+    kind, value = place.type, number(constant)
     if not isinstance(kind, NUMBERS):
         return None
-    if given is None:
+    if value is None:
         # A text that is no number is greater than every number.
         return lambda found, source: _known(OPERATORS[name](0, 1), found)  # noqa: ARG005
-    exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given)
+    exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not exact.is_finite():
         return None
     if isinstance(kind, WHOLE):

@@ -114,5 +114,5 @@ def _field(name: str, kind: DataType) -> StructField | None:
     if not isinstance(kind, StructType) or name == ELEMENTS:
         return None
     # Spark may look for names without regard to case, and then finds two.
-    found = [field for field in kind.fields if field.name.lower() == name.lower()]
-    return found[0] if len(found) == 1 and found[0].name == name else None
+    fields = [field for field in kind.fields if field.name.lower() == name.lower()]
+    return fields[0] if len(fields) == 1 and fields[0].name == name else None

@@ -54,11 +54,11 @@ def translate(node: Node, schema: StructType) -> Truth | None:
         return _constant(node)
     match node:
         case And() | Or():
-            found = [translate(operand, schema) for operand in node.operands]
-            if None in found:
+            truths = [translate(operand, schema) for operand in node.operands]
+            if None in truths:
                 return None
             operation = and_ if isinstance(node, And) else or_
-            return lambda source: reduce(operation, [truth(source) for truth in found if truth is not None])
+            return lambda source: reduce(operation, [truth(source) for truth in truths if truth is not None])
         case Not():
             negated = translate(node.operand, schema)
             return None if negated is None else lambda source: ~negated(source)
@@ -79,14 +79,14 @@ def _is_constant(node: Node) -> bool:
 
 
 def _constant(node: Node) -> Truth:
-    found = Compiler("").truth(node)({}, NO_FACTS)
-    return lambda source: F.lit(found).cast("boolean")  # noqa: ARG005
+    result = Compiler("").truth(node)({}, NO_FACTS)
+    return lambda source: F.lit(result).cast("boolean")  # noqa: ARG005
 
 
 def _value(node: Node) -> Scalar:
     """The value of a constant node."""
-    found: Scalar = Compiler("").value(node)({}, NO_FACTS)
-    return found
+    scalar: Scalar = Compiler("").value(node)({}, NO_FACTS)
+    return scalar
 
 
 def _truth_of_path(node: Path, schema: StructType) -> Truth | None:
@@ -175,8 +175,8 @@ def _among(node: In, place: ResolvedPath) -> Check | None:
     checks = [_comparing("=", constant, place) for constant in constants]
     if None in checks:
         return None
-    known = [check for check in checks if check is not None]
-    return lambda found, source: reduce(or_, [check(found, source) for check in known], F.lit(False))
+    translated = [check for check in checks if check is not None]
+    return lambda found, source: reduce(or_, [check(found, source) for check in translated], F.lit(False))
 
 
 def _comparing(name: Name, constant: Scalar, place: ResolvedPath) -> Check | None:
@@ -196,8 +196,8 @@ def _is_text(place: ResolvedPath) -> bool:
 
 
 def _one_of(texts: tuple[str, ...], holds: Callable[[Column, Column], Column]) -> Check:
-    known = list(filter(None, texts))
-    return lambda found, source: reduce(or_, [holds(found, F.lit(text)) for text in known], F.lit(False))  # noqa: ARG005
+    nonempty = list(filter(None, texts))
+    return lambda found, source: reduce(or_, [holds(found, F.lit(text)) for text in nonempty], F.lit(False))  # noqa: ARG005
 
 
 def _all_of(one: Check | None, other: Check | None) -> Check | None:

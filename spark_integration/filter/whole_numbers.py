@@ -39,8 +39,8 @@ def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructTyp
         return None
     computed, largest = one
     if isinstance(right, Constant) and isinstance(right.value, int | float | Decimal):
-        given = number(right.value)
-        exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given or 0)
+        constant = number(right.value)
+        exact = Decimal(repr(constant)) if isinstance(constant, float) else Decimal(constant or 0)
         if not exact.is_finite():
             return None
         return lambda source: F.coalesce(compare_whole(name, computed(source), exact, _KIND, largest), F.lit(False))

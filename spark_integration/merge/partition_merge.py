@@ -56,8 +56,8 @@ class KeyedState:
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
         """The records that expire until a time, in order of due time."""
-        found = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
-        return sorted(found, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
+        expired = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
+        return sorted(expired, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
         """Reject the scan; see `refuse_scan`."""
@@ -89,7 +89,7 @@ class PartitionMerge:
         """Create the merge of a partition.
 
         Args:
-            settings: the topic's.
+            settings: the settings of the topic.
             partition: the partition number of the input, for headers `source`.
             state: the last record of every key.
             marks: the highest sequence of each client; None where the caller has found the duplicates, as it must

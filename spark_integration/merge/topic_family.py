@@ -38,7 +38,7 @@ class TopicFamily:
         """Connect to Kafka.
 
         Args:
-            settings: the topic's.
+            settings: the settings of the topic.
             kafka: librdkafka properties, see `client_properties`.
 
         Raises:
@@ -81,30 +81,30 @@ class TopicFamily:
             BrokerUnavailable: no answer in time; also raised by the methods below.
         """
         topic = self._kafka_topic(role)
-        found = _answer(
+        bounds = _answer(
             topic, lambda: [self._reader.bounds(topic, partition, _TIMEOUT_S) for partition in range(partitions)]
         )
         return Bounds(
-            {partition: begin for partition, (begin, _) in enumerate(found)},
-            {partition: end for partition, (_, end) in enumerate(found)},
+            {partition: begin for partition, (begin, _) in enumerate(bounds)},
+            {partition: end for partition, (_, end) in enumerate(bounds)},
         )
 
     def at_time(self, role: Role, bounds: Bounds, time_ms: int) -> dict[int, int]:
         """The offset of the first record of each partition at this time or later; its end where there is none."""
         topic = self._kafka_topic(role)
-        found = _answer(topic, lambda: self._reader.at_time(topic, bounds.ends, time_ms, _TIMEOUT_S))
+        offsets = _answer(topic, lambda: self._reader.at_time(topic, bounds.ends, time_ms, _TIMEOUT_S))
         return {
-            partition: end if (at := found.get(partition)) is None else min(at, end)
+            partition: end if (at := offsets.get(partition)) is None else min(at, end)
             for partition, end in bounds.ends.items()
         }
 
     def committed(self, partitions: int) -> dict[int, int]:
         """The offsets that the workers' group has committed; partitions without one are left out."""
-        found = _answer(
+        offsets = _answer(
             self.source,
             lambda: {number: self._reader.committed(self.source, number, _TIMEOUT_S) for number in range(partitions)},
         )
-        return {number: offset for number, offset in found.items() if offset is not None}
+        return {number: offset for number, offset in offsets.items() if offset is not None}
 
     def refuse_members(self, why: str) -> None:
         """Make sure that no worker is in the group.

@@ -110,9 +110,9 @@ def text_array(df: DataFrame, argument: str, name: str) -> Column:
         ConfigurationError: the column does not exist, or it is no array of strings.
     """
     place = _place(df, name)
-    found = place.field.dataType
-    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StringType):
-        raise ConfigurationError(f"{argument} column {name!r} is {found.simpleString()}; it is an array<string>")
+    data_type = place.field.dataType
+    if not isinstance(data_type, ArrayType) or not isinstance(data_type.elementType, StringType):
+        raise ConfigurationError(f"{argument} column {name!r} is {data_type.simpleString()}; it is an array<string>")
     return place.value
 
 
@@ -173,11 +173,11 @@ def _others(df: DataFrame, key: Sequence[ColumnPath], *apart: str) -> list[Colum
 
 def _place(df: DataFrame, name: str) -> ColumnPath:
     """The column of this very name."""
-    found = [field for field in df.schema.fields if field.name == name]
-    if len(found) == 1:
-        return ColumnPath(found[0], _column(found[0]), child("", name))
-    if found:
-        raise ConfigurationError(f"the DataFrame has {len(found)} columns named {name!r}; rename all but one")
+    fields = [field for field in df.schema.fields if field.name == name]
+    if len(fields) == 1:
+        return ColumnPath(fields[0], _column(fields[0]), child("", name))
+    if fields:
+        raise ConfigurationError(f"the DataFrame has {len(fields)} columns named {name!r}; rename all but one")
     close = difflib.get_close_matches(name, df.columns, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(df.columns)}"
     raise ConfigurationError(f"the DataFrame has no column {name!r}; {hint}")

@@ -54,8 +54,8 @@ def masked_text(key: Sequence[ColumnPath], places: Sequence[ColumnPath], mask: C
     Returns:
         JSON text; the query fails at a row whose mask is null or names an unknown field.
     """
-    known = [pointer for place in (*key, *places) for pointer in _static(place.field.dataType, place.pointer)]
-    unknown = F.array_except(mask, F.array(*map(F.lit, known)).cast("array<string>"))
+    known_pointers = [pointer for place in (*key, *places) for pointer in _static(place.field.dataType, place.pointer)]
+    unknown = F.array_except(mask, F.array(*map(F.lit, known_pointers)).cast("array<string>"))
     for keys in (keys for place in places for keys in _keys(place)):
         unknown = F.array_except(unknown, keys)
     always = text_of([place.value.alias(place.field.name) for place in key], skip_nulls=False)

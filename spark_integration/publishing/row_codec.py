@@ -70,12 +70,12 @@ def _encode(
 
         writer = _Writer(settings, is_delta=is_delta)
         for batch in batches:
-            made = [writer.write(text) for text in batch.column("text").to_pylist()]
+            written = [writer.write(text) for text in batch.column("text").to_pylist()]
             names = [name for name in batch.schema.names if name != "text"]
             columns = [
-                pa.array([value for value, _, _ in made], pa.binary()),
-                headers_column([headers for _, headers, _ in made]),
-                pa.array([problem for _, _, problem in made], pa.string()),
+                pa.array([value for value, _, _ in written], pa.binary()),
+                headers_column([headers for _, headers, _ in written]),
+                pa.array([problem for _, _, problem in written], pa.string()),
             ]
             yield pa.RecordBatch.from_arrays(
                 [*map(batch.column, names), *columns], names=[*names, "value", "added", "problem"]

@@ -59,17 +59,17 @@ class Sending:
         Raises:
             ConfigurationError: an argument cannot be used.
         """
-        known = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
+        settings = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
         check_client(client, batch_id)
         if df.isStreaming and batch_id is not None:
             raise ConfigurationError("a stream numbers its batches itself; leave batch_id out")
         if not 1 <= writers <= WRITERS_MAX:
             raise ConfigurationError(f"writers is {writers}; 1 to {WRITERS_MAX} tasks can share the rows")
         names = listed("key", key)
-        given = options if known is None else with_servers(options, known.kafka)
-        chosen = publish_options(topic, given, None if known is None else known.names)
+        with_kafka = options if settings is None else with_servers(options, settings.kafka)
+        sink_options = publish_options(topic, with_kafka, None if settings is None else settings.names)
         return cls(
-            topic, names, chosen, listed("order_by", order_by), client, batch_id, writers, known,
+            topic, names, sink_options, listed("order_by", order_by), client, batch_id, writers, settings,
         )  # fmt: skip
 
     def places(self, df: DataFrame) -> list[ColumnPath]:

@@ -51,12 +51,12 @@ def numbered(rows: DataFrame, sender: Sender, writers: int) -> DataFrame:
     in_order = Window.partitionBy("writer").orderBy("key", "place")
     content = F.struct("value", "headers")
     before = F.lag(F.struct("key", "place", content.alias("content"))).over(in_order)
-    found = divided.select("*", F.row_number().over(in_order).alias("number"), before.alias("before"))
+    ordered = divided.select("*", F.row_number().over(in_order).alias("number"), before.alias("before"))
     first = F.lit(sender.batch_id << ROWS_BITS)
     client = F.concat(F.lit(f"{sender.client}/"), F.col("writer").cast("string"))
     sequence = F.when(_is_unordered(content), _unordered()).otherwise(first + F.col("number"))
     added = F.array(header(names.CLIENT, client), header(names.SEQUENCE, sequence))
-    return found.select("key", "value", F.concat("headers", added).alias("headers"))
+    return ordered.select("key", "value", F.concat("headers", added).alias("headers"))
 
 
 def _is_unordered(content: Column) -> Column:

@@ -127,14 +127,14 @@ def _offsets(facts: Facts, at: Mapping[int, int]) -> dict[int, int]:
                 f"at says {partition!r}: {offset!r}; give partition numbers and the offset after the last one to read, "
                 "at={0: 1200, 1: 1187}"
             )
-    known = set(facts.partitions)
-    if unknown := sorted(set(at) - known):
+    partitions = set(facts.partitions)
+    if unknown := sorted(set(at) - partitions):
         raise ConfigurationError(
-            f"at names partition {unknown[0]}, which {facts.topic} does not have: it has 0 to {len(known) - 1}"
+            f"at names partition {unknown[0]}, which {facts.topic} does not have: it has 0 to {len(partitions) - 1}"
         )
-    if missing := sorted(known - set(at)):
+    if missing := sorted(partitions - set(at)):
         raise ConfigurationError(
-            f"at lacks partition {missing[0]} of {facts.topic}: its keys would be missing; name all {len(known)}"
+            f"at lacks partition {missing[0]} of {facts.topic}: its keys would be missing; name all {len(partitions)}"
         )
     ends = facts.ends()
     for partition, offset in sorted(at.items()):

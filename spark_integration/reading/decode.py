@@ -51,11 +51,11 @@ def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
     """
     assert decoding.struct is not None, "columns are made of something"
     compile_struct(decoding.struct)
-    made = [StructField("record", decoding.struct)]
+    added = [StructField("record", decoding.struct)]
     if decoding.is_delta:
-        made.append(StructField("changed", ArrayType(StringType(), containsNull=False), nullable=False))
+        added.append(StructField("changed", ArrayType(StringType(), containsNull=False), nullable=False))
     kept = [field for field in rows.schema.fields if field.name != "value"]
-    return rows.mapInArrow(functools.partial(_decode, decoding), StructType([*made, *kept]))
+    return rows.mapInArrow(functools.partial(_decode, decoding), StructType([*added, *kept]))
 
 
 def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
@@ -110,12 +110,12 @@ class _BatchDecoder:
 
         batch, values = self._matching(batch, self._values(batch))
         rows = [None if value is None else self._row(batch, index, value) for index, value in enumerate(values)]
-        made = {"record": self._array(batch, rows)}
+        columns = {"record": self._array(batch, rows)}
         if self._decoding.is_delta:
             paths = [[] if value is None else carried_paths(value) for value in values]
-            made["changed"] = pa.array(paths, pa.list_(pa.string()))
-        made |= {name: batch.column(name) for name in batch.schema.names if name != "value"}
-        return pa.RecordBatch.from_arrays(list(made.values()), list(made))
+            columns["changed"] = pa.array(paths, pa.list_(pa.string()))
+        columns |= {name: batch.column(name) for name in batch.schema.names if name != "value"}
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _values(self, batch: pa.RecordBatch) -> list[Value]:
         """The decoded values of column `value`; None for a null."""
@@ -134,7 +134,7 @@ class _BatchDecoder:
             return batch, values
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        known = zip(
+        rows = zip(
             values,
             batch.column("value").to_pylist(),
             batch.column("sow_key").to_pylist(),
@@ -143,7 +143,7 @@ class _BatchDecoder:
             strict=True,
         )
         verdicts = []
-        for index, (value, data, key, headers, time_us) in enumerate(known):
+        for index, (value, data, key, headers, time_us) in enumerate(rows):
             try:
                 verdicts.append(value is not None and self._matches(value, data, key, headers, time_us // 1000))
             except RecordRejected as error:

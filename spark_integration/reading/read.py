@@ -53,20 +53,20 @@ def read_sow(
         BrokerUnavailable: Kafka did not answer in time.
     """
     settings = topic_settings(topic, config, options=options)
-    chosen = table_options(topic, "sow", with_servers(options, settings.kafka), settings.names)
+    kafka_options = table_options(topic, "sow", with_servers(options, settings.kafka), settings.names)
     kafka_topic = settings.kafka_topic("sow")
 
     def infer() -> StructType:
-        with topic_facts(spark, kafka_topic, chosen) as facts:
+        with topic_facts(spark, kafka_topic, kafka_options) as facts:
             ends = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted).ends
-            return inferred(spark, facts, chosen, ends)
+            return inferred(spark, facts, kafka_options, ends)
 
     reader = TopicReader.of(settings, schema, described(), infer)
-    with topic_facts(spark, kafka_topic, chosen) as facts:
+    with topic_facts(spark, kafka_topic, kafka_options) as facts:
         end = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted)
     if end is not None:
-        chosen["endingOffsets"] = end.ending_offsets(kafka_topic)
-    records = spark.read.format("kafka").options(**chosen).load()
+        kafka_options["endingOffsets"] = end.ending_offsets(kafka_topic)
+    records = spark.read.format("kafka").options(**kafka_options).load()
     # A key lives in one partition, where offsets order its records. Tombstones must take part, as they replace the
     # records before them. Decoding comes last, so it runs once per key and not once per record.
     latest = (

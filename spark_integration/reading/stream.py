@@ -89,20 +89,20 @@ def _stream(
     metadata: dict[str, Column],
 ) -> DataFrame:
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
-    given = with_servers(options, settings.kafka)
-    chosen = source_options(topic, role, given, settings.names)
-    reader = TopicReader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
-    records = spark.readStream.format("kafka").options(**chosen).load()
+    with_kafka = with_servers(options, settings.kafka)
+    kafka_options = source_options(topic, role, with_kafka, settings.names)
+    reader = TopicReader.of(settings, schema, metadata, lambda: _inferred(spark, settings, with_kafka))
+    records = spark.readStream.format("kafka").options(**kafka_options).load()
     return reader.rows(records, settings.kafka_topic(role))
 
 
-def _inferred(spark: SparkSession, settings: TopicSettings, given: Options) -> StructType:
+def _inferred(spark: SparkSession, settings: TopicSettings, options: Options) -> StructType:
     """Infer the columns from the full records, as deltas seldom have all fields."""
     # The start of a stream does not apply to a table.
-    kept = {name: text for name, text in given.items() if "offsets" not in name.lower()}
-    chosen = table_options(settings.family, "sow", kept, settings.names)
-    with topic_facts(spark, settings.kafka_topic("sow"), chosen) as facts:
-        return inferred(spark, facts, chosen)
+    kept = {name: text for name, text in options.items() if "offsets" not in name.lower()}
+    kafka_options = table_options(settings.family, "sow", kept, settings.names)
+    with topic_facts(spark, settings.kafka_topic("sow"), kafka_options) as facts:
+        return inferred(spark, facts, kafka_options)
 
 
 def _metadata() -> dict[str, Column]:

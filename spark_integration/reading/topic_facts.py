@@ -43,8 +43,8 @@ class TopicFacts:
     def at_time(self, time_ms: int) -> dict[int, int]:
         """The first offset of each partition with a record of this time or later; its end where there is none."""
         ends = self.ends()
-        found = self._offsets(self._specs.forTimestamp(time_ms))
-        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+        offsets = self._offsets(self._specs.forTimestamp(time_ms))
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
     def setting(self, name: str) -> str | None:
         """A setting of the topic; None where access is denied."""
@@ -97,8 +97,8 @@ def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> 
             "use a classic session"
         )
     settings = jvm.java.util.HashMap()
-    given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.lower().startswith(_PREFIX)}
-    for name, text in (_TIMES | given).items():
+    client_options = {name[len(_PREFIX) :]: text for name, text in options.items() if name.lower().startswith(_PREFIX)}
+    for name, text in (_TIMES | client_options).items():
         settings.put(name, text)
     admin = _called(topic, lambda: jvm.org.apache.kafka.clients.admin.AdminClient.create(settings))
     try:
@@ -108,10 +108,10 @@ def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> 
 
 
 def _list(jvm: Any, items: list[Any]) -> Any:
-    made = jvm.java.util.ArrayList()
+    array = jvm.java.util.ArrayList()
     for item in items:
-        made.add(item)
-    return made
+        array.add(item)
+    return array
 
 
 def _answer(topic: str, ask: Callable[[], Any]) -> Any:

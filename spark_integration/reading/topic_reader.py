@@ -43,7 +43,7 @@ class TopicReader:
         """Find the columns of a topic, and create its reader.
 
         Args:
-            settings: the topic's.
+            settings: the settings of the topic.
             schema: a StructType, DDL, `infer`, or None: the JSON text, or the columns of the topic's own schema.
             metadata: the metadata columns.
             infer: infers the columns from the records.
@@ -92,9 +92,9 @@ class TopicReader:
             compile_filter(matching)
         before = {name: column for name, column in self.metadata.items() if name != CHANGED}
         decoding = Decoding(self.settings, topic, self.struct, CHANGED in self.metadata, matching)
-        known = records.select(F.col("value"), *(column.alias(name) for name, column in before.items()))
+        columns = records.select(F.col("value"), *(column.alias(name) for name, column in before.items()))
         record = F.col("record")
-        return decoded(known, decoding).select(
+        return decoded(columns, decoding).select(
             *self._fields(record), *(about(name, F.col(name)) for name in self.metadata)
         )
 

@@ -39,13 +39,13 @@ class LogFacts:
             raise ConfigurationError(
                 f"the options that begin with 'kafka.': {problem}; these go to librdkafka"
             ) from None
-        found = self._admin.found([topic]).get(topic)
-        if found is None:
+        description = self._admin.describe_topics([topic]).get(topic)
+        if description is None:
             raise ConfigurationError(
                 f"the Kafka topic {topic} does not exist; check the name, or create it: `sowstream topics apply`"
             )
-        self._settings = found.config
-        self.partitions = range(found.partitions)
+        self._settings = description.config
+        self.partitions = range(description.partitions)
         self._log = LogReader(kafka, group=group)
 
     def begins(self) -> dict[int, int]:
@@ -63,8 +63,8 @@ class LogFacts:
     def at_time(self, time_ms: int) -> dict[int, int]:
         """The first offset of each partition with a record of this time or later; its end where there is none."""
         ends = self.ends()
-        found = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
-        return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
+        offsets = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
+        return {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
 
     def setting(self, name: str) -> str | None:
         """A setting of the topic; None where access is denied."""

@@ -151,19 +151,19 @@ def refuse_metadata(schema: StructType) -> None:
     """
     for field in schema.fields:
         same = [name for name in schema.names if name.lower() == field.name.lower()]
-        known = {each.name.lower(): each for each in METADATA.fields}.get(field.name.lower())
-        if known is not None and (len(same) > 1 or field.name != known.name or field.dataType != known.dataType):
+        meta = {each.name.lower(): each for each in METADATA.fields}.get(field.name.lower())
+        if meta is not None and (len(same) > 1 or field.name != meta.name or field.dataType != meta.dataType):
             raise ConfigurationError(
                 f"field {field.name!r} of the schema has the name of a metadata column, which is "
-                f"{known.dataType.simpleString()}; leave it out of the schema, or read without one and decode column "
+                f"{meta.dataType.simpleString()}; leave it out of the schema, or read without one and decode column "
                 "`value` with from_json"
             )
 
 
 def expires_at_ms(headers: Headers | None) -> int | None:
     """When a record expires, milliseconds since the epoch; None: never."""
-    found = expires_at_ms_of(headers)
-    return found if found and found <= _YEAR_9999_MS else None
+    time_ms = expires_at_ms_of(headers)
+    return time_ms if time_ms and time_ms <= _YEAR_9999_MS else None
 
 
 def _described(latest: Latest, partition: int) -> dict[str, Any]:

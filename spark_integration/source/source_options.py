@@ -61,7 +61,7 @@ class SourceOptions:
     """The parsed options."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     schema: str | None
     """The columns of the record as DDL; None: the columns of the topic's schema, for JSON one text column."""
     filter: str | None
@@ -76,43 +76,43 @@ class SourceOptions:
     """librdkafka properties."""
 
 
-def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     """Parse the options; the case of names does not matter.
 
     Raises:
         ConfigurationError: an option is unknown, missing, or cannot be used.
     """
-    known = {name.lower(): name for name in _KNOWN}
-    found: dict[str, str] = {}
+    spelling = {name.lower(): name for name in _KNOWN}
+    own: dict[str, str] = {}
     kafka: dict[str, str] = {}
-    for name, text in given.items():
+    for name, text in options.items():
         if name.lower().startswith(_PREFIX):
             kafka[_property(name, name[len(_PREFIX) :].lower())] = text
-        elif name.lower() in known:
-            found[known[name.lower()]] = text
+        elif name.lower() in spelling:
+            own[spelling[name.lower()]] = text
         else:
             raise ConfigurationError(_unknown(name))
-    topic = found.get("topic", "")
+    topic = own.get("topic", "")
     if not topic or "." in topic:
         raise ConfigurationError(
             f"option 'topic' is {topic!r}; give the name of a family without its role, such as 'orders': "
             "'.sow' is added"
         )
-    settings = topic_settings(topic, found.get("config"), options=found)
+    settings = topic_settings(topic, own.get("config"), options=own)
     kafka = {**settings.kafka, **kafka}
     if not kafka.get(_SERVERS):
         raise ConfigurationError("no option 'kafka.bootstrap.servers': say where Kafka is, such as 'localhost:9092'")
-    if "filter" in found:
-        compile_filter(found["filter"])
-    if found.get("schema", "").strip().lower() == "infer":
+    if "filter" in own:
+        compile_filter(own["filter"])
+    if own.get("schema", "").strip().lower() == "infer":
         raise ConfigurationError("option 'schema' is 'infer'; give DDL here, or use read_sow, which can infer one")
     return SourceOptions(
         settings,
-        found.get("schema"),
-        found.get("filter"),
-        _at(found, settings.kafka_topic("sow")),
-        _flag("allowCompacted", found.get("allowCompacted", "false")),
-        _bytes("maxBytesPerPartition", found.get("maxBytesPerPartition", str(_MAX_BYTES))),
+        own.get("schema"),
+        own.get("filter"),
+        _at(own, settings.kafka_topic("sow")),
+        _flag("allowCompacted", own.get("allowCompacted", "false")),
+        _bytes("maxBytesPerPartition", own.get("maxBytesPerPartition", str(_MAX_BYTES))),
         kafka,
     )
 
@@ -139,9 +139,9 @@ def _unknown(name: str) -> str:
     return f"there is no option {name!r}; {hint}"
 
 
-def _at(found: Mapping[str, str], kafka_topic: str) -> At | None:
+def _at(options: Mapping[str, str], kafka_topic: str) -> At | None:
     """The end of the read, from option `at` or `endingOffsets`."""
-    moment, offsets = found.get("at"), found.get("endingOffsets")
+    moment, offsets = options.get("at"), options.get("endingOffsets")
     if moment is not None and offsets is not None:
         raise ConfigurationError("options 'at' and 'endingOffsets' both say where the table ends; give one of them")
     if moment is not None:

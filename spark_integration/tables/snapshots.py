@@ -93,11 +93,11 @@ class Snapshots:
 
     def clean(self, keep: int) -> None:
         """Remove all but the last snapshots, and the files of writers that died."""
-        found = self.all()
-        for old in found[:-keep]:
+        snapshots = self.all()
+        for old in snapshots[:-keep]:
             # The name file goes first, so that a reader who finds one also finds its rows.
             self._files.delete(self._at(f"{_NAMES}/{old.number}{_SUFFIX}"), False)
-        named = {snapshot.directory for snapshot in found[-keep:]}
+        named = {snapshot.directory for snapshot in snapshots[-keep:]}
         for directory in self._listed(_DATA):
             if directory not in named:
                 self._files.delete(self._at(f"{_DATA}/{directory}"), True)

@@ -1,4 +1,4 @@
-"""What is longer, wider or deeper than usual: how far the compiled merge goes, and what it leaves."""
+"""Long, wide and deep records: how far the compiled merge goes, and which it leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.builtin.both_ways import POLICIES, BothWays, needs_compiled
     (b'{"id":"7","a":"xyzxyzxyzxyz"}', b"{}", 29),
 ])  # fmt: skip
 def test_a_record_is_as_long_as_the_setting_allows(monkeypatch, record, delta, size):
-    """And not a byte longer, also where it is longer than what was sent."""
+    """A record of the longest allowed size is merged and one byte more is left, also where merging makes it longer."""
     for bytes_max in range(size - 2, size + 3):
         ways = BothWays(monkeypatch, max_record_bytes=bytes_max)
         assert ways.leaves(record, delta) == (bytes_max < size)
@@ -30,7 +30,7 @@ def test_a_record_is_as_long_as_the_setting_allows(monkeypatch, record, delta, s
 
 @needs_compiled
 def test_a_key_is_as_long_as_allowed(ways):
-    """And not a byte longer."""
+    """A key of the longest allowed size is merged, and one byte more is left."""
     for size, is_left in ((KEY_BYTES_MAX, False), (KEY_BYTES_MAX + 1, True)):
         key = b"k" * size
         assert ways.leaves(None, b'{"id":"%b"}' % key, key) is is_left
@@ -46,7 +46,7 @@ def _members(first: int, end: int, value: bytes = b"1") -> bytes:
     ("count", "is_left"), [(63, False), (64, False), (65, False), (4095, False), (4096, False), (4097, True)]
 )
 def test_very_wide_records_are_left(ways, count, is_left):
-    """At whatever depth."""
+    """A record with very many members at any depth is left."""
     record = b'{"id":"7",%b}' % _members(1, count)
     assert ways.leaves(record, b'{"m%d":2,"m1":1,"new":{}}' % (count - 1)) is is_left
     record = b'{"id":"7","a":{"b":{%b}}}' % _members(4, count + 1)

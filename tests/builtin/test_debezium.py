@@ -109,8 +109,8 @@ def test_a_topic_under_which_unavailable_values_would_go_wrong_is_refused(more):
     ],
 )
 @pytest.mark.parametrize("kafka_key", [key(7), None], ids=["keyed", "no key"])
-def test_what_is_no_change_of_a_row_is_rejected(event, reason, why, kafka_key):
-    """Truncates, messages and what is no event at all change nothing, and go to the dead-letter topic with a reason."""
+def test_an_event_that_changes_no_row_is_rejected(event, reason, why, kafka_key):
+    """Truncates, messages and other records change nothing, and go to the dead-letter topic with a reason."""
     driver = merging(**SETTINGS)
     driver.pipe_input(key(7), written(envelope("c", None, OLD)))
     driver.pipe_input(kafka_key, written(event))

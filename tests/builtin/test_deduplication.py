@@ -1,4 +1,4 @@
-"""Sequences: what a publisher sends twice is merged once."""
+"""Deduplication: a command that is sent twice is merged once."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def taken(driver):
     return [body["n"] for body in bodies(driver.pending_output("delta"))]
 
 
-def test_what_is_not_above_the_highest_taken_is_a_duplicate():
+def test_a_number_not_above_the_highest_taken_is_a_duplicate():
     """Skipped and counted; gaps are no matter, and 0 is a number."""
     driver = merging()
     driver.pipe_batch([numbered(n) for n in (0, 0, 5, 3, 5, 6, 1)])
@@ -27,7 +27,7 @@ def test_what_is_not_above_the_highest_taken_is_a_duplicate():
 
 
 def test_client_and_sequence_travel_as_they_were_sent():
-    """To SOW and delta."""
+    """The headers `client` and `sequence` go onto SOW and delta unchanged."""
     driver = merging()
     driver.pipe_batch([numbered("007", {"n": 1}), ("7", None, {"client": "desk", "sequence": "8"})])
     for role in ("sow", "delta"):
@@ -46,8 +46,8 @@ def test_every_client_counts_for_itself():
     assert taken(driver) == [9, 1, 2, 3]
 
 
-def test_it_is_the_same_over_many_batches():
-    """As within one."""
+def test_a_repeat_is_dropped_in_a_later_batch():
+    """A repeat is recognised in later batches as within one."""
     driver = merging()
     for n in (2, 1, 2, 3):
         driver.pipe_input(*numbered(n))
@@ -86,7 +86,7 @@ def test_a_rejected_record_does_not_raise_the_mark():
 
 
 def test_a_delete_is_taken_too_also_one_of_nothing():
-    """Every command has its number."""
+    """A delete raises the highest number of its client, also one of no record."""
     driver = merging()
     driver.pipe_batch([("8", None, {"client": "desk", "sequence": "4"}), numbered(4)])
     driver.commit()
@@ -102,7 +102,7 @@ def test_a_dead_letter_sent_again_is_not_held_against_the_marks():
 
 
 def test_a_dead_letter_sent_again_that_is_ahead_raises_the_mark():
-    """It was taken now."""
+    """A dead letter that is sent again with a higher number raises the mark."""
     driver = merging()
     driver.pipe_batch([numbered(5, replay_of="orders.publish/0/9"), numbered(5)])
     assert taken(driver) == [5]
@@ -124,7 +124,7 @@ def test_records_without_kafka_key_are_not_taken_for_late_when_others_overtake_t
 
 @pytest.mark.parametrize("text", ["", "-1", "1.0", "x", "+1", " 1", "٣", str(2**63), "9" * 30])
 def test_a_number_that_is_none_is_rejected(text):
-    """64 bits, not negative, digits only."""
+    """A sequence that is not of 63 bits, not negative and of digits only is rejected."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, {"client": "desk", "sequence": text})
     assert [reason for reason, _ in rejected(driver)] == ["bad_header"]

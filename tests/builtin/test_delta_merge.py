@@ -1,4 +1,4 @@
-"""The delta merge: what each command does to the outputs, header by header, and what becomes of bad input."""
+"""The delta merge: the effect of each command on the outputs, header by header, and rejections of bad input."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def driver() -> ProcessorTestDriver:
 
 
 def news(driver: ProcessorTestDriver, sow: int = 1) -> tuple[list[Record], list[Record]]:
-    """What the open transaction adds to `sow` and `delta`, which go together."""
+    """Return the records that the open transaction adds to `sow` and `delta`, which go together."""
     records = driver.pending_output("sow"), driver.pending_output("delta")
     assert [len(part) for part in records] == [sow, sow]
     return records
@@ -40,7 +40,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("headers", [None, PUBLISH, {"command": "delta_publish"}])
     def test_the_first_record_of_a_key_is_an_insert_with_everything(self, headers):
-        """Stored as it is, version 1, and told whole."""
+        """The first record of a key is stored as it is, with version 1, and its delta is the full record."""
         driver = merging()
         driver.pipe_input("7", {"id": 7, "a": {"b": []}}, headers)
         [sow], [delta] = news(driver)
@@ -48,7 +48,7 @@ class TestCommands:
         assert sow.headers == delta.headers == [("version", b"1"), ("kind", b"insert")]
 
     def test_a_delta_is_merged(self, driver):
-        """The record keeps what the delta does not name; told are the key and what changed."""
+        """The record keeps fields that the delta does not name; the delta topic gets the key and the changed fields."""
         driver.pipe_input("7", {"a": 2, "o": {"y": 3}, "new": None})
         [sow], [delta] = news(driver)
         assert sow.value == b'{"id":7,"a":2,"o":{"x":1,"y":3}}'
@@ -67,7 +67,7 @@ class TestCommands:
         assert written(bodies(driver.pending_output("sow"))[-1]) == written(record | {"a": 2})
 
     def test_a_publish_replaces(self, driver):
-        """Fields that are not in it are gone, and told as removed on the delta topic only."""
+        """A publish removes the fields that it lacks; only the delta topic lists them as removed."""
         driver.pipe_input("7", {"id": 7, "o": {"x": 1}, "b": None}, PUBLISH)
         [sow], [delta] = news(driver)
         assert sow.value == b'{"id":7,"o":{"x":1},"b":null}'
@@ -94,8 +94,8 @@ class TestCommands:
         assert driver.state.get_many([b"7"]) == {b"7": None}
 
     @pytest.mark.parametrize("headers", [None, PUBLISH, {"command": "delta_publish"}])
-    def test_a_tombstone_removes_whatever_the_command(self, driver, headers):
-        """A null value is a delete."""
+    def test_a_tombstone_removes_the_record(self, driver, headers):
+        """A null value is a delete with any command."""
         driver.pipe_input("7", None, headers)
         [sow], [delta] = news(driver)
         assert sow.value is None
@@ -112,7 +112,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("by_clock", [False, True], ids=["delete", "expire"])
     def test_a_record_that_cannot_be_read_any_more_can_end(self, by_clock):
-        """Its delta has no key fields; the Kafka key says which it was."""
+        """A delete of an unreadable record writes a delta without key fields; the Kafka key names the record."""
         driver = merging()
         driver.state.put_many({b"7": Stored(3, b"{", driver.now_ms + 1000 if by_clock else 0)})
         if by_clock:
@@ -149,18 +149,18 @@ class TestCommands:
 
 
 class TestHeaders:
-    """merge.md, Metadata: a header that says the usual thing is left out."""
+    """Headers with the usual meaning are left out (merge.md, Metadata)."""
 
     @pytest.mark.parametrize("update", [{"a": 1}, {"id": 7, "a": 1, "o": {"x": 1, "y": 2}}, {}, {"a": None}])
     def test_an_update_that_changes_nothing_is_an_update(self, driver, update):
-        """The version moves; the delta has the key fields only and says that it is empty."""
+        """An update that changes nothing raises the version; its delta has the key fields and header `empty`."""
         driver.pipe_input("7", update)
         [sow], [delta] = news(driver)
         assert told(sow) == {"version": "2"}
         assert (delta.value, told(delta)) == (b'{"id":7}', {"version": "2", "empty": "true"})
 
     def test_a_removal_alone_is_not_empty(self, driver):
-        """The delta has no field to tell, and yet something changed."""
+        """A delta that only removes fields has no field and is not empty."""
         driver.pipe_input("7", {}, {"remove": '["/a"]'})
         [_], [delta] = news(driver)
         assert (delta.value, told(delta)) == (b'{"id":7}', {"version": "2", "removed": '["/a"]'})
@@ -190,7 +190,7 @@ class TestHeaders:
             assert record.headers[-4:] == foreign
 
     def test_our_headers_do_not_travel_on(self, driver):
-        """What a publisher sends under our names is not taken for what we say."""
+        """A publisher's headers with names of ours are not mistaken for ours."""
         asked = {"command": b"delta_publish", "remove": b"[]", "allow-merge": b"true", "expiration": b"0",
                  "sow_key": b"7", "ack_type": b"none"}  # fmt: skip
         ours = [(name, asked.get(name, b"1")) for name in sorted(OUR_HEADERS - {"correlation_id"})]
@@ -202,8 +202,8 @@ class TestHeaders:
 class TestRekey:
     """A record without a Kafka key is on the wrong partition, most likely."""
 
-    def test_it_is_sent_to_the_input_again_with_its_key(self, driver):
-        """Whole, headers and all; not merged here, and merged when it comes back."""
+    def test_a_record_without_a_key_is_sent_to_the_input_again_with_its_key(self, driver):
+        """The record is sent unchanged with its headers, and merged when it comes back."""
         headers = [("command", b"publish"), ("trace", b"1")]
         driver.pipe_input(None, {"a": 9, "id": 7}, headers)
         assert news(driver, 0) == ([], [])
@@ -221,8 +221,8 @@ class TestRekey:
         assert driver.pending_output("publish")[0].key == '["Ä","1"]'.encode()
 
     @pytest.mark.parametrize("value", [{"a": 1}, None, [7], b"7"])
-    def test_without_key_fields_it_is_rejected(self, driver, value):
-        """Nothing says whose record it is."""
+    def test_without_key_fields_a_record_is_rejected(self, driver, value):
+        """A record without a Kafka key and without its key fields has no owner and is rejected."""
         driver.pipe_input(None, value)
         [record] = driver.pending_output("dlq")
         assert told(record)["dlq_reason"] == "missing_key"
@@ -300,7 +300,7 @@ def test_a_record_of_just_the_size_that_is_allowed_is_merged():
     ]  # fmt: skip
 
 
-def test_what_is_not_committed_is_not_seen():
+def test_uncommitted_output_is_not_read():
     """Neither in an output nor after a rollback: the same record gives the same outputs again."""
     driver = merging()
     driver.pipe_input("7", {"id": 7})

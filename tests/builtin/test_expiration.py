@@ -1,4 +1,4 @@
-"""Expiration: when a record ends, what is told of it, and what an update that meets its end does."""
+"""Expiration: when a record ends, how subscribers learn of it, and how updates at its end are merged."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_the_sow_record_says_when_it_ends():
 
 @pytest.mark.parametrize("command", ["publish", "delta_publish"])
 def test_every_publish_and_every_delta_restarts_it(command):
-    """Also one that changes nothing."""
+    """Every publish and every delta restarts the time to live, also one that changes nothing."""
     driver = merging(expiration=10)
     driver.pipe_input("7", {"id": 7})
     driver.advance_time(9_000)
@@ -118,7 +118,7 @@ def test_a_time_to_live_that_is_the_topics_is_not_repeated_on_the_record():
 @pytest.mark.parametrize(
     "text", ["", "-1", "1e3", "+5", " 5", "inf", "nan", ".5", "5.", "٣", "1_0", "9999999999", "9" * 40]
 )
-def test_what_is_no_number_of_seconds_is_rejected(text):
+def test_an_expiration_that_is_no_number_of_seconds_is_rejected(text):
     """Neither is one of more than a hundred years."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, {"expiration": text})
@@ -126,8 +126,8 @@ def test_what_is_no_number_of_seconds_is_rejected(text):
     assert (reason, detail.startswith("header expiration is ")) == ("bad_header", True)
 
 
-def test_they_end_in_order_of_due_time():
-    """Whatever the order of their keys and of their last updates."""
+def test_records_end_in_order_of_due_time():
+    """Records expire in order of due time, for any order of their keys and last updates."""
     driver = merging()
     lives = {"a": 3, "b": 1, "c": 4, "d": 2}
     driver.pipe_batch([(key, {"id": key}, {"expiration": str(s)}) for key, s in lives.items()])
@@ -151,7 +151,7 @@ def test_many_that_end_together_end_in_several_turns():
 
 
 def test_an_update_published_after_the_end_begins_a_new_record():
-    """Nothing is merged into what was over: it expires first, then comes an insert."""
+    """An update published after the end of a record first expires it and then inserts: nothing is merged."""
     driver = merging()
     driver.pipe_input("7", {"id": 7, "a": 1}, TEN_S)
     driver.now_ms += 10_000  # The clock is there, the punctuation is not yet.
@@ -206,7 +206,7 @@ def test_a_backlog_ends_nothing_that_it_keeps_alive():
 
 
 @pytest.mark.parametrize("keep_store", [True, False])
-def test_what_became_due_while_no_worker_ran_expires_in_order(keep_store):
+def test_records_due_while_no_worker_ran_expire_in_order(keep_store):
     """Times are kept in the store and on the SOW topic alike."""
     driver = merging()
     driver.pipe_batch([(key, {"id": key}, {"expiration": str(s)}) for key, s in (("a", 3), ("b", 1), ("c", 60))])
@@ -231,7 +231,7 @@ def test_an_end_that_is_rolled_back_comes_again():
 
 
 def test_a_rejected_update_does_not_restart_it():
-    """Rejected is not published."""
+    """A rejected update does not restart the time to live."""
     driver = merging(expiration=10)
     driver.pipe_input("7", {"id": 7})
     driver.advance_time(5_000)

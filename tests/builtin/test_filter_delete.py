@@ -1,4 +1,4 @@
-"""Deletes by filter: what matches at the command's place in the log is gone, and nothing else."""
+"""Deletes by filter: the records that match at the command's place in the log are deleted, and no others."""
 
 import json
 
@@ -44,7 +44,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(filter_delete, "PIECE_RECORDS", 2)
 
 
-def test_what_was_merged_before_counts_and_nothing_behind_it(driver):
+def test_records_merged_before_count_and_later_ones_do_not(driver):
     """Records in the store, in memory, of the open transaction and of the same batch are deleted; later ones stay."""
     driver.pipe_batch([order(1), order(2, "new")])
     driver.commit()
@@ -93,14 +93,14 @@ def test_deletes_by_key_are_counted_too(driver):
     assert [(ack["sow_key"], ack["records_deleted"]) for ack in acks(driver)] == [("2", 1)]
 
 
-def test_a_rejected_delete_says_why_in_its_stats(driver):
-    """Where a publish is told that there are none."""
+def test_a_rejected_delete_has_the_reason_in_its_stats(driver):
+    """A rejected delete answers `stats` with its reason; for a publish they are not supported."""
     driver.pipe_batch([("1", None, ASKS | {"sow_key": "2"}), ("1", b"{", {"ack_type": "stats"})])
     assert [ack["reason"].split(":")[0] for ack in acks(driver)] == ["key_mismatch", "not supported"]
 
 
 def test_a_repeat_deletes_nothing(driver):
-    """What has matched since stays: the command was carried out before."""
+    """A repeated delete by filter deletes nothing: records that match since then stay."""
     numbered = by_filter(DONE, ack_type="stats", client="desk", sequence="1")
     driver.pipe_batch([order(1), numbered, order(1), numbered])
     first, second = acks(driver)
@@ -109,7 +109,7 @@ def test_a_repeat_deletes_nothing(driver):
     assert keys(driver) == ["1"]
 
 
-def test_what_was_over_before_the_command_is_not_deleted_but_expires(driver):
+def test_a_record_that_was_over_before_the_command_expires(driver):
     """It is not counted, and ends by the clock."""
     driver.pipe_batch([("1", {"id": 1, "state": "done"}, {"expiration": "1"}), order(2)])
     driver.now_ms += 1_000
@@ -145,7 +145,7 @@ def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
         (("9", {"id": 9}, {"command": "sow_delete", "filter": DONE}), "header filter: a delete by filter has no key"),
     ],
 )
-def test_what_cannot_be_meant_is_rejected_and_deletes_nothing(driver, record, detail):
+def test_a_contradictory_command_is_rejected_and_deletes_nothing(driver, record, detail):
     """As `bad_header`, with the place in the filter; the acks fail."""
     key, value, headers = record
     driver.pipe_batch([order(1), (key, value, headers | {"ack_type": "stats"})])
@@ -157,7 +157,7 @@ def test_what_cannot_be_meant_is_rejected_and_deletes_nothing(driver, record, de
 
 
 def test_a_publishers_own_header_of_that_name_travels_on(driver):
-    """`filter` means something on deletes alone."""
+    """A header `filter` on a publish is the publisher's own and travels on."""
     driver.pipe_batch([("1", {"id": 1}, {"filter": "blue"}), (None, {"id": 2}, {"filter": "red"})])
     driver.commit()
     assert [told(record)["filter"] for record in driver.read_output("sow") + driver.pending_output("sow")] == [
@@ -167,7 +167,7 @@ def test_a_publishers_own_header_of_that_name_travels_on(driver):
 
 
 def test_the_input_waits_until_the_last_piece_is_done(driver, small_pieces):
-    """What stands behind the command is merged after it, however many turns it takes and whatever commits come by."""
+    """Records behind the command are merged after it, for any number of turns and commits in between."""
     driver.pipe_batch([*map(order, range(5)), by_filter(DONE, **ASKS), order(1, "again")])
     assert driver.is_paused
     driver.pipe_batch([order(6)])
@@ -220,7 +220,7 @@ def test_a_successor_goes_on_with_what_is_left_and_knows_the_count(driver, small
 
 
 def test_a_function_that_raises_rejects_the_command_and_says_how_many_were_deleted(small_pieces, tmp_path, monkeypatch):
-    """Also by the clock, where nobody else would take the blame: the worker goes on."""
+    """A function that raises rejects the command with the number of deleted records, also in a timer call."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = merging(message_type="brittle", dlq_max_ratio=1)
@@ -238,7 +238,7 @@ def test_a_function_that_raises_rejects_the_command_and_says_how_many_were_delet
 
 
 def test_records_without_fields_are_found_by_their_key(tmp_path, monkeypatch):
-    """Of bytes no field can match."""
+    """Records of bytes have no fields for a filter, and are found by their key."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = merging(message_type="bytes", key="explicit")

@@ -1,4 +1,4 @@
-"""Deletes by filter under random histories, calamities and pieces of two records: SOW is what a naive fold makes."""
+"""Deletes by filter under random histories, failures and pieces of two records: SOW equals a naive fold."""
 
 import json
 import random
@@ -76,7 +76,7 @@ def finish(driver):
 
 
 def told_counts(driver):
-    """What each ack says, by command id; the same command may be answered again."""
+    """The number of deleted records in each ack, by command id; the same command may be answered again."""
     answers = {}
     for record in driver.read_output("ack"):
         ack = json.loads(record.value)

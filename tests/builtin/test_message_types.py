@@ -36,7 +36,7 @@ class TestWholeMessages:
 
     @pytest.mark.parametrize("command", ["publish", "delta_publish"])
     def test_the_bytes_are_kept_as_they_came(self, command):
-        """On SOW and delta, whatever the command; the second one replaces the first."""
+        """A message of bytes is stored and sent unchanged with every command, and the second one replaces the first."""
         driver = merging(message_type="whole")
         values = b'{"id": 7, "a": 1}', b'{ "b":2 }'
         driver.pipe_batch([("7", value, {"command": command}) for value in values])
@@ -46,7 +46,7 @@ class TestWholeMessages:
             assert told(driver.pending_output(role)[1]) == {"version": "2"}
 
     def test_a_delete_tells_the_key_fields(self):
-        """As for every type."""
+        """A delete writes the key fields to the delta topic, as for every message type."""
         driver = merging(message_type="whole", expiration=1)
         driver.pipe_batch([("7", b'{"id": 7, "a": 1}', None), ("7", None, None), ("8", b'{"id": 8}', None)])
         driver.advance_time(1000)
@@ -55,14 +55,14 @@ class TestWholeMessages:
     @pytest.mark.parametrize(("value", "reason"), [
         (b"{", "undecodable"), (b"[]", "not_an_object"), (b'{"id":8}', "key_mismatch"),
     ])  # fmt: skip
-    def test_a_message_is_looked_at(self, value, reason):
-        """What cannot be read, or is another's, is rejected."""
+    def test_a_message_is_checked(self, value, reason):
+        """A message that cannot be read, or is of another type, is rejected."""
         driver = merging(message_type="whole")
         driver.pipe_input("7", value)
         assert [reason for reason, _ in rejected(driver)] == [reason]
 
     def test_without_a_kafka_key_it_is_keyed_by_its_fields(self):
-        """And arrives as it came."""
+        """A record without a Kafka key gets that of its fields, and its message arrives unchanged."""
         driver = merging(message_type="whole")
         driver.pipe_input(None, b'{"id": 7}')
         driver.commit()
@@ -76,8 +76,8 @@ class TestWholeMessages:
         with pytest.raises(ConfigurationError, match="orders: messages of type 'whole' are published whole; take out"):
             merging(message_type="whole", merge_rules={"/n": "sum"})
 
-    def test_plugins_see_it_and_their_word_counts(self):
-        """Then it is written anew."""
+    def test_plugins_see_it_and_their_result_counts(self):
+        """A message that a plug-in changed is encoded again."""
         driver = merging(message_type="whole", preprocess=[{"use": "tag", "settings": {"text": "x"}}])
         driver.pipe_input("7", b'{ "id": 7 }')
         assert driver.pending_output("sow")[0].value == driver.pending_output("delta")[0].value
@@ -107,7 +107,7 @@ class TestWholeMessages:
 
 
 class TestHeaders:
-    """A type whose headers say a part of the message."""
+    """A message type that has a part of the message in headers."""
 
     def given(self, key, names, values, **headers):
         """A message of the type `labelled`."""
@@ -125,14 +125,14 @@ class TestHeaders:
         assert bodies(delta) == [[7, 1, 2], [7, 3], [7]]
         assert [told(record)["labels"] for record in delta] == ['["id", "a", "b"]', '["id", "b"]', '["id"]']
 
-    def test_it_is_told_whether_a_message_is_a_delta(self):
-        """By header or by the topic's default."""
+    def test_a_message_type_knows_whether_a_message_is_a_delta(self):
+        """The message type learns the command, from its header or the topic's default."""
         driver = merging(message_type="labelled", default_command="publish")
         driver.pipe_batch([self.given("7", ["a"], [1]), self.given("7", ["a"], [1], command="delta_publish")])
         assert rejected(driver) == [("schema_mismatch", "a whole record has an id")]
 
-    def test_without_them_it_is_rejected(self):
-        """The type says why; headers or not."""
+    def test_a_message_without_its_headers_is_rejected(self):
+        """The message type gives the reason, with headers or without."""
         driver = merging(message_type="labelled")
         driver.pipe_batch([("7", [7], None), ("7", [7], {"trace": "1"}), (None, [7], None)])
         assert rejected(driver) == [("bad_header", "no header labels")] * 3

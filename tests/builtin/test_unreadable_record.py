@@ -31,7 +31,7 @@ class Topic:
 
 
 def test_a_full_publish_replaces_it_and_versions_go_on():
-    """The delta is the record, for no version: whoever applies deltas begins the record anew and has what SOW has."""
+    """The delta is the full record with base 0: a subscriber that applies deltas then has the SOW record."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7, "px": 3}, {"command": "publish"})
     assert topic.last("sow") == ({"id": 7, "px": 3}, {"version": "3"})
@@ -45,7 +45,7 @@ def test_a_full_publish_replaces_it_and_versions_go_on():
 
 
 def test_a_delta_of_it_is_rejected_with_the_way_out():
-    """What it would be merged into is not known; the record stays as it is."""
+    """A delta of a record that cannot be read is rejected with advice; the record stays as it is."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7, "px": 3})
     assert topic.driver.pending_output("sow") == topic.driver.pending_output("delta") == []
@@ -56,7 +56,7 @@ def test_a_delta_of_it_is_rejected_with_the_way_out():
 
 
 def test_a_delete_removes_it():
-    """Its key is free, and a new record begins anew."""
+    """After a delete the key is free, and a new record begins with version 1."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7}, {"command": "sow_delete"})
     assert topic.last("sow") == (None, {"version": "3", "kind": "delete"})

@@ -30,22 +30,22 @@ class Client(Producer):
 
 
 def die() -> None:
-    """End as by a power cut."""
+    """End the process as a power cut would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def abort() -> None:
-    """The broker wants the transaction rolled back."""
+    """Raise as if the broker wanted the transaction rolled back."""
     raise TransactionAborted("injected")
 
 
 def lose() -> None:
-    """The answer to the commit never came."""
+    """Raise as if the answer to the commit were lost."""
     raise ProducerLost("injected")
 
 
 def hang() -> None:
-    """A call that never comes back."""
+    """Block for ever."""
     threading.Event().wait()
 
 
@@ -78,7 +78,7 @@ _ALL = POINTS | MEANWHILE | {STUCK: (LayeredState, "commit", "before", hang)}
 
 
 def arm(point: str, count: int) -> None:
-    """Put the calamity in place."""
+    """Install the failure at its point."""
     owner, name, when, calamity = (_ALL | POINTS)[point]  # Others may have added theirs.
     original = getattr(owner, name)
     left = count

@@ -1,4 +1,4 @@
-"""A store that is locked, or that cannot be written, or that breaks under a processor: no spinning, and an end."""
+"""Tests of a store that is locked, cannot be written, or breaks under a processor."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ _TURN_S = 0.02
 
 
 class FullDisk(MemoryStore):
-    """Nothing can be written."""
+    """A store that cannot be written."""
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Fail."""
+        """Raise."""
         raise DiskUnusable("No space left on device")
 
     def wipe(self) -> None:
-        """Not to be done."""
+        """Fail the test: a full disk must not wipe a state."""
         pytest.fail("a good state was wiped")
 
 
 class DamagedForEver(MemoryStore):
-    """Whatever is done to it."""
+    """A store that stays damaged."""
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Fail."""
+        """Raise."""
         raise StateDamaged("a block's checksum is wrong")
 
 
 class Looking(Processor):
-    """Looks its state up by the clock, once more after the store broke."""
+    """A processor that reads its state in each punctuation, once more after the store broke."""
 
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"),)
@@ -72,10 +72,10 @@ class Looking(Processor):
         self._partition = context.partition
 
     def process(self, records: Sequence[Record]) -> None:
-        """Take nothing."""
+        """Take no record."""
 
     def punctuate(self, now_ms: int) -> None:
-        """Meet the damage, the first time."""
+        """Read the state, which is damaged the first time."""
         if not self.broken:
             self.broken.append(self._partition)
             raise StateDamaged("a block's checksum is wrong")
@@ -85,7 +85,7 @@ class Looking(Processor):
 
 @pytest.fixture
 def restorer(world: World) -> Iterator[Callable[..., Restorer]]:
-    """Makes restorers of the world's SOW topic; they are closed at the end."""
+    """Create restorers of the world's SOW topic, which are closed at the end."""
     made: list[Restorer] = []
 
     def make(open_state: Callable[[int], LayeredState], stall_timeout_s: float = 60.0) -> Restorer:
@@ -132,7 +132,7 @@ def _advance(restorer: Restorer) -> None:
 def test_a_locked_directory_is_tried_again_and_not_all_the_time(
     world: World, restorer: Callable[..., Restorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last user may be just letting go of it; the processor is left to him, and there is an end to the waiting."""
+    """Its last user may be releasing it; the wait for it is limited."""
     tries, held = [], []
 
     def locked(partition: int) -> LayeredState:
@@ -150,7 +150,7 @@ def test_a_locked_directory_is_tried_again_and_not_all_the_time(
 
 
 def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Restorer]) -> None:
-    """At once; to wipe and to restore would not help, and costs the state."""
+    """It stops at once: a wipe and a restore would not help, and cost the state."""
     full = restorer(lambda _: LayeredState(FullDisk(), cache_bytes=1 << 20))
     full.add(_task(world))
     with pytest.raises(DiskUnusable, match="No space left on device"):
@@ -158,7 +158,7 @@ def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Rest
 
 
 def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer: Callable[..., Restorer]) -> None:
-    """To wipe and to restore helps against damage, a few times."""
+    """After a few wipes and restores the partition is held."""
     wiped: list[str] = []
     damaged = restorer(lambda _: LayeredState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
     held: list[PartitionHeld] = []
@@ -171,7 +171,7 @@ def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer:
 
 
 def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
-    """A processor reads its state by the clock too."""
+    """A processor also reads its state in punctuation."""
     slot = ProcessSlot(world.config.state_dir)
     stop, failed = threading.Event(), []
     thread = Assembly(world.config, slot).thread(_pipeline(world), stop.is_set)

@@ -1,4 +1,4 @@
-"""A third party's package on the import path, as if it were installed."""
+"""A third-party package on the import path, as if it were installed."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""A thread that makes calls for another one, and a limit that holds for calls that do not keep theirs."""
+"""A thread that makes calls for another one, with a time limit that calls cannot exceed."""
 
 import threading
 import weakref
@@ -18,12 +18,12 @@ def calls() -> Iterator[BackgroundCalls]:
 
 
 def of_tests() -> list[threading.Thread]:
-    """The threads of that name."""
+    """The threads of the fixture's name."""
     return [thread for thread in threading.enumerate() if thread.name == "calls of a test"]
 
 
 def test_a_call_is_as_if_made_here(calls):
-    """It has run when it was waited for, and what it raises is raised; one thread makes all of them."""
+    """A call has run after the wait for it, its error is raised there, and one thread makes all calls."""
     names = []
     for _ in range(3):
         calls.begin(lambda: names.append(threading.current_thread().name))
@@ -36,7 +36,7 @@ def test_a_call_is_as_if_made_here(calls):
 
 
 def test_the_caller_goes_on_meanwhile(calls):
-    """And may be late to ask: the end is kept."""
+    """The caller runs on while a call is made, and may wait for it late: the outcome is kept."""
     may_end, has_ended = threading.Event(), threading.Event()
 
     def call() -> None:
@@ -51,7 +51,7 @@ def test_the_caller_goes_on_meanwhile(calls):
 
 
 def test_a_call_that_does_not_come_back_is_left_behind(calls):
-    """The caller goes on when the time is over; the next call has a thread of its own, and the old one ends at last."""
+    """A call that hangs is abandoned at its limit; the next call gets a thread of its own."""
     forever = threading.Event()
     try:
         calls.begin(forever.wait)
@@ -69,16 +69,16 @@ def test_a_call_that_does_not_come_back_is_left_behind(calls):
 
 
 def test_nothing_of_a_call_is_kept_until_the_next(calls):
-    """A batch of records that a call refers to may be large."""
+    """A thread keeps no reference to a finished call, which may refer to a large batch of records."""
 
     class Batch:
-        """Something that can be watched."""
+        """An object with weak references."""
 
     batch = Batch()
     watched = weakref.ref(batch)
     calls.begin(lambda batch=batch: None)
     del batch
     calls.wait(10)
-    calls.begin(lambda: None)  # The thread has let the first one go when it has taken this one.
+    calls.begin(lambda: None)  # The thread has dropped the first call when it has taken this one.
     calls.wait(10)
     assert watched() is None

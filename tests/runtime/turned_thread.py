@@ -1,4 +1,4 @@
-"""A stream thread that a test turns by hand: librdkafka's mock cluster is Kafka here, all else is as it runs."""
+"""A stream thread that a test turns by hand, with librdkafka's mock cluster as Kafka."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def mock_kafka(name: str = "orders") -> Iterator[dict[str, str]]:
-    """A broker within this process, with one record on the topics of a family."""
+    """Create a broker within this process, with one record on the topics of a family."""
     owner = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     for role in ("publish", "sow"):  # Made by the first record.
         owner.produce(f"{name}.{role}", b"{}", b"7", 0)
@@ -45,19 +45,19 @@ def mock_kafka(name: str = "orders") -> Iterator[dict[str, str]]:
 
 
 class Assigned:
-    """Hears that a partition has come."""
+    """A listener that notes its partitions."""
 
     partitions: tuple[int, ...] = ()
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """They are ours."""
+        """Add partitions."""
         self.partitions = tuple(partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """They go."""
+        """Remove partitions."""
 
     def on_lost(self, partitions: list[int]) -> None:
-        """They are gone."""
+        """Remove partitions."""
 
 
 class TurnedThread:
@@ -104,14 +104,14 @@ class TurnedThread:
         self.commits += call == "commit"
 
     def turn(self, turns: int) -> float:
-        """So many turns of the loop; the seconds they took."""
+        """Run this number of turns of the loop; returns the seconds they took."""
         began_s = time.monotonic()
         for _ in range(turns):
             self.thread._turn()
         return time.monotonic() - began_s
 
     def close(self) -> None:
-        """End all clients."""
+        """Close all clients."""
         self.thread._consumer.close()
         self._producer.close()
         self._reader.close()

@@ -24,7 +24,7 @@ NAMES = ["client", "trace", "x"]
 
 
 def _history(rng: random.Random, count: int) -> list[Record]:
-    """Publishes, deltas, deletes and rubbish of a few clients, which repeat themselves."""
+    """Publishes, deltas, deletes and invalid commands of a few clients, which repeat themselves."""
     sequences = dict.fromkeys("abc", 0)
     history: list[Record] = []
     for offset in range(count):
@@ -41,8 +41,8 @@ def _history(rng: random.Random, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_host_does_as_a_worker_does(seed) -> None:
-    """In the order of offsets and with marks, a host forwards what a worker commits, record by record."""
+def test_a_partition_merge_does_as_a_worker_does(seed) -> None:
+    """In the order of offsets and with marks, a partition merge outputs the records that a worker commits."""
     print("seed", seed)
     rng = random.Random(seed)
     history = _history(rng, 200)
@@ -66,8 +66,8 @@ def test_host_does_as_a_worker_does(seed) -> None:
     assert merge.events["duplicate"]
 
 
-def test_batch_that_raises_is_given_one_at_a_time() -> None:
-    """A fault of a third party costs the record it is in, and what the batch came to before is not told twice."""
+def test_a_batch_that_raises_is_merged_one_record_at_a_time() -> None:
+    """An unexpected error rejects only its record, and earlier records of the batch are not output twice."""
 
     def clock(record):
         if record.value == b'{"id":2}':
@@ -84,8 +84,8 @@ def test_batch_that_raises_is_given_one_at_a_time() -> None:
     assert merge.take() == {}
 
 
-def test_host_without_marks_takes_clients_in_any_order() -> None:
-    """Where repeats are taken out before, a client's numbers may come as they like, and travel on."""
+def test_a_partition_merge_without_marks_accepts_sequences_in_any_order() -> None:
+    """Without marks, sequences of a client may be in any order, and their headers are passed on."""
     merge = PartitionMerge(topic_settings("orders", None), 0, KeyedState(), None)
     batch = [
         Record(b"1", b'{"id":1,"n":%d}' % number, [("client", b"a"), ("sequence", b"%d" % number)], i, NOW_MS)
@@ -95,8 +95,8 @@ def test_host_without_marks_takes_clients_in_any_order() -> None:
     assert [dict(headers)["sequence"] for _, _, headers in merge.take()["sow"]] == [b"5", b"2", b"9"]
 
 
-def test_what_is_due_expires() -> None:
-    """Each record expires at its time, in order of it, with the version that follows."""
+def test_due_records_expire() -> None:
+    """Due records expire in the order of their times, with the next version."""
     settings = topic_settings("orders", {"expiration": "5s"})
     merge = PartitionMerge(settings, 0, KeyedState(), None)
     merge.process([Record(b"2", b'{"id":2}', None, 0, NOW_MS)], NOW_MS + 1)
@@ -112,7 +112,7 @@ def test_what_is_due_expires() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_headers_come_back_from_arrow(seed) -> None:
-    """Headers of any number, with null values and repeated names, are the same after a column and any slice of it."""
+    """Headers of any number, with null values and repeated names, are unchanged by a column and any slice of it."""
     print("seed", seed)
     rng = random.Random(seed)
     rows = [
@@ -125,7 +125,7 @@ def test_headers_come_back_from_arrow(seed) -> None:
 
 
 def test_records_of_a_batch() -> None:
-    """Records are read from the columns by name; a null list of headers is none."""
+    """Records are read from the columns by name; a null list of headers is None."""
     batch = pa.RecordBatch.from_pydict(
         {
             "offset": [7, 8],
@@ -138,8 +138,8 @@ def test_records_of_a_batch() -> None:
     assert records(batch) == [Record(b"a", None, None, 7, 1), Record(None, b"{}", [("k", b"v")], 8, 2)]
 
 
-def test_outgoing_batch_is_what_spark_writes() -> None:
-    """What was forwarded is one row each, with topic and partition."""
+def test_an_outgoing_batch_has_sparks_columns() -> None:
+    """Each output record is one row, with topic and partition."""
     batch = outgoing("orders.sow", 3, [(b"1", None, [("version", b"2")]), (b"2", b"{}", [])])
     assert batch.to_pylist() == [
         {"topic": "orders.sow", "partition": 3, "key": b"1", "value": None}
@@ -149,7 +149,7 @@ def test_outgoing_batch_is_what_spark_writes() -> None:
 
 
 def test_a_delete_by_filter_is_rejected() -> None:
-    """A host sees one key at a time: the records stay, the publisher learns why, and others are merged."""
+    """A delete by filter is rejected and its publisher gets an ack, the records stay, and other commands are merged."""
     merge = PartitionMerge(topic_settings("orders", None), 0, KeyedState(), TransactionalMarks())
     asks = [("command", b"sow_delete"), ("filter", b"/a = 1"), ("ack_type", b"stats")]
     values = ((b"1", b'{"id":1,"a":1}', None), (None, None, asks), (b"2", b'{"id":2,"a":1}', None))
@@ -162,7 +162,7 @@ def test_a_delete_by_filter_is_rejected() -> None:
 
 
 def test_a_topic_without_records_has_nothing_to_merge() -> None:
-    """It is refused wherever records are wanted, and may be published to."""
+    """A topic without records is refused by functions that need records, and can be published to."""
     with pytest.raises(ConfigurationError, match=r"ticks keeps no records \(sow: false\)"):
         topic_settings("ticks", {"sow": False})
     assert not topic_settings("ticks", {"sow": False}, needs_sow=False).topic.sow

@@ -9,12 +9,12 @@ from tests.builtin.reading import bodies, told
 
 
 class TestAllowMerge:
-    """Universal Messaging's way to say the command."""
+    """Universal Messaging's flag chooses between the commands publish and delta_publish."""
 
     @pytest.mark.parametrize("default", ["publish", "delta_publish"])
     @pytest.mark.parametrize(("flag", "record"), [("true", {"id": 7, "a": 1, "b": 1}), ("false", {"b": 1, "id": 7})])
-    def test_it_is_the_command(self, default, flag, record):
-        """True merges, false replaces, whatever the topic's default."""
+    def test_the_flag_chooses_the_command(self, default, flag, record):
+        """True merges and false replaces, with any default command of the topic."""
         driver = merging(default_command=default)
         driver.pipe_batch([("7", {"id": 7, "a": 1}, None), ("7", {"b": 1}, {"allow-merge": flag})])
         sow = driver.pending_output("sow")[1]
@@ -22,21 +22,21 @@ class TestAllowMerge:
         assert "allow-merge" not in told(sow)
 
     @pytest.mark.parametrize(("command", "flag"), [("publish", "false"), ("delta_publish", "true")])
-    def test_both_may_say_the_same(self, command, flag):
-        """No contradiction."""
+    def test_both_may_name_the_same_command(self, command, flag):
+        """A flag and a header that mean the same command do not contradict each other."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"command": command, "allow-merge": flag})
         assert rejected(driver) == []
 
     def test_a_delete_has_nothing_to_merge(self):
-        """The flag says how to publish."""
+        """A delete with the flag is a delete: the flag is about publishing."""
         driver = merging()
         driver.pipe_batch([("7", {"id": 7}, None), ("7", None, {"command": "sow_delete", "allow-merge": "true"})])
         assert told(driver.pending_output("sow")[1])["kind"] == "delete"
 
     @pytest.mark.parametrize(("command", "flag"), [("publish", "true"), ("delta_publish", "false")])
     def test_a_contradiction_is_rejected(self, command, flag):
-        """Nobody knows which of the two was meant."""
+        """A flag and a header that mean different commands are rejected, as either could be meant."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"command": command, "allow-merge": flag})
         means = {"true": "delta_publish", "false": "publish"}[flag]
@@ -45,8 +45,8 @@ class TestAllowMerge:
         ]
 
     @pytest.mark.parametrize("flag", ["", "yes", "True", b"\xff"])
-    def test_it_is_true_or_false(self, flag):
-        """Anything else is rejected."""
+    def test_the_flag_is_true_or_false(self, flag):
+        """A flag with another value is rejected."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"allow-merge": flag})
         assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
@@ -75,7 +75,7 @@ class TestCorrelationId:
         assert told(driver.pending_output("sow")[0]) == {"version": "2", "kind": "expire"}
 
     def test_a_delete_may_bring_its_own(self):
-        """It beats the record's."""
+        """A correlation id on a delete goes onto its records, not that of the deleted record."""
         driver = merging()
         driver.pipe_batch([("7", {"id": 7}, {"correlation_id": "a"}), ("7", None, {"correlation_id": "b"})])
         assert [told(record)["correlation_id"] for record in driver.pending_output("delta")] == ["a", "b"]
@@ -83,7 +83,7 @@ class TestCorrelationId:
     @pytest.mark.parametrize("name", ["correlation_id", "sow_key"])
     @pytest.mark.parametrize("text", ["", "a-b", "a b", b"\xff", "a\n", "x" * 1025])
     def test_only_characters_of_base64_and_not_too_many(self, name, text):
-        """So is an explicit key."""
+        """A correlation id and an explicit key are 1 to 1,024 characters of Base64."""
         driver = merging(key="explicit")
         driver.pipe_input("7", {"id": 7}, {name: text})
         assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
@@ -93,7 +93,7 @@ class TestExplicitKey:
     """`key: explicit`: the publisher gives the key."""
 
     def test_the_kafka_key_is_the_key(self):
-        """Whatever the body says; the delta has no key fields to tell."""
+        """On a topic with an explicit key the Kafka key counts, not the body; the delta has no key fields."""
         driver = merging(key="explicit")
         driver.pipe_batch([("7", {"id": 8, "a": 1}, {"sow_key": "7"}), ("7", {"a": 2}, None), ("7", None, None)])
         assert bodies(driver.pending_output("sow")) == [{"id": 8, "a": 1}, {"id": 8, "a": 2}, None]
@@ -112,7 +112,7 @@ class TestExplicitKey:
         assert bodies(driver.pending_output("sow")) == [value and {"b": 1, "a": 1}]
 
     def test_without_either_it_is_rejected(self):
-        """Nothing says whose record it is."""
+        """A record of such a topic without a Kafka key and header `sow_key` is rejected."""
         driver = merging(key="explicit")
         driver.pipe_input(None, {"id": 7})
         assert rejected(driver) == [("missing_key", "no Kafka key, and no header sow_key")]
@@ -148,7 +148,7 @@ class TestSource:
             ]  # fmt: skip
 
     def test_by_default_they_do_not(self):
-        """What a publisher sends under that name is not taken for it."""
+        """A header of a publisher with the name of one of ours does not travel on."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"source": "mine"})
         assert "source" not in told(driver.pending_output("sow")[0])
@@ -163,10 +163,10 @@ def test_of_a_header_that_occurs_twice_the_last_counts():
 
 
 class TestHeadersThatAreTooLarge:
-    """What Kafka would refuse on an output would stop the worker, at this record again and again."""
+    """Headers that Kafka would refuse on an output are rejected: they would stop the worker at this record for ever."""
 
     @pytest.mark.parametrize("value", [{"id": 7}, None])
-    def test_what_travels_on(self, value):
+    def test_headers_that_travel_on_have_a_limit(self, value):
         """Together with a large record it would not fit; a megabyte is the limit, names counted."""
         driver = merging()
         driver.pipe_input("7", {"id": 7})

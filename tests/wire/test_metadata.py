@@ -1,4 +1,4 @@
-"""What a message has of the headers of its record."""
+"""The metadata of a message: the headers of its record."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_snapshot_has_them_too(desk, call):
 
 
 def test_an_oof_has_those_of_the_update_that_was_its_cause(desk):
-    """Who deleted a record is what a subscriber wants to know."""
+    """An `oof` has the headers of the update that caused it: subscribers want to know who deleted a record."""
     desk.put(1)
     desk.subscribe("sow_and_subscribe", None, "oof")
     desk.subscriber.take(9)
@@ -146,7 +146,7 @@ def test_none_of_our_headers_is_taken_for_the_publishers():
 
 @pytest.mark.parametrize("text", [b"", b"x", b"-1", b"9" * 19, "\u0663".encode(), None])
 def test_a_number_that_no_worker_wrote_is_none(text):
-    """Numbers and times in headers of ours are digits; anything else says nothing."""
+    """Numbers and times in headers of ours are digits; every other value is none."""
     names = ("version", "conflated", "delta_base", "first_timestamp", "expires_at")
     said = metadata.metadata([(name, text) for name in names])
     assert [getattr(said, name) for name in names] == [None] * 5
@@ -197,7 +197,7 @@ def test_the_base_of_a_delta_is_the_version_that_the_subscriber_has(desk):
 
 
 def test_a_record_that_comes_back_is_whole_and_begins_again(desk):
-    """What was left out before it left is forgotten: its next delta is for the version that came back."""
+    """A record that comes back is complete, and its next delta is for the version that came back."""
     desk.put(1, qty=1, note="x")
     desk.subscribe("sow_and_delta_subscribe", "/qty > 0", "no_empties,select=[-/,+/qty]")
     desk.subscriber.take(9)
@@ -210,7 +210,7 @@ def test_a_record_that_comes_back_is_whole_and_begins_again(desk):
 
 
 def test_a_conflated_delta_of_a_record_without_a_version_has_no_base(desk):
-    """Records that no worker wrote say nothing of versions."""
+    """A record without a version, which no worker wrote, has no version and no base."""
     desk.take(desk.record(1, b'{"id":1,"qty":1}')._replace(headers=None))
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=100ms")
     desk.subscriber.take(9)

@@ -1,4 +1,4 @@
-"""Questions about the partitions of a topic, repeated until each partition is answered, without waiting."""
+"""Requests about the partitions of a topic, repeated until each partition has its answer; they never block."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ _PAUSE_MAX_S: Final = 0.5
 
 
 class PartitionQuestion(Generic[_T]):
-    """One question, asked of many partitions at once until each has its answer. One thread only.
+    """A request about many partitions at once, repeated until each has its answer. One thread only.
 
-    A partition that was not answered is asked by itself from then on: librdkafka gives the answers of one request
-    together, and one leader that is away would keep all of them back.
+    A partition without an answer gets requests of its own from then on: librdkafka returns all answers of one request
+    together, and one leader that is away would delay all of them.
     """
 
     def __init__(self, text: str, admin: Admin, ask: Callable[[Sequence[int]], Answers[_T]]) -> None:
-        """Ask nothing yet.
+        """Send nothing yet.
 
         Args:
-            text: the question, for people, as "the end of orders.sow partition {}".
-            admin: whose client is given up when it gets no answers.
-            ask: tries once.
+            text: the question in log lines and errors, such as "the end of orders.sow partition {}".
+            admin: replaces its client when it gets no answers.
+            ask: sends the request once, for these partitions.
         """
         self._text = text
         self._admin = admin
         self._ask = ask
-        self._wanted: dict[int, float] = {}  # And not before when.
+        # By partition, the earliest time of the next request, on the monotonic clock.
+        self._wanted: dict[int, float] = {}
         self._pauses: dict[int, float] = {}
         self._tries: list[Answers[_T]] = []
         self._errors: dict[int, KafkaError] = {}
 
     def want(self, partition: int) -> None:
-        """Ask of this partition, from the next turn on."""
+        """Request the answer for this partition, from the next turn on."""
         self._wanted.setdefault(partition, 0.0)
 
     def forget(self, partition: int) -> None:
-        """Ask of it no more; an answer under way is dropped."""
+        """Drop the request for this partition, also an answer on its way."""
         self._wanted.pop(partition, None)
         self._pauses.pop(partition, None)
         if self._errors.pop(partition, None) is not None:
@@ -59,24 +60,24 @@ class PartitionQuestion(Generic[_T]):
             answers.drop(partition)
 
     def unanswered(self, partition: int) -> str | None:
-        """The question, and what was said instead of an answer; None if it is not asked of this partition."""
+        """The question and the last error; None if there is no open question for this partition."""
         if partition not in self._wanted:
             return None
         error = self._errors.get(partition)
         return self._name(partition) + (f": {error.str()}" if error is not None else "")
 
     def error(self, partition: int) -> KafkaError | None:
-        """What came instead of an answer the last time."""
+        """The last error for this partition."""
         return self._errors.get(partition)
 
     def turn(self) -> dict[int, _T]:
-        """Take the answers that have come, and ask again where it is time.
+        """Return the answers that have arrived, and send the requests that are due.
 
         Raises:
             ConfigurationError: Kafka refuses.
-            Stop: an error that does not go by.
+            Stop: a permanent error.
         """
-        found: dict[int, _T] = {}
+        ready: dict[int, _T] = {}
         for answers in self._tries:
             for partition, answer in answers.take().items():
                 if isinstance(answer, KafkaException):
@@ -84,10 +85,10 @@ class PartitionQuestion(Generic[_T]):
                 elif partition in self._wanted:
                     self.forget(partition)
                     outage.reached()
-                    found[partition] = answer
+                    ready[partition] = answer
         self._tries = [answers for answers in self._tries if not answers.is_over]
         self._begin()
-        return found
+        return ready
 
     def _begin(self) -> None:
         now_s = time.monotonic()
@@ -106,8 +107,8 @@ class PartitionQuestion(Generic[_T]):
         if kafka_errors.is_unanswered(error):
             self._admin.renewal.unanswered(name)
         elif kafka_errors.passes(kafka_error) or kafka_errors.is_leaderless(error) or kafka_errors.is_unknown(error):
-            # librdkafka asks the leader it knows, and learns of no newer one from the refusal. The topic exists, as
-            # its partitions are ours: a broker that does not know it has just started.
+            # librdkafka sends to the leader that it has, and does not learn of a newer one from the refusal. The topic
+            # exists, as its partitions are assigned to us: a broker that does not know it has just started.
             self._admin.refresh()
         else:
             raise kafka_errors.stop(error, f"asking for {name}") from error

@@ -28,7 +28,7 @@ _PROVEN_S: Final = 5.0
 class Notices(Protocol):
     """Publishes the held partitions of a pipeline, and receives operators' orders."""
 
-    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+    def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Publish that a partition is held; None: that it goes on."""
 
     def orders(self, pipeline: str) -> SimpleQueue[Resume]:
@@ -87,7 +87,7 @@ class HeldTasks:
     def task_started(self, task: Task) -> None:
         """Withdraw the hold that a former owner of the partition may have published."""
         if self._notices is not None and self._holds.last(task.partition) is None:
-            self._notices.tell(self._pipeline, task.partition, None)
+            self._notices.report(self._pipeline, task.partition, None)
 
     def forget(self, partition: int) -> None:
         """Forget a partition that has left this thread; its next owner publishes its holds."""
@@ -143,7 +143,7 @@ class HeldTasks:
     def _publish(self, partition: int, hold: Hold | None) -> None:
         """Publish and count a hold, or its end."""
         if self._notices is not None:
-            self._notices.tell(self._pipeline, partition, hold)
+            self._notices.report(self._pipeline, partition, hold)
         self._show()
 
     def _show(self) -> None:

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING
 from processor.errors import PartitionHeld, RecordRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from processor.errors import OutputTooLarge
-    from processor.hosting.output_limits import OutputLimits
-    from processor.hosting.pipeline import Pipeline
     from processor.record import Record
-    from processor.runtime.task import Task
 
 
 class Suspects:
@@ -93,24 +89,3 @@ class Suspects:
             self._alone = -1
         for passed in [number for number in self._verdicts if number < offset]:
             del self._verdicts[passed]
-
-
-def suspect_tasks(error: OutputTooLarge, tasks: Iterable[Task], limits: OutputLimits, pipeline: Pipeline) -> bool:
-    """Have each task that may have made a refused output look for the record at fault.
-
-    Args:
-        error: the refusal, with topic and partition of the output as far as Kafka names them.
-        tasks: the tasks of the transaction.
-        limits: the known size limits, to which this one is added.
-        pipeline: lists the outputs whose partition does not identify the task.
-
-    Returns:
-        Whether the limit of the topic was not known before.
-    """
-    role = None if error.topic is None else limits.role_of(error.topic)
-    is_learnt = error.topic is not None and limits.refused(error.topic)
-    is_anywhere = error.partition is None or role in pipeline.repartitioned
-    for task in tasks:
-        if is_anywhere or task.partition == error.partition:
-            task.host.refused(role, error, is_learnt=is_learnt)
-    return is_learnt

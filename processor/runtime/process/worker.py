@@ -27,7 +27,7 @@ from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.process.supervision import PipelineState, Supervised
 from processor.runtime.process.watchdog import Watchdog
 from processor.runtime.watching.rivals import RivalWatch
-from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicWatch
+from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.shared_topics.control import ControlThread
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ class _Worker:
                 pipeline,
                 self._run_once,
                 orders=self._control.orders(pipeline.name),
-                tell_failed=self._control.tell_failed,
+                tell_failed=self._control.report_failure,
             )
             for pipeline in chosen
         ]
-        self._topic_watch = TopicWatch(
+        self._topic_watch = TopicMonitor(
             Admin(config.kafka), needed(chosen), stop=stop, on_change=self._topics_changed, headroom=headroom
         )
         self._rival_watch = RivalWatch(

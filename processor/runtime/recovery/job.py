@@ -13,7 +13,7 @@ from processor.runtime.recovery.redelivered import Redelivered
 if TYPE_CHECKING:
     from processor.errors import PartitionHeld
     from processor.runtime.recovery.input_position import Beginning
-    from processor.runtime.recovery.log_replay import RestoredLog
+    from processor.runtime.recovery.log_replay import LogReplay
     from processor.runtime.recovery.target import Start
     from processor.runtime.task import Task
 
@@ -28,7 +28,7 @@ class RestoreJob:
     began_s: float  # On the monotonic clock.
     start: Start | None = None  # Where the input continues, by the group's offset.
     beginning: Beginning | None = None  # Where the input continues instead.
-    logs: dict[str, RestoredLog] = field(default_factory=dict)  # By topic; empty if there is nothing to restore.
+    logs: dict[str, LogReplay] = field(default_factory=dict)  # By topic; empty if there is nothing to restore.
     why_closed: str = ""  # Why its directory is not open yet.
     read: int = 0
     sow_read: int = 0
@@ -43,7 +43,7 @@ def moved_start(start: Start, beginning: Beginning) -> Start:
     return start._replace(offset=beginning.offset, redelivered=redelivered, is_new=False, metadata=beginning.metadata)
 
 
-def log_restoring(part: RestoredLog) -> None:
+def log_restoring(part: LogReplay) -> None:
     """Log the progress of a topic's restore."""
     log.info("restoring", topic=part.topic, partition=part.partition, position=part.position, end=part.target)
 

@@ -27,7 +27,7 @@ _MANY: Final = 100_000
 """Remaining records that justify the preparation of a store, which takes as long as ten thousand records."""
 
 
-class RestoredLog(ABC):
+class LogReplay(ABC):
     """One partition of a topic that is replayed into memory or the store."""
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -80,7 +80,7 @@ class RestoredLog(ABC):
         )
 
 
-class SowLog(RestoredLog):
+class SowReplay(LogReplay):
     """Replays the SOW topic into the state."""
 
     def __init__(
@@ -159,7 +159,7 @@ class SowLog(RestoredLog):
         return why
 
 
-class MarkLog(RestoredLog):
+class MarkReplay(LogReplay):
     """Replays the mark topic into memory."""
 
     def __init__(

@@ -24,7 +24,7 @@ from processor.kafka.message import by_log
 from processor.kafka.readers.log_reader import LogReader, Position, Read
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
-from processor.runtime.recovery.log_replay import MarkLog, RestoredLog, SowLog
+from processor.runtime.recovery.log_replay import LogReplay, MarkReplay, SowReplay
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.recovery.stall import Stalls
 from processor.runtime.recovery.target import Aim, Aims
@@ -225,7 +225,7 @@ class Restorer:
         with self._repair(job):
             self._follow(job, logs, aim) if logs else self._complete(job, ready)
 
-    def _follow(self, job: RestoreJob, logs: list[RestoredLog], aim: Aim) -> None:
+    def _follow(self, job: RestoreJob, logs: list[LogReplay], aim: Aim) -> None:
         """Start reading a partition's logs behind the positions of its state and marks."""
         assert self._aims.horizon_ms is not None
         for part in logs:
@@ -238,18 +238,18 @@ class Restorer:
         job.logs = {part.topic: part for part in logs}
         self._reader.add(positions)
 
-    def _logs_of(self, job: RestoreJob, aim: Aim) -> list[RestoredLog]:
+    def _logs_of(self, job: RestoreJob, aim: Aim) -> list[LogReplay]:
         """Create the logs from which a partition is restored, each with its end."""
         task, start = job.task, job.start
         assert start is not None
         # The end of a topic does not show whether it has records: all of them may have been rolled back.
         is_whole = self._is_copy and start.is_new
-        logs: list[RestoredLog] = []
+        logs: list[LogReplay] = []
         if self._sow is not None:
             job.opened_at = task.state.position
-            logs.append(SowLog(self._sow, task.partition, task.state, start.redelivered, is_whole=is_whole))
+            logs.append(SowReplay(self._sow, task.partition, task.state, start.redelivered, is_whole=is_whole))
         if self._mark is not None and task.marks is not None:
-            logs.append(MarkLog(self._mark, task.partition, task.marks, start.redelivered))
+            logs.append(MarkReplay(self._mark, task.partition, task.marks, start.redelivered))
         for part in logs:
             part.target = aim.ends[part.topic]
         return logs
@@ -314,7 +314,7 @@ class Restorer:
         self.remove(job.task.partition)
         self.on_held(job.task, error)
 
-    def _apply_batch(self, job: RestoreJob, part: RestoredLog, messages: list[Message]) -> None:
+    def _apply_batch(self, job: RestoreJob, part: LogReplay, messages: list[Message]) -> None:
         """Apply a batch of one log."""
         part.take_messages(messages)
         job.read += len(messages)
@@ -327,7 +327,7 @@ class Restorer:
             job.logged_s = now_s
             log_restoring(part)
 
-    def _finish(self, job: RestoreJob, part: RestoredLog, end: int, ready: list[tuple[Task, int]]) -> None:
+    def _finish(self, job: RestoreJob, part: LogReplay, end: int, ready: list[tuple[Task, int]]) -> None:
         """Complete a log; with the last one the task is ready."""
         part.finish(end)
         self._reader.remove(part.topic, part.partition)

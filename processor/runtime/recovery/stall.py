@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.partition_questions import PartitionQuestion
     from processor.kafka.readers.log_reader import LogReader
-    from processor.runtime.recovery.log_replay import RestoredLog
+    from processor.runtime.recovery.log_replay import LogReplay
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 
@@ -73,7 +73,7 @@ class Stalls:
         return wait is not None and time.monotonic() - wait.moved_s > _SLOW_S
 
     def check(
-        self, partition: int, awaited: str, part: RestoredLog | None, *, is_in_balance: bool
+        self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool
     ) -> PartitionHeld | None:
         """Log a partition that waits; returns the reason to hold it after the timeout, else None.
 
@@ -108,7 +108,7 @@ class Stalls:
         for topic, question in self._ask_stable.items():
             self._stable |= {(topic, number): at for number, at in question.turn().items()}
 
-    def _look(self, part: RestoredLog | None, waited_s: float, now_s: float) -> None:
+    def _look(self, part: LogReplay | None, waited_s: float, now_s: float) -> None:
         """Ask whether a transaction is open in the log; reconnect the reader if none explains the wait."""
         if part is None:
             return
@@ -122,7 +122,7 @@ class Stalls:
             self._renewed_s = now_s
             self._reader.renew()
 
-    def _held(self, partition: int, awaited: str, part: RestoredLog | None, *, is_in_balance: bool) -> PartitionHeld:
+    def _held(self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool) -> PartitionHeld:
         """Create the reason to hold a partition."""
         stable = None if part is None else self._stable.get((part.topic, part.partition))
         if is_in_balance or (part is not None and stable is not None and stable < part.target):

@@ -115,14 +115,14 @@ class StateDirectory:
 
     def _report(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:
         """Log and count the condition of the directory."""
-        condition = "damaged" if damage is not None else store.found
+        condition = "damaged" if damage is not None else store.initial_content
         STATE_OPENED.labels(self._processor, condition).inc()
         facts = {"directory": str(directory), "found": condition, "position": store.progress().position}
         if damage is not None:
             self._wiped("damaged")
             log.error("local state damaged; restoring it from the SOW topic", **facts, why=str(damage))
             return
-        match store.found:
+        match store.initial_content:
             case "format" | "identity" as reason:
                 self._wiped(reason)
                 log.warning("local state is not ours; restoring it from the SOW topic", **facts)

@@ -17,7 +17,7 @@ from processor.errors import BrokerUnavailable, PartitionHeld, PositionLost, Sow
 from processor.kafka.message import by_partition
 from processor.kafka.readers.log_reader import Position
 from processor.runtime.process.metrics import StandbyMetrics
-from processor.runtime.recovery.log_replay import SowLog
+from processor.runtime.recovery.log_replay import SowReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -44,7 +44,7 @@ _CONFIRM_S = 600.0  # Interval to confirm quiet partitions as complete; the leas
 class _Standby:
     """The standby of one partition, which another member owns."""
 
-    log: SowLog
+    log: SowReplay
     state: LayeredState
     end: int
     """The end of its partition in the topic when the standby began."""
@@ -256,7 +256,7 @@ class Standbys:
 
     def _followed(self, partition: int, state: LayeredState) -> _Standby:
         """Begin to read the records behind the position of a state."""
-        sow_log = SowLog(self._sow, partition, state)
+        sow_log = SowReplay(self._sow, partition, state)
         if self._reader is None:
             self._reader = self._open_reader()
         oldest, _ = self._reader.bounds(self._sow, partition, _ASK_TIMEOUT_S)

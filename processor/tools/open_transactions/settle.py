@@ -1,4 +1,4 @@
-"""Ends transactions that stand open, as their coordinator decided, and checks what readers see then."""
+"""Ends transactions that stand open, as their coordinator decided, and checks the records that readers see then."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PAUSE_S: Final = 0.1
 
 
 class Settled(NamedTuple):
-    """What became of the transactions that stood open."""
+    """The outcome for the transactions that stood open."""
 
     ended: list[OpenTransaction]
     """Those that were ended."""
     waiting: list[OpenRange]
     """Partitions whose readers still wait."""
     keys: list[KeyInQuestion]
-    """The keys of their records, and what readers see of them now."""
+    """The keys of their records, with their present versions for readers."""
 
 
 class Settlement:
@@ -45,14 +45,14 @@ class Settlement:
         *,
         partition: int | None = None,
     ) -> None:
-        """Look what there is to do.
+        """Find the open transactions.
 
         Args:
             config: the settings.
             admin: administration of the cluster.
-            transactions: answers questions about transactions, and writes their ends.
+            transactions: answers requests about transactions, and writes their ends.
             name: the family, a topic of the settings.
-            partition: only this one of each topic, and the group's positions; None: all.
+            partition: the only partition of each topic to treat, with the group's offsets; None: all.
 
         Raises:
             ConfigurationError: there is no such topic, or Kafka refuses.
@@ -66,33 +66,36 @@ class Settlement:
             if partition is None or open_range.topic == GROUP_OFFSETS or open_range.partition == partition
         ]
         self.opened = examine(config, cluster, transactions, ranges, name)
-        """What stands open, each with how it must end."""
-        if any(found.verdict.needs_idle for found in self.opened):
+        """The open transactions, each with the decision about its end."""
+        if any(transaction.verdict.needs_idle for transaction in self.opened):
             idle = Idleness(config, admin, name)
-            self.opened = [idle.judge(found) for found in self.opened]
+            self.opened = [idle.judge(transaction) for transaction in self.opened]
 
     @property
     def refused(self) -> list[OpenTransaction]:
-        """Those that are not to be touched."""
-        return [found for found in self.opened if found.verdict.marker is None]
+        """The transactions that must not be touched."""
+        return [transaction for transaction in self.opened if transaction.verdict.marker is None]
 
     def carry_out(self) -> Settled:
-        """End what may be ended, and check what readers see.
+        """End the transactions that may be ended, and check the records that readers see.
 
         Raises:
-            Stop: Kafka refuses, or does not answer; what was ended stays so, and this may be done again.
+            Stop: Kafka refuses, or does not answer; this may be repeated, and transactions that were ended stay so.
         """
-        todo = [found for found in self.opened if found.verdict.marker is not None]
-        aftermath = Aftermath(self._config, self._admin, self._name, [found.open_range for found in todo])
-        for found in todo:
-            assert found.verdict.marker is not None
-            self._transactions.write(found.verdict.marker)
+        todo = [transaction for transaction in self.opened if transaction.verdict.marker is not None]
+        aftermath = Aftermath(self._config, self._admin, self._name, [transaction.open_range for transaction in todo])
+        for transaction in todo:
+            assert transaction.verdict.marker is not None
+            self._transactions.write(transaction.verdict.marker)
         waiting = self._await_stable(todo)
         return Settled(todo, waiting, aftermath.look())
 
     def _await_stable(self, todo: list[OpenTransaction]) -> list[OpenRange]:
-        """The partitions whose last stable offset has not passed the records in question in time."""
-        ends = {(found.open_range.topic, found.open_range.partition): found.open_range.end for found in todo}
+        """The partitions whose last stable offset has not passed the open records in time."""
+        ends = {
+            (transaction.open_range.topic, transaction.open_range.partition): transaction.open_range.end
+            for transaction in todo
+        }
         deadline_s = time.monotonic() + _STABLE_TIMEOUT_S
         while True:
             left = [

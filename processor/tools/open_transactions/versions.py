@@ -1,4 +1,4 @@
-"""The versions of SOW and delta records, as far as they tell of transactions."""
+"""The versions of SOW and delta records, and their evidence about transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def version_of(message: Message) -> int:
-    """The version of a SOW or delta record; 0 where it says that the record is gone."""
+    """The version of a SOW or delta record; 0 for the record of a delete."""
     headers = cast("Headers", list(message.headers() or ()))
     if message.value() is None or kind_of_update(headers) in ("delete", "expire"):
         return 0
@@ -31,10 +31,10 @@ def base_of(message: Message) -> int:
 
 
 def are_done_once(messages: Iterable[Message]) -> bool:
-    """Whether no update among the records of a partition was done again.
+    """Whether no update among the records of a partition was repeated.
 
-    A worker whose transaction is rolled back merges the same input once more. So records of which the first part was
-    rolled back have versions twice.
+    A worker whose transaction is rolled back merges the same input again. So if the first part of the records was
+    rolled back, versions appear twice.
     """
     last: dict[bytes, int] = {}
     for message in messages:

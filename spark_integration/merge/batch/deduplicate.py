@@ -34,7 +34,7 @@ class MergePlan(NamedTuple):
     """The input and the settings of a merge."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     records: DataFrame
     """The input, `RECORDS_DDL`."""
     base: Base | None
@@ -82,16 +82,16 @@ def deduplicate(plan: MergePlan) -> Deduplicated:
                 return Deduplicated(rows, None, counts, kept)
             _forget(kept)
         sequenced = _keep(sequences(records, plan.settings), kept)
-        found = _keep(repeats(sequenced, None, before), kept)
+        duplicates = _keep(repeats(sequenced, None, before), kept)
         for _ in range(_ROUNDS_MAX):
-            duplicates = found.count()
-            rows, counts = _folded(plan, marked(records, found, duplicates) if duplicates else records, kept)
+            count = duplicates.count()
+            rows, counts = _folded(plan, marked(records, duplicates, count) if count else records, kept)
             rejected = _places(rows, plan.settings) if _any_rejected(counts) else None
             again = _keep(repeats(sequenced, rejected, before), kept)
-            if rejected is None or _are_same(found, again):
+            if rejected is None or _are_same(duplicates, again):
                 return Deduplicated(rows, marks_after(sequenced, rejected, before), counts, kept)
             _drop(rows, kept)
-            found = again
+            duplicates = again
         raise Stop(
             f"{plan.settings.name}: after {_ROUNDS_MAX} rounds it is still not settled which records repeat others: "
             "records are rejected whose numbers are then used again, time after time. Let a worker merge this history"
@@ -146,9 +146,9 @@ def _with_keys(plan: MergePlan) -> DataFrame:
     if plan.base is None:
         return plan.records.mapInArrow(keyed, RECORDS_DDL)
     # A key that has a record stays where the record is.
-    known = plan.base.records.select("partition", "key")
-    others = plan.records.join(known, ["partition", "key"], "left_anti").select(plan.records.columns)
-    stay = plan.records.join(known, ["partition", "key"], "left_semi").select(plan.records.columns)
+    base_keys = plan.base.records.select("partition", "key")
+    others = plan.records.join(base_keys, ["partition", "key"], "left_anti").select(plan.records.columns)
+    stay = plan.records.join(base_keys, ["partition", "key"], "left_semi").select(plan.records.columns)
     return stay.unionByName(others.mapInArrow(keyed, RECORDS_DDL))
 
 

@@ -37,11 +37,11 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
 
     Args:
         records: `RECORDS_DDL`.
-        settings: the topic's.
+        settings: the settings of the topic.
     """
     client, sequence, source = (_last(name) for name in (names.CLIENT, names.SEQUENCE, names.SOURCE))
     own_topic = settings.kafka_topic("publish")
-    # As `Sequences.came_in` reads it.
+    # As `Deduplicator.came_in` reads it.
     came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
     text = sequence.cast("string")
     return (

@@ -61,7 +61,7 @@ class Fold:
     """The merge of one task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     as_of_ms: int
     """Records due at this time expire at the end, milliseconds since the epoch."""
     deltas: bool
@@ -142,29 +142,29 @@ class _Folding:
             else:
                 self._counts[KEYLESS] += keyless
             batch = batch.slice(keyless)
-        came = _came(batch)
-        if not came:
+        arrived = _came(batch)
+        if not arrived:
             return
-        offsets = [record.offset for record in came]
-        self._check_places(offsets, came)
-        given = self._begin(came) if BASE_OFFSET in offsets else came
+        offsets = [record.offset for record in arrived]
+        self._check_places(offsets, arrived)
+        input_records = self._begin(arrived) if BASE_OFFSET in offsets else arrived
         if self._fold.leaves_out_foreign:
-            given = self._own(given)
-        self._counts[RECORDS] += len(given)
+            input_records = self._own(input_records)
+        self._counts[RECORDS] += len(input_records)
         if _has_sequence(batch.column("headers")):
-            self._counts[SEQUENCED] += len(given)
-        yield from self._merge(given, came[-1].key)
+            self._counts[SEQUENCED] += len(input_records)
+        yield from self._merge(input_records, arrived[-1].key)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Output the last key, after the last record."""
         yield from self._merge([], None)
         self._count()
 
-    def _merge(self, given: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
+    def _merge(self, input_records: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
         """Merge records, and finish all keys but the one that may continue."""
-        states, merge, rest = self._states, self._partition_merge, given
+        states, merge, rest = self._states, self._partition_merge, input_records
         if self._runs is not None:
-            done, rest = self._runs.merge(given, states.stored)
+            done, rest = self._runs.merge(input_records, states.stored)
             states.put_many({key: state for key, (state, _) in done.items()})
             self._last.update({key: last for key, (_, last) in done.items() if last is not None})
         if rest:
@@ -203,20 +203,20 @@ class _Folding:
 
     def _begin(self, came: Sequence[Record]) -> list[Record]:
         """Store the records of the base; returns the input records."""
-        given = []
+        input_records = []
         for record in came:
             if record.offset != BASE_OFFSET:
-                given.append(record)
+                input_records.append(record)
                 continue
             assert record.key is not None
             self._states.put_many({record.key: stored_from(record)})
             self._last[record.key] = (record.key, record.value, record.headers or [])
-        return given
+        return input_records
 
-    def _own(self, given: list[Record]) -> list[Record]:
+    def _own(self, input_records: list[Record]) -> list[Record]:
         """The records whose key belongs to the partition, or has a record in it already."""
         own, partitions = [], self._fold.partitions or 1
-        for record in given:
+        for record in input_records:
             key = record.key
             if key != self._key:
                 assert key is not None
@@ -224,7 +224,7 @@ class _Folding:
                 self._is_foreign = key not in self._states.stored and partition_for(key, partitions) != self.partition
             if not self._is_foreign:
                 own.append(record)
-        if foreign := len(given) - len(own):
+        if foreign := len(input_records) - len(own):
             self._counts[FOREIGN] += foreign
         return own
 

@@ -152,9 +152,9 @@ class _HandOver:
         there = self._there("mark")
         if there is not None:
             there = there.where(F.col("value").isNotNull() & F.startswith(F.col("key"), F.lit(b"sequence/")))
-            known = there.select("partition", "key", F.col("value").cast("string").cast("bigint").alias("known"))
+            on_topic = there.select("partition", "key", F.col("value").cast("string").cast("bigint").alias("known"))
             number = F.col("value").cast("string").cast("bigint")
-            wanted = wanted.join(known, ["partition", "key"], "left").where(
+            wanted = wanted.join(on_topic, ["partition", "key"], "left").where(
                 F.col("known").isNull() | (F.col("known") < number)
             )
         return (
@@ -194,8 +194,8 @@ class _HandOver:
 
     def _write(self, role: Role, rows: DataFrame | None) -> None:
         if rows is not None:
-            chosen = sink_options(self._settings.name, role, self._options, self._settings.names)
-            rows.write.format("kafka").options(**chosen).save()
+            kafka_options = sink_options(self._settings.name, role, self._options, self._settings.names)
+            rows.write.format("kafka").options(**kafka_options).save()
 
 
 def _cut_of(merged: Merged, cut: Offsets | None) -> Offsets:
@@ -211,9 +211,9 @@ def _cut_of(merged: Merged, cut: Offsets | None) -> Offsets:
             if cut is None
             else "the cut is where the merge ended, and cannot be another one; leave `cut` out"
         )
-    found = merged.cut if cut is None else cut
-    assert found is not None
-    return found
+    offsets = merged.cut if cut is None else cut
+    assert offsets is not None
+    return offsets
 
 
 def _refuse_topics(merged: Merged, family: TopicFamily, cut: Offsets) -> None:
@@ -222,17 +222,17 @@ def _refuse_topics(merged: Merged, family: TopicFamily, cut: Offsets) -> None:
     Raises:
         ConfigurationError: a topic or its partitions or offsets are missing.
     """
-    wanted = merged.settings.topic.partitions
+    expected = merged.settings.topic.partitions
     roles: tuple[Role, ...] = ("publish", "sow", "delta", "mark", "dlq")
     for role in roles:
-        found = family.partitions(role)
-        if found != wanted:
+        count = family.partitions(role)
+        if count != expected:
             raise ConfigurationError(
-                f"{merged.settings.kafka_topic(role)} has {found} partitions, the settings say {wanted}: keys "
+                f"{merged.settings.kafka_topic(role)} has {count} partitions, the settings say {expected}: keys "
                 "would lie elsewhere than workers look; mend the settings, or make the topics anew"
             )
-    bounds = family.bounds("publish", wanted)
-    for partition, offset in all_of("cut", cut, wanted).items():
+    bounds = family.bounds("publish", expected)
+    for partition, offset in all_of("cut", cut, expected).items():
         begin, end = bounds.begins[partition], bounds.ends[partition]
         if not begin <= offset <= end:
             why = "what lies between is gone" if offset < begin else "so it is of another topic"

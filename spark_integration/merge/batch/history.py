@@ -46,15 +46,17 @@ def bounds_of(family: TopicFamily, partitions: int, since: Offsets | None, until
     Raises:
         ConfigurationError: the topic does not have these offsets.
     """
-    found = family.bounds("publish", partitions)
-    ends = found.ends
+    available = family.bounds("publish", partitions)
+    ends = available.ends
     if isinstance(until, datetime):
-        ends = family.at_time("publish", found, round(until.timestamp() * 1000))
+        ends = family.at_time("publish", available, round(until.timestamp() * 1000))
     elif until is not None:
         ends = all_of("until", until, partitions)
-    begins = found.begins if since is None else all_of("since", since, partitions)
+    begins = available.begins if since is None else all_of("since", since, partitions)
     for partition in range(partitions):
-        begin, end, oldest, newest = (offsets[partition] for offsets in (begins, ends, found.begins, found.ends))
+        begin, end, oldest, newest = (
+            offsets[partition] for offsets in (begins, ends, available.begins, available.ends)
+        )
         if not oldest <= begin <= end <= newest:
             raise ConfigurationError(
                 f"partition {partition} is to be read from offset {begin} to {end}; the topic has {oldest} to {newest}"
@@ -83,12 +85,12 @@ def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds:
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
     kafka_topic = settings.kafka_topic(role)
-    chosen = table_options(settings.family, role, options, settings.names) | {
+    kafka_options = table_options(settings.family, role, options, settings.names) | {
         "startingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.begins.items()}}),
         "endingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.ends.items()}}),
         "failOnDataLoss": "true",
     }
-    return spark.read.format("kafka").options(**chosen).load()
+    return spark.read.format("kafka").options(**kafka_options).load()
 
 
 def as_records(history: DataFrame) -> DataFrame:
@@ -109,16 +111,16 @@ def as_records(history: DataFrame) -> DataFrame:
     ):
         for name in names:
             if not isinstance(types.get(name), kinds):
-                found = types[name].simpleString() if name in types else "missing"
+                type_name = types[name].simpleString() if name in types else "missing"
                 raise ConfigurationError(
-                    f"column {name!r} of the history is {found}, not {word}; it has the columns of Spark's Kafka "
+                    f"column {name!r} of the history is {type_name}, not {word}; it has the columns of Spark's Kafka "
                     "source: key, value, headers, partition, offset, timestamp. `history_of` makes them of plain files"
                 )
-    given = isinstance(types.get("headers"), ArrayType)
+    has_headers = isinstance(types.get("headers"), ArrayType)
     return history.select(
         F.col("key").cast("binary").alias("key"),
         F.col("value").cast("binary").alias("value"),
-        (F.col("headers") if given else F.lit(None)).cast(HEADERS_DDL).alias("headers"),
+        (F.col("headers") if has_headers else F.lit(None)).cast(HEADERS_DDL).alias("headers"),
         F.col("partition").cast("int").alias("partition"),
         F.col("offset").cast("bigint").alias("offset"),
         F.unix_millis("timestamp").alias("timestamp_ms"),

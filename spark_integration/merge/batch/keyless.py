@@ -29,7 +29,7 @@ class Keyed:
     """Moves the records of one task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     partitions: int | None
     """Number of partitions that keys are hashed over; None: records with a key stay where they are."""
 

@@ -42,7 +42,7 @@ class Repair:
     """Compares two states of the world in a task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare sorted rows (`RECORDS_DDL`, by partition, key, offset); yields the rows to write (`OUTGOING_DDL`)."""

@@ -23,7 +23,7 @@ class Merged:
     """The result of `merge_batch`, persisted on the executors' disks; as a context manager, it unpersists it."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     rows: DataFrame
     """All output rows: `topic` (a role), `partition`, `key`, `value`, `headers`."""
     marks: DataFrame | None

@@ -34,21 +34,21 @@ def initial_state(spark: SparkSession, settings: TopicSettings, options: Mapping
     Without that row, a partition with empty topics could not recognise its first micro-batch.
     """
     beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(settings.topic.partitions)]
-    found = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
+    state = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
     roles: tuple[Role, ...] = (SOW, MARK)
     for role in roles:
         latest = _latest(spark, settings, role, options).mapInArrow(bundled, CHUNKS_DDL)
-        found = found.union(latest.withColumn("kind", F.lit(role)))
-    return found
+        state = state.union(latest.withColumn("kind", F.lit(role)))
+    return state
 
 
-def load(state: SparkState, found: Sequence[Record]) -> None:
+def load(state: SparkState, records: Sequence[Record]) -> None:
     """Store records of the SOW topic in the state.
 
     Raises:
         Stop: a record was not written by a worker.
     """
-    for record in found:
+    for record in records:
         try:
             state.put_many({record.key or b"": stored_from(record)})
         except ValueError as error:
@@ -58,8 +58,8 @@ def load(state: SparkState, found: Sequence[Record]) -> None:
 
 def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: Mapping[str, str]) -> DataFrame:
     """The last record of each key, without tombstones, in the columns for `bundled`."""
-    chosen = table_options(settings.family, role, options, settings.names)
-    records = spark.read.format("kafka").options(**chosen).load()
+    kafka_options = table_options(settings.family, role, options, settings.names)
+    records = spark.read.format("kafka").options(**kafka_options).load()
     # As in `read_sow`: a key has one partition, where offsets order its records.
     return (
         records.groupBy("partition", "key")

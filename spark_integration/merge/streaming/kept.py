@@ -42,10 +42,10 @@ class Kept:
         return self._take(_names(int(count[0]))) if count else []
 
     def _take(self, names: Sequence[bytes]) -> list[bytes]:
-        found = [value for value in self._kept.get_many(names).values() if value is not None]
-        if found:
+        values = [value for value in self._kept.get_many(names).values() if value is not None]
+        if values:
             self._kept.put_many(dict.fromkeys(names))
-        return found
+        return values
 
 
 def _names(count: int) -> list[bytes]:

@@ -146,7 +146,7 @@ def _left_by_workers(settings: TopicSettings, family: TopicFamily) -> str:
         Stop: Kafka does not answer, or refuses.
     """
     partitions = settings.topic.partitions
-    found = family.committed(partitions)
+    committed = family.committed(partitions)
     return json.dumps(
-        {family.source: {str(number): found.get(number, _EARLIEST_OFFSET) for number in range(partitions)}}
+        {family.source: {str(number): committed.get(number, _EARLIEST_OFFSET) for number in range(partitions)}}
     )

@@ -94,8 +94,8 @@ class MergeProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Merge the records of a partition."""
         slot, now_ms = int(key[0]), timerValues.getCurrentProcessingTimeInMs()
-        found = [row for frame in rows for row in zip(frame["first_offset"], frame["chunk"], strict=True)]
-        chunks = [chunk for _, chunk in sorted(found, key=_first_offset)]
+        bundles = [row for frame in rows for row in zip(frame["first_offset"], frame["chunk"], strict=True)]
+        chunks = [chunk for _, chunk in sorted(bundles, key=_first_offset)]
         if slot in self._began:
             self._kept.hold(chunks)
             self._wake_at([now_ms + 1])

@@ -52,15 +52,15 @@ class SparkState:
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
         """The states of these keys."""
-        known = self._known
-        if missing := [key for key in dict.fromkeys(keys) if key not in known]:
+        cache = self._known
+        if missing := [key for key in dict.fromkeys(keys) if key not in cache]:
             for key, row in self._records.get_many(missing).items():
                 if row is None:
-                    known[key] = None
+                    cache[key] = None
                     continue
-                known[key] = decode_record(row[_PLACED_AT.size :])
+                cache[key] = decode_record(row[_PLACED_AT.size :])
                 (self._placed_at[key],) = _PLACED_AT.unpack_from(row)
-        return {key: known[key] for key in keys}
+        return {key: cache[key] for key in keys}
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
         """The states of all these keys: Spark bounds its batches."""
@@ -73,16 +73,16 @@ class SparkState:
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
         """The records due until a time, among the keys of `look_at`."""
-        due, known = self._due, self._known
-        found: list[tuple[bytes, Stored]] = []
-        while due and due[0][0] <= until_ms and len(found) < keys_max:
+        due, cache = self._due, self._known
+        expired: list[tuple[bytes, Stored]] = []
+        while due and due[0][0] <= until_ms and len(expired) < keys_max:
             time_ms, key = due.popleft()
-            stored = known[key]
+            stored = cache[key]
             if stored is not None and stored.expires_at_ms == time_ms:
-                found.append((key, stored))
+                expired.append((key, stored))
         # They stay due until `put_many`.
-        due.extendleft((stored.expires_at_ms, key) for key, stored in reversed(found))
-        return found
+        due.extendleft((stored.expires_at_ms, key) for key, stored in reversed(expired))
+        return expired
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
         """Reject the scan; see `refuse_scan`."""
@@ -99,12 +99,12 @@ class SparkState:
 
     def look_at(self, keys: Sequence[bytes], time_ms: int) -> None:
         """Check the keys of a time's entry: a key that is still placed there may be due, or gets a new entry."""
-        found = self.get_many(keys)
-        here = [key for key in keys if self._placed_at.get(key) == time_ms and found[key] is not None]
+        states = self.get_many(keys)
+        here = [key for key in keys if self._placed_at.get(key) == time_ms and states[key] is not None]
         for key in here:
             self._placed_at[key] = 0
             self._changed[key] = None
-        due = [(stored.expires_at_ms, key) for key in here if (stored := found[key]) and stored.expires_at_ms]
+        due = [(stored.expires_at_ms, key) for key in here if (stored := states[key]) and stored.expires_at_ms]
         self._due = deque(sorted(due))
 
     def flush(self, now_ms: int, until_ms: int) -> list[int]:

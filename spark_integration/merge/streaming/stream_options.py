@@ -30,10 +30,10 @@ def read_options(topic: str, options: Options | None, names: KafkaNames | None =
     Raises:
         ConfigurationError: see `source_options`.
     """
-    given = source_options(topic, "publish", options, names)
-    if "maxoffsetspertrigger" not in {name.lower() for name in given}:
-        given["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER)
-    return given
+    checked = source_options(topic, "publish", options, names)
+    if "maxoffsetspertrigger" not in {name.lower() for name in checked}:
+        checked["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER)
+    return checked
 
 
 def write_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
@@ -42,19 +42,19 @@ def write_options(topic: str, options: Options | None, names: KafkaNames | None 
     Raises:
         ConfigurationError: an option would break a guarantee.
     """
-    given = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
+    checked = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
     for name, values in _MUST_BE.items():
-        if given.get(name, values[0]).lower() not in values:
+        if checked.get(name, values[0]).lower() not in values:
             raise ConfigurationError(
-                f"option {name!r} is {given[name]!r}: records could be lost or change their order; leave it out"
+                f"option {name!r} is {checked[name]!r}: records could be lost or change their order; leave it out"
             )
     for name, why in _REFUSED.items():
-        if name in given:
+        if name in checked:
             raise ConfigurationError(f"option {name!r} cannot be given: {why}; leave it out")
     return {
         # The default of Java's client is below the limit of a record.
         "kafka.max.request.size": str(MESSAGE_MAX_BYTES + DLQ_HEADERS_BYTES),
-        **kafka_options(given),
+        **kafka_options(checked),
         **{name: values[0] for name, values in _MUST_BE.items()},
     }
 

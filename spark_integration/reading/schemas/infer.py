@@ -62,8 +62,8 @@ def _struct(spark: SparkSession, options: Mapping[str, str]) -> StructType:
     texts: Any = values.select(F.col("value").cast("string"))
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's own method would send every text to Python and back
     as_texts = getattr(texts._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())  # noqa: SLF001 - likewise
-    found = spark._jsparkSession.read().option("mode", "FAILFAST").json(as_texts)  # noqa: SLF001 - likewise
-    return StructType.fromJson(json.loads(found.schema().json()))
+    frame = spark._jsparkSession.read().option("mode", "FAILFAST").json(as_texts)  # noqa: SLF001 - likewise
+    return StructType.fromJson(json.loads(frame.schema().json()))
 
 
 def _offsets(topic: str, offsets: Mapping[int, int]) -> str:

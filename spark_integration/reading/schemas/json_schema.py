@@ -97,15 +97,15 @@ class _Reader:
                 yield from self._applied(branches[0], refs, path)
 
     def _referred(self, ref: str, path: tuple[str, ...]) -> Value:
-        found = self._document
+        node = self._document
         if not ref.startswith("#"):
             raise Unmapped(path, f"described by {ref}, which is not in the same document")
         for part in ref[1:].split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(node, dict) or name not in node:
                 raise Unmapped(path, f"described by {ref}, which is not there")
-            found = found[name]
-        return found
+            node = node[name]
+        return node
 
     def _word(self, nodes: _Nodes, path: tuple[str, ...]) -> str:
         """The one type that is not null."""

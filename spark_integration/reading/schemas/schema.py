@@ -66,8 +66,8 @@ def registry_schema(topic: str, config: Settings) -> StructType:
     with closing(Registry(settings.registry)) as registry:
         if (text := registry.latest_json(subject)) is not None:
             return _json_columns(text, f"subject {subject}")
-        found = registry.latest(subject)
-    return _avro_columns(found.text, found.references, f"subject {subject}")
+        latest = registry.latest(subject)
+    return _avro_columns(latest.text, latest.references, f"subject {subject}")
 
 
 def given_schema(schema: StructType | str) -> StructType:
@@ -118,19 +118,19 @@ def pinned(settings: TopicSettings) -> TopicSettings:
     from processor.codec.avro.delta_schema import whole_schema_text  # noqa: PLC0415 - an optional package
     from processor.codec.avro.schemas import Registry  # noqa: PLC0415 - as well
 
-    given = settings.topic.message_schema
-    if given is not None and (given.file is not None or given.text is not None):
-        text, where = settings.schema_text, given.place
+    schema_config = settings.topic.message_schema
+    if schema_config is not None and (schema_config.file is not None or schema_config.text is not None):
+        text, where = settings.schema_text, schema_config.place
         if text is None:
-            assert given.file is not None
+            assert schema_config.file is not None
             settings.codec(reads_only=True)  # Raises the error of the file.
-            text = given.file.read_text(encoding="utf-8")
+            text = schema_config.file.read_text(encoding="utf-8")
         schema = _avro(text, (), where)
     elif settings.registry:
         where = f"subject {_subject(settings)}"
         with closing(Registry(settings.registry)) as registry:
-            found = registry.latest(_subject(settings))
-        schema = _avro(found.text, found.references, where)
+            latest = registry.latest(_subject(settings))
+        schema = _avro(latest.text, latest.references, where)
     else:
         settings.codec(reads_only=True)  # Raises the error for the missing schema.
         raise AssertionError("an Avro codec without a schema")
@@ -141,8 +141,10 @@ def pinned(settings: TopicSettings) -> TopicSettings:
 
 
 def _subject(settings: TopicSettings) -> str:
-    given = settings.topic.message_schema
-    return (given.subject if given is not None else None) or f"{settings.names.topic(settings.name, 'publish')}-value"
+    schema_config = settings.topic.message_schema
+    return (
+        schema_config.subject if schema_config is not None else None
+    ) or f"{settings.names.topic(settings.name, 'publish')}-value"
 
 
 def _avro(text: str, references: tuple[str, ...], where: str) -> Schema:

@@ -1,4 +1,4 @@
-"""The beginning of a restore; librdkafka's own cluster is Kafka here."""
+"""Tests of the beginning of a restore, with librdkafka's mock cluster."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 class Troubled(MemoryStore):
-    """A store that is damaged while it is in use: it cannot say how far it has come, until it was wiped."""
+    """A store that is damaged while it is in use, until it is wiped."""
 
     is_damaged = False
 
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Raise the damage, or return the progress."""
         if self.is_damaged:
             raise StateDamaged("a block's checksum is wrong")
         return super().progress()
 
     def wipe(self) -> None:
-        """Forget everything, the damage too."""
+        """Delete all data, and the damage."""
         self.is_damaged = False
         super().wipe()
 
 
 @pytest.fixture
 def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]]:
-    """Makes a restorer that has partitions to restore; their topics are empty."""
+    """Create a restorer with partitions to restore, whose topics are empty."""
     mock = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     brokers = mock.list_topics(timeout=10).brokers.values()
     for topic in ("orders.publish", "orders.sow"):
@@ -78,7 +78,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
 
 
 def until_ready(restorer: Restorer) -> None:
-    """Go on until every partition is ready."""
+    """Advance until every partition is ready."""
     deadline_s = time.monotonic() + 20
     while restorer.is_busy:
         assert time.monotonic() < deadline_s, "not ready"
@@ -86,7 +86,7 @@ def until_ready(restorer: Restorer) -> None:
 
 
 def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
-    """The store is wiped and restored, like one whose damage is found later."""
+    """The store is wiped and restored, as with damage that is found later."""
     store = Troubled()
 
     def open_state(_: int) -> LayeredState:
@@ -99,7 +99,7 @@ def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
 
 
 def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
-    """Here each takes longer than a turn may; those that are ready have their turns in between."""
+    """Opening takes longer than a turn may, and ready partitions have their turns in between."""
     monkeypatch.setattr(restoring, "_OPEN_S", 0.0)
     opened: list[int] = []
 
@@ -115,7 +115,7 @@ def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
 
 
 def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
-    """Only the committed position is asked for; no directory is opened and no settings of topics are."""
+    """Only the committed offset is asked for; no directory is opened."""
     restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=0), 2)
     restorer._sow = None
     deadline_s, ready = time.monotonic() + 20, []

@@ -1,4 +1,4 @@
-"""What a worker learns of its group: what would come to it, and who is beside it."""
+"""Tests of the group watcher: the partitions that a worker may get, and the members at its address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.descriptions import Group, Member
 from processor.kafka.readers.log_reader import LogReader, Position
-from processor.runtime.recovery.log_replay import SowLog
+from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys, _Standby
 from processor.store.layered_state import LayeredState
@@ -26,7 +26,7 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 
 
 def group(owner: str, *, is_stable: bool = True) -> Group:
-    """We are a, b is beside us, c at another address; partition 9 is the owner's, and each has one of its own."""
+    """Describe a group: a is this worker, b has its address, c another one; the owner has partition 9 in addition."""
     assigned = {name: frozenset({number}) for number, name in enumerate(("a", "b", "c"), 1)}
     assigned[owner] |= {9}
     hosts = {"a": "1", "b": "1", "c": "2"}
@@ -39,20 +39,20 @@ def group(owner: str, *, is_stable: bool = True) -> Group:
 
 @pytest.fixture
 def group_watcher() -> GroupWatcher:
-    """One that asks nobody."""
+    """Create a group watcher that sends no requests."""
     return GroupWatcher(Admin(NOBODY), group="g", topic="t", replicas=1)
 
 
-def test_it_knows_what_those_beside_it_have(group_watcher: GroupWatcher) -> None:
-    """Their partitions and their names; not its own, nor what is at another address."""
+def test_the_partitions_of_members_at_the_same_address_are_known(group_watcher: GroupWatcher) -> None:
+    """They are known with their owners, without the worker's own ones."""
     group_watcher._take(group("c"), "a")
     assert group_watcher.colocated == {(2, "b")}
     group_watcher._take(group("b"), "a")
     assert group_watcher.colocated == {(2, "b"), (9, "b")}
 
 
-def test_while_partitions_move_what_is_known_stays(group_watcher: GroupWatcher) -> None:
-    """An assignment that is not settled may lack some."""
+def test_the_forecast_stays_during_a_rebalance(group_watcher: GroupWatcher) -> None:
+    """An assignment that is not settled may lack partitions."""
     group_watcher._take(group("c"), "a")
     known = group_watcher.partitions, group_watcher.colocated
     group_watcher._take(group("b", is_stable=False), "a")
@@ -60,8 +60,8 @@ def test_while_partitions_move_what_is_known_stays(group_watcher: GroupWatcher) 
     assert (group_watcher.partitions, group_watcher.colocated) == known
 
 
-def test_a_standby_makes_room_for_an_owner_beside_it(group_watcher: GroupWatcher, tmp_path: Path) -> None:
-    """The owner has our disk, and we would inherit from it: it is not kept out of the directory until it gives up."""
+def test_a_standby_makes_room_for_an_owner_at_the_same_address(group_watcher: GroupWatcher, tmp_path: Path) -> None:
+    """An owner on the same disk gets the directory at once, although this worker would succeed it."""
     memory = RocksMemory(1 << 20)
 
     def opened() -> LayeredState:
@@ -82,7 +82,7 @@ def test_a_standby_makes_room_for_an_owner_beside_it(group_watcher: GroupWatcher
     standbys._reader = LogReader(NOBODY, group="g")
     standbys._reader.add([Position("t.sow", 9, 0)])
     state = opened()
-    standbys._kept[9] = _Standby(SowLog("t.sow", 9, state), state, 0, time.monotonic())
+    standbys._kept[9] = _Standby(SowReplay("t.sow", 9, state), state, 0, time.monotonic())
     with pytest.raises(StateLocked):
         opened()
     group_watcher._take(group("b"), "a")
