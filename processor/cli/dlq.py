@@ -116,7 +116,7 @@ def _known(reason: str | None) -> str | None:
     if reason is None or reason in known_reasons:
         return reason
     if get_close_matches(reason.lower(), known_reasons) or not is_reject_reason(reason):
-        raise ConfigurationError(unknown_reasons_name("reason", reason, known_reasons))
+        raise ConfigurationError(unknown_name("reason", reason, known_reasons))
     return reason
 
 
