@@ -156,12 +156,12 @@ def test_a_survey_goes_as_far_as_the_last_chosen_one(reasons, reason):
         for number, (partition, why) in enumerate(reasons)
     ]
     found = survey([(letter.partition, [letter]) for letter in letters], LetterSelection(reason))
-    chosen = [letter for letter in letters if reason is None or letter.reason == reason]
-    assert found.chosen == len(chosen)
+    selected = [letter for letter in letters if reason is None or letter.reason == reason]
+    assert found.selected == len(selected)
     assert found.waiting.total() == len(letters)
-    assert found.until == {letter.partition: letter.record.offset + 1 for letter in chosen}
+    assert found.until == {letter.partition: letter.record.offset + 1 for letter in selected}
     passed = [letter for letter in letters if letter.record.offset < found.until.get(letter.partition, 0)]
-    assert found.others == len(passed) - len(chosen)
+    assert found.others == len(passed) - len(selected)
 
 
 def test_one_letter_is_chosen_by_its_place():
