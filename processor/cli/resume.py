@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, tell
+from processor.cli.output import data, inform
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def resume(
     if skip is not None and partition is not None:
         _check_skip(admin, pipeline, entries, partition, skip, is_sure=yes)
     elif not _is_anything_held(entries, topic, partition):
-        tell(f"No worker says that {_named(topic, partition)} is held.")
+        inform(f"No worker says that {_named(topic, partition)} is held.")
         return
     outcomes = send_order(control, tree.application_id, topic, new_order(partition, skip), entries, timeout)
     _report(topic, outcomes, timeout)

@@ -91,7 +91,7 @@ class SnapshotBoundary:
         Args:
             begins: the first offset of each partition; default is the oldest kept.
             ends: the offset after the last one, of each partition to read; none after the boundary.
-            breathes: yield also when nothing has fetched yet: an empty batch of any partition.
+            breathes: yield also when nothing has arrived yet: an empty batch of any partition.
 
         Raises:
             Stop: as `before`.
