@@ -1,4 +1,4 @@
-"""`sowstream dlq`: rejected records, shown, and sent back once their cause is mended."""
+"""`sowstream dlq`: shows rejected records, and sends them back once the cause is fixed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from processor.cli.output import data, table, tell
 from processor.cli.settings import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
-    from processor.tools.dlq import Choice, DeadLetter, Survey, Waiting
+    from processor.tools.dlq import DeadLetter, LetterSelection, Survey, WaitingLetters
 
-_ROWS_MAX = 200  # Drawn on a terminal where no --count is given.
+_ROWS_MAX = 200  # Limit of rows on a terminal without --count.
 
 app = typer.Typer(help="Records that were rejected: look at them, and send them back.", no_args_is_help=True)
 
@@ -40,14 +40,14 @@ def list_letters(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print the dead letters that wait, one a line, as far as there are any now; on a terminal, a table of them."""
-    from processor.tools.dlq import Choice, Waiting, as_json  # noqa: PLC0415
+    """Print the waiting dead letters, one per line, and end at the last one; on a terminal, print a table."""
+    from processor.tools.dlq import LetterSelection, WaitingLetters, as_json  # noqa: PLC0415
 
-    choice = Choice(_known(reason))
+    selection = LetterSelection(_known(reason))
     drawn: list[DeadLetter] | None = [] if sys.stdout.isatty() and not whole else None
     found: Counter[str] = Counter()
-    with Waiting(settings(config, bootstrap), topic) as waiting:
-        for letter in _chosen(waiting, choice, everything=everything):
+    with WaitingLetters(settings(config, bootstrap), topic) as waiting:
+        for letter in _chosen(waiting, selection, everything=everything):
             found[letter.reason or "unknown"] += 1
             if drawn is None:
                 data(as_json(letter, whole=whole, waits=waiting.waits(letter) if everything else None))
@@ -68,28 +68,28 @@ def replay(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Send the dead letters that wait back to the input topic, each once, however often this is run or interrupted."""
-    from processor.tools.dlq import Choice, Replay, Waiting, replayable, survey  # noqa: PLC0415
+    """Send the waiting dead letters back to the input topic, each exactly once, even if repeated or interrupted."""
+    from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, replayable, survey  # noqa: PLC0415
 
     if (partition is None) is not (offset is None):
         raise typer.BadParameter("--partition and --offset name one dead letter together", param_hint="--offset")
     place = None if partition is None or offset is None else (partition, offset)
-    choice, tree = Choice(_known(reason), place), settings(config, bootstrap)
+    selection, tree = LetterSelection(_known(reason), place), settings(config, bootstrap)
     if dry_run:
         source = replayable(tree, topic)
-        with Waiting(tree, topic) as waiting, _progress("looking", None) as seen:
-            found = survey(waiting.letters(), choice, seen)
-        _refuse_nothing(topic, choice, found)
+        with WaitingLetters(tree, topic) as waiting, _progress("looking", None) as seen:
+            found = survey(waiting.letters(), selection, seen)
+        _refuse_nothing(topic, selection, found)
         tell(f"{found.chosen} of {found.waiting.total()} waiting dead letters would be sent back to {source}.")
         return
     running = None
     try:
-        with Replay(tree, topic) as running:
+        with DeadLetterReplay(tree, topic) as running:
             with _progress("looking", None) as seen:
-                found = survey(running.waiting.letters(), choice, seen)
-            _refuse_nothing(topic, choice, found)
+                found = survey(running.waiting.letters(), selection, seen)
+            _refuse_nothing(topic, selection, found)
             with _progress("sending", found.chosen + found.others) as done:
-                running.send(found, choice, done)
+                running.send(found, selection, done)
     except KeyboardInterrupt:
         sent = 0 if running is None else running.sent
         tell(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
@@ -101,10 +101,10 @@ def replay(
 
 
 def _known(reason: str | None) -> str | None:
-    """A reason: one of Sowstream's, or a plug-in's own.
+    """Check a reason: one of Sowstream's, or a plug-in's own.
 
     Raises:
-        ConfigurationError: it is no word, or looks like one of Sowstream's that is misspelt.
+        ConfigurationError: it is not a word, or looks like a misspelt reason of Sowstream.
     """
     from difflib import get_close_matches  # noqa: PLC0415
     from typing import get_args  # noqa: PLC0415
@@ -113,22 +113,22 @@ def _known(reason: str | None) -> str | None:
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.record import RejectReason, is_reject_reason  # noqa: PLC0415
 
-    known = list(get_args(RejectReason))
-    if reason is None or reason in known:
+    known_reasons = list(get_args(RejectReason))
+    if reason is None or reason in known_reasons:
         return reason
-    if get_close_matches(reason.lower(), known) or not is_reject_reason(reason):
-        raise ConfigurationError(unknown_name("reason", reason, known))
+    if get_close_matches(reason.lower(), known_reasons) or not is_reject_reason(reason):
+        raise ConfigurationError(unknown_name("reason", reason, known_reasons))
     return reason
 
 
-def _chosen(waiting: Waiting, choice: Choice, *, everything: bool) -> Iterator[DeadLetter]:
-    """The dead letters to be told, partition by partition as they come."""
+def _chosen(waiting: WaitingLetters, selection: LetterSelection, *, everything: bool) -> Iterator[DeadLetter]:
+    """The dead letters to show, in order per partition."""
     for _, letters in waiting.everything() if everything else waiting.letters():
-        yield from filter(choice.takes, letters)
+        yield from filter(selection.takes, letters)
 
 
 def _report(topic: str, found: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool) -> None:
-    """Draw what is to be drawn, and say how many there are."""
+    """Draw the table, and print a summary of the counts."""
     from processor.tools.dlq import COLUMNS, as_row  # noqa: PLC0415
 
     if drawn:
@@ -146,16 +146,16 @@ def _report(topic: str, found: Counter[str], drawn: list[DeadLetter] | None, *, 
         tell(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
 
 
-def _refuse_nothing(topic: str, choice: Choice, found: Survey) -> None:
-    """One that was named must be there; that none waits at all is no error.
+def _refuse_nothing(topic: str, selection: LetterSelection, found: Survey) -> None:
+    """Reject a place without a waiting dead letter; a topic without any is no error.
 
     Raises:
-        Stop: it is not.
+        Stop: there is none at the place.
     """
     from processor.errors import Stop  # noqa: PLC0415
 
-    if choice.place is not None and not found.chosen:
-        partition, offset = choice.place
+    if selection.place is not None and not found.chosen:
+        partition, offset = selection.place
         raise Stop(
             f"no such dead letter of {topic} waits at partition {partition} offset {offset}; "
             f"`sowstream dlq list {topic}` shows those that do. Each replay puts those it passes by at a new offset"
@@ -164,7 +164,7 @@ def _refuse_nothing(topic: str, choice: Choice, found: Survey) -> None:
 
 @contextmanager
 def _progress(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar where the number is known, a spinner where it is not; nothing where nobody looks."""
+    """A bar if the number is known, a spinner if not; nothing outside a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`sowstream doctor`: looks at everything Sowstream needs and says what to do."""
+"""`sowstream doctor`: checks everything that Sowstream needs, and gives advice."""
 
 from __future__ import annotations
 

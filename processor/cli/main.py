@@ -1,4 +1,4 @@
-"""The command `sowstream`: its commands, and the one place where an error becomes an exit code.
+"""The command `sowstream`: its commands, and the one place that turns errors into exit codes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 """
@@ -27,7 +27,7 @@ from processor.cli.subscribe import subscribe
 from processor.cli.worker import conflate, worker
 from processor.errors import ConfigurationError, SowstreamError
 
-# Modules that take time to import are imported by the command that needs them: `--help` answers at once.
+# Slow modules are imported by the command that needs them, so that `--help` answers at once.
 app = typer.Typer(
     name="sowstream",
     help="The state of the world of keyed records on Kafka: deltas in, merged records and deltas out.",
@@ -66,13 +66,13 @@ app.add_typer(broker.app, name="broker")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; returns its exit code."""
     try:
         app(arguments, prog_name="sowstream")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except OutputClosed:
-        # Nothing may be written when the interpreter flushes at its end.
+        # Nothing may be written when the interpreter flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ConfigurationError as error:
@@ -85,7 +85,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Run as the console script."""
     sys.exit(run())
 
 

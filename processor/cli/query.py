@@ -1,4 +1,4 @@
-"""The flags that say which records of a topic are wanted, which of their fields, and in what order."""
+"""The options that select a topic's records, their fields and their order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN_MAX: Final = 10
 
 
 def tell_unreadable(unreadable: Mapping[str, Mapping[str, str]]) -> None:
-    """Say which records were left out: of each topic how many, and the first of them with the reason."""
+    """Print the records that were left out: for each topic the number, and the first of them with the reason."""
     for topic, reasons in unreadable.items():
         tell(f"{topic}: {len(reasons)} records cannot be read and were left out:")
         for key, reason in list(reasons.items())[:_SHOWN_MAX]:

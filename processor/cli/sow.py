@@ -1,4 +1,4 @@
-"""`sowstream sow` and `sowstream get`: the state of the world, whole or one record of it."""
+"""`sowstream sow` and `sowstream get`: print the state of the world, or one record of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sow(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print the records as they are now: one message a line, between group_begin and group_end."""
+    """Print the current records: one message per line, between group_begin and group_end."""
     from processor.client import Client  # noqa: PLC0415
 
     options = "timestamp" if timestamp else None
@@ -50,9 +50,9 @@ def get(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print one record as it is now; exit with 1 if there is none.
+    """Print the current record of a key; exit with 1 if there is none.
 
-    Only its partition is read; all partitions where the topic has foreign_partition: accept.
+    Only the key's partition is read; all partitions where the topic has foreign_partition: accept.
     """
     from processor.client import Client  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ def get(
 
 
 def _draw(messages: Iterable[Message], topic: str) -> None:
-    """All records as one table, in the order in which they came."""
+    """Print all records as one table, in order of arrival."""
     from rich.console import Console  # noqa: PLC0415
 
     from processor.cli.table import Sheet, picture  # noqa: PLC0415

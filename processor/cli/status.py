@@ -1,4 +1,4 @@
-"""`sowstream status`: who has which partition, how far it is, and what is held, as Kafka alone tells."""
+"""`sowstream status`: shows the owner, position and hold of each partition, from Kafka alone."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def status(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show how each partition stands: its worker, the input offset, the lag, and why it is held; exit with 1 if one is.
+    """Show each partition's worker, input offset and lag, and the reason if it is held; exit with 1 if one is.
 
-    Also shown: pipelines that have failed, with their message, and topics that an open transaction holds back. Kafka
-    is asked, no worker: what is held is in the topic _sowstream.control. The offsets of a lag may be markers of
-    transactions, which are no records.
+    Also shown: failed pipelines with their message, and topics whose readers wait for an open transaction. Kafka
+    is asked, no worker: held partitions are recorded in the topic _sowstream.control. Some offsets of a lag may be
+    transaction markers, which are no records.
     """
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
     from processor.shared_topics.control.status import Watched, look  # noqa: PLC0415
@@ -79,7 +79,7 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
 
 
 def _lines(pipeline: PipelineStatus, now_ms: int) -> Iterator[str]:
-    """What does not fit a row."""
+    """The lines below the table: reasons that do not fit a row."""
     from processor.shared_topics.control.status import CONFIRMED_MS  # noqa: PLC0415
 
     if not pipeline.partitions:
@@ -134,7 +134,7 @@ def _part_as_json(pipeline: str, part: PartitionStatus) -> dict[str, object]:
 
 
 def _owner(owner: Member | None) -> str:
-    """A static member by its name, another one by where it is and the beginning of its id."""
+    """A static member's name; another member's host and the beginning of its id."""
     if owner is None:
         return "no worker"
     if owner.instance:

@@ -1,4 +1,4 @@
-"""`sowstream topics`: create the Kafka topics the settings need, describe them to readers, and check them."""
+"""`sowstream topics`: creates the Kafka topics of the settings, describes them to readers, and checks them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def apply(
         ),
     ] = False,
 ) -> None:
-    """Create topics that are missing, and print their names. Existing ones are never changed, only checked.
+    """Create missing topics, and print their names. Existing ones are never changed, only checked.
 
     Each topic of the settings is described in the topic directory, _sowstream.topics: readers that have only Kafka's
-    address go by it, and workers refuse to start with settings that contradict it. Only what changed is written.
-    _sowstream.control carries what workers hold, and `sowstream resume`.
+    address use it, and workers refuse to start with settings that contradict it. Only changed descriptions are written.
+    _sowstream.control carries the notices of held partitions, and the orders of `sowstream resume`.
 
-    Where Kafka has ACLs, --acls prints who needs which; the table is in deploy/README.md. Nobody but its own worker
+    Where Kafka has ACLs, --acls prints the rights of each role; the table is in deploy/README.md. Only its own worker
     writes to a conflated topic.
     """
     tree = settings(config, bootstrap)
@@ -70,10 +70,10 @@ def check(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print what is wrong with the topics and what to do about it; exit with 1 if a worker would refuse them.
+    """Print the problems of the topics with advice; exit with 1 if a worker would refuse them.
 
-    The topic directory is compared with the settings. The keys of SOW topics are looked at: each belongs to the one
-    partition that Java's hash chooses.
+    The topic directory is compared with the settings. The keys of SOW topics are checked: each belongs to the one
+    partition that Java's hash selects.
     """
     tree = settings(config, bootstrap)
     admin, specs = _admin_and_specs(tree)
@@ -96,12 +96,12 @@ def heal(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Bring each key of a SOW topic to its own partition; exit with 1 if one is left elsewhere.
+    """Move each key of a SOW topic to its own partition; exit with 1 if one is left elsewhere.
 
-    A key in two partitions is the work of a producer with another partitioner than Java's. The record with the newer
+    A key is in two partitions after a producer used another partitioner than Java's. The record with the newer
     timestamp stays, on a tie the one in the key's own partition; the others are deleted. It is done by commands to the
-    input topic, so the workers of the topic must be running; they go on with their other work. A line for each key says
-    what is done.
+    input topic, so the workers of the topic must be running; they go on with their other work. For each key, a line is
+    printed with the changes.
     """
     from processor.tools.healing import Heal  # noqa: PLC0415
 
@@ -123,7 +123,7 @@ def heal(
 
 
 def _print_acls(config: Config) -> None:
-    """Nothing is asked of Kafka, and nothing changed."""
+    """Print the ACL commands, without a request to Kafka."""
     from processor.cli.acls import commands, grants  # noqa: PLC0415
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
 
@@ -159,7 +159,7 @@ def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[
 
 
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
-    """Keys in wrong partitions; a topic that cannot be read is a problem of its own."""
+    """The problem of keys in wrong partitions; a topic that cannot be read is a problem of its own."""
     from processor.errors import Stop  # noqa: PLC0415
     from processor.tools.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
     from processor.topics import Problem  # noqa: PLC0415
@@ -187,7 +187,7 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
 
 
 def _own_specs(config: Config) -> list[TopicSpec]:
-    """The topics that all families of a cluster share."""
+    """The topics that all families of an installation share."""
     from processor.topics.family import control_spec, directory_spec  # noqa: PLC0415
 
     return [directory_spec(config.topic_prefix), control_spec(config.topic_prefix)]
@@ -200,7 +200,7 @@ def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Pr
 
 
 def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -> None:
-    """Write the descriptions that changed; a topic that workers refuse keeps the description it has.
+    """Write the changed descriptions; a topic that workers refuse keeps its description.
 
     Args:
         config: the settings.
@@ -219,7 +219,7 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
 
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
-    """Make topics that outlive a broker, where there are others."""
+    """Create topics, replicated if there are several brokers."""
     from processor.topics.family import copies, durable  # noqa: PLC0415
 
     brokers = len(admin.cluster().brokers)

@@ -1,4 +1,4 @@
-"""`sowstream transactions`: transactions that Kafka left open in a partition, found, and ended as was decided."""
+"""`sowstream transactions`: lists transactions that Kafka left open in a partition, and ends them as decided."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def list_open(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print the transactions that stand open for longer than one may take; exit with 1 if there are any.
+    """Print the transactions that are open for longer than their timeout allows; exit with 1 if there are any.
 
     Each with its partition, offsets, age in seconds, producer id and epoch, transactional id, the coordinator's state
-    and epoch, its right end (commit, abort, or none that is known), and the reason.
+    and epoch, its right end (commit, abort, or unknown), and the reason.
     """
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
     from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
@@ -59,11 +59,12 @@ def settle(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """End the transactions that stand open in a topic's partitions, as their coordinator decided; exit with 1 if not.
+    """End the open transactions in a topic's partitions as their coordinator decided; exit with 1 if some are left.
 
-    What the coordinator has committed is committed: its input offsets are, so its records must be seen. It is written
-    nowhere else, and no worker is disturbed: they may run. What is not known to be decided is not touched. Afterwards
-    SOW and deltas of each key in question are compared, version by version, and printed: a deleted key has version 0.
+    A transaction that the coordinator has committed is committed: its input offsets are, so its records must be
+    visible. The marker is written only there, and workers may run meanwhile. A transaction without a known decision is
+    not touched. Afterwards SOW and deltas of each affected key are compared, version by version, and printed: a deleted
+    key has version 0.
     """
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
     from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
@@ -108,7 +109,7 @@ def _row(found: OpenTransaction) -> tuple[str, ...]:
 
 
 def _report(topic: str, settled: Settled) -> None:
-    """Say what was ended, and what readers see of the keys in question."""
+    """Print the ended transactions, and the versions of the affected keys that readers see."""
     if not settled.ended:
         return
     commits = sum(found.verdict.marker is not None and found.verdict.marker.is_commit for found in settled.ended)

@@ -200,7 +200,9 @@ class Client(SubscribeCalls):
         command_id: str | None = None,
         on_delivery: Delivered | None = None,
     ) -> Future[Ack] | None:
-        """Delete the records selected by exactly one of key, keys, data and filter. Other arguments and errors as `publish`.
+        """Delete the records selected by exactly one of key, keys, data and filter.
+
+        Other arguments and errors as `publish`.
 
         Args:
             topic: the SOW topic.

@@ -48,9 +48,9 @@ class CommandSender:
         types = _types(options, is_delete=False)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
-            if types or options.sequence is not None:
-                return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
-            self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
+        if types or options.sequence is not None:
+            return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
+        self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
         return None
 
     def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
