@@ -19,9 +19,7 @@ _CYTHON_IMPORT = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s", re.MULTILINE)
 def sources() -> dict[str, Path]:
     """Every module of both packages by its dotted name."""
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py*"))]
-    return {
-        _dotted(path): path for path in paths if path.suffix in (".py", ".pyx") and "__pycache__" not in path.parts
-    }
+    return {_dotted(path): path for path in paths if path.suffix in (".py", ".pyx") and "__pycache__" not in path.parts}
 
 
 def imports(modules: dict[str, Path]) -> dict[str, set[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from processor.codec.display import shown
+from processor.codec.display import to_json_line
 from processor.record import Value
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
@@ -100,11 +100,11 @@ class Message(NamedTuple):
         }
         if self.headers:
             said["headers"] = dict(self.headers)
-        return shown(said)
+        return to_json_line(said)
 
     def data_json(self) -> str:
         """The record alone, as one line of JSON."""
-        return shown(self.data)
+        return to_json_line(self.data)
 
 
 _SUB_IDS = Message._fields.index("sub_ids")

@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, StringType, StructType
 
 from processor.filter.compare import MIRRORED
 from processor.filter.compile import Compiler
-from processor.filter.record_metadata import NO_FACTS
+from processor.filter.record_metadata import NO_METADATA
 from processor.filter.syntax_tree import (
     And,
     BeginsWith,
@@ -79,13 +79,13 @@ def _is_constant(node: Node) -> bool:
 
 
 def _constant(node: Node) -> Truth:
-    found = Compiler("").truth(node)({}, NO_FACTS)
+    found = Compiler("").truth(node)({}, NO_METADATA)
     return lambda source: F.lit(found).cast("boolean")  # noqa: ARG005
 
 
 def _value(node: Node) -> Scalar:
     """The scalar that a constant node comes to."""
-    found: Scalar = Compiler("").value(node)({}, NO_FACTS)
+    found: Scalar = Compiler("").value(node)({}, NO_METADATA)
     return found
 
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from processor.codec import Codec
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.filter import Facts, compile_filter
+from processor.filter import RecordMetadata, compile_filter
 from processor.record import Headers, Name, Value, header_text
 from spark_integration.reading.values import compile_struct
 
@@ -130,9 +130,9 @@ class Rows:
         except RecordRejected as error:
             raise self._undecodable(latest, partition, str(error)) from None
 
-    def _facts(self, latest: Latest, key: str) -> Facts:
+    def _facts(self, latest: Latest, key: str) -> RecordMetadata:
         correlation = _text(latest.headers, Name.CORRELATION_ID) or ""
-        return Facts(len(latest.value), key or "", self._family, correlation, latest.timestamp_ms)
+        return RecordMetadata(len(latest.value), key or "", self._family, correlation, latest.timestamp_ms)
 
     def _undecodable(self, latest: Latest, partition: int, problem: str) -> Stop:
         return Stop(

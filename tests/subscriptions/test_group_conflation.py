@@ -130,7 +130,7 @@ def test_members_take_bounded_memory(desk):
         for n in range(count):
             desk.put(f"key-{n:08}", sym=f"group-{n // 2}")
         wait(desk)
-        hold = subscription._hold
+        held = subscription._buffer
         assert (len(hold._group_of), len(hold._groups)) == (count, count // 2)
         groups = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/group_hold.py")])
         taken = sum(statistic.size for statistic in groups.statistics("filename"))

@@ -7,7 +7,7 @@ from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields
 from processor.record import Name, Record, Value, header_text
-from processor.subscriptions import Request, Topic
+from processor.subscriptions import SubscriptionSpec, Topic
 
 
 class LiteralTopic(Topic):
@@ -45,7 +45,7 @@ def refuse_state(name: str, what: str) -> ConfigurationError:
     )
 
 
-def check_literal(topic: Topic, request: Request) -> None:
+def check_literal(topic: Topic, request: SubscriptionSpec) -> None:
     """Refuse what needs records on a topic that keeps none.
 
     Raises:

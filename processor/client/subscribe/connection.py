@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from processor.client.subscribe.source import Feed
-    from processor.subscriptions import Request, Topic
+    from processor.subscriptions import SubscriptionSpec, Topic
 
 
 class OpenTopics(Protocol):
@@ -28,10 +28,10 @@ class OpenTopics(Protocol):
         options: str | None,
         form: Form,
         **arguments: Any,
-    ) -> tuple[Topic, Request]:
+    ) -> tuple[Topic, SubscriptionSpec]:
         """The topic of a request, and the request, checked; nothing is opened."""
 
-    def feed(self, topic: Topic, request: Request, form: Form, sub_id: str) -> Feed:
+    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> Feed:
         """Open a topic with its first subscription, so that any other can be added."""
 
 

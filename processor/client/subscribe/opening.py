@@ -36,9 +36,9 @@ from processor.kafka.message import records
 from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Message, Options, Request, Topic, parse_options
-from processor.subscriptions.engine import wall_ms
-from processor.subscriptions.message_builder import Teller
+from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, parse_options
+from processor.subscriptions.current_records import wall_ms
+from processor.subscriptions.message_builder import MessageBuilder
 from processor.wire.metadata import is_over
 
 log = logging.getLogger("sowstream.client")
@@ -139,7 +139,7 @@ class Reading:
         options: str | None,
         form: Form,
         **arguments: Any,
-    ) -> tuple[Topic, Request]:
+    ) -> tuple[Topic, SubscriptionSpec]:
         """The topic of a subscription of a connection, and what is asked for.
 
         Raises:
@@ -151,7 +151,7 @@ class Reading:
             raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
         return topic, request
 
-    def feed(self, topic: Topic, request: Request, form: Form, sub_id: str) -> Feed:
+    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> Feed:
         """Open a topic of a connection, so that any other subscription can be added."""
         return self._feed(topic, request, form, sub_id, tells_meanwhile=False)
 
@@ -170,7 +170,7 @@ class Reading:
             cut.close()
         if last is None or last.value is None or is_over(last, wall_ms()):
             return None
-        return Teller(topic, Options(timestamp=True), delta=False).whole("sow", last, topic.value(last))
+        return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
 
     def close(self) -> None:
         """End all subscriptions.
@@ -193,12 +193,14 @@ class Reading:
             return LiteralTopic.of(name, codec_of(self._config, name), settings)
         return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
-    def _opened(self, feed: Feed, understand: Callable[..., Request], **arguments: Any) -> Subscription:
+    def _opened(self, feed: Feed, understand: Callable[..., SubscriptionSpec], **arguments: Any) -> Subscription:
         opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
         self._open.add(opened)
         return opened
 
-    def _feed(self, topic: Topic, request: Request, form: Form, sub_id: str | None, *, tells_meanwhile: bool) -> Feed:
+    def _feed(
+        self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str | None, *, tells_meanwhile: bool
+    ) -> Feed:
         """Choose what is read."""
         is_literal = isinstance(topic, LiteralTopic)
         if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
@@ -325,7 +327,7 @@ def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record |
     return max(live, key=lambda record: record.timestamp_ms, default=None)
 
 
-def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> Request:  # noqa: A002
+def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> SubscriptionSpec:  # noqa: A002
     """What is asked for, understood.
 
     Raises:
@@ -333,14 +335,14 @@ def _request(topic: Topic, form: Form, filter: str | None, options: str | None, 
     """
     snapshot, live, delta = form
     chosen = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
-    request = Request(
+    request = SubscriptionSpec(
         topic, filter, chosen, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
     )
     check_literal(topic, request)
     return request
 
 
-def _is_plain(request: Request) -> bool:
+def _is_plain(request: SubscriptionSpec) -> bool:
     """Whether the deltas that the worker wrote are what is asked for."""
     options = request.options._asdict()
     if options["conflation"] == "none":

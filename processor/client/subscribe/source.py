@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from processor.subscriptions import Message, Request
+    from processor.subscriptions import Message, SubscriptionSpec
 
 
 class Source(Protocol):
@@ -48,7 +48,7 @@ class Source(Protocol):
 class Feed(Source, Protocol):
     """The messages of one topic: of one or several subscriptions."""
 
-    def add(self, request: Request, sub_id: str | None) -> str:
+    def add(self, request: SubscriptionSpec, sub_id: str | None) -> str:
         """Add a subscription; its name in messages.
 
         Raises:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from processor.subscriptions.record_view import NoView, View
+from processor.subscriptions.record_view import NoRecords, RecordView
 
 
-class ReaderView(View, Protocol):
+class ReaderView(RecordView, Protocol):
     """A view that is closed, and that may be kept for the next run."""
 
     @property
@@ -34,7 +34,7 @@ class ReaderView(View, Protocol):
         """Let go of whatever it uses."""
 
 
-class NothingKept(NoView):
+class NothingKept(NoRecords):
     """For readers that tell each update as it comes."""
 
     @property
