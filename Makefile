@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-random test-array test-registry lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
+.PHONY: help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -51,6 +51,12 @@ test-array: $(DEV) ## cross all features pairwise in longer histories than `make
 test-registry: $(DEV) ## run the tests on a real schema registry; fetches 159 MB, once
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest tests/registry -m registry $(ARGS)
+
+coverage: $(DEV) ## run the tests and list the lines and branches that none of them reaches; ARGS="tests/merge"
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/coverage erase
+	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS); \
+	    status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 lint: lint-code lint-format lint-types lint-imports ## check code, format, types and who may import whom
 
@@ -137,7 +143,7 @@ lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
 	printf 'setuptools>=78\ncython>=3.1\n' | $(COMPILE) - --output-file .locks/build.txt
 
 clean: ## remove what was made here; the user's cache stays
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUNTIME):

@@ -1,3 +1,6 @@
 """Sowstream: the state of the world of keyed records on Kafka."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("sowstream")
+"""The version of the installed package, which stands in pyproject.toml."""

@@ -25,10 +25,7 @@ SowstreamError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from processor.record import RejectReason
+from typing import Literal, TypeAlias
 
 HoldReason: TypeAlias = Literal[
     "rejects",
@@ -64,8 +61,13 @@ class SowstreamError(Exception):
 class RecordRejected(SowstreamError):
     """One input record cannot be taken: it goes to the dead-letter topic."""
 
-    def __init__(self, reason: RejectReason, detail: str) -> None:
-        """Say why: a reason from the closed list, and one sentence with the place."""
+    def __init__(self, reason: str, detail: str) -> None:
+        """Create it.
+
+        Args:
+            reason: one of `RejectReason`, or a plug-in's own word of lower-case letters, digits and `_`.
+            detail: the same as a sentence, with the place.
+        """
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail

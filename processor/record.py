@@ -1,4 +1,4 @@
-"""What travels between the stages: records on their way in, states at rest, and the words in their headers.
+"""The values that travel between the stages: records on their way in and out, states at rest, changes.
 
 These types are named tuples rather than frozen dataclasses: as immutable and slotted, and built in C, which matters
 where half a million of them are made a second.
@@ -6,6 +6,7 @@ where half a million of them are made a second.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 Value: TypeAlias = Any
@@ -86,60 +87,12 @@ RejectReason: TypeAlias = Literal[
     "plugin_failed",
     "skipped",
 ]
-"""Why a record went to the dead-letter topic, as header `dlq_reason` says it."""
+"""Sowstream's own reasons to send a record to the dead-letter topic, as in header `dlq_reason`; a plug-in may have
+others."""
+
+_REASON: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-class Name:
-    """Header names that Sowstream reads or writes; all others travel on unchanged."""
-
-    COMMAND: Final = "command"
-    ALLOW_MERGE: Final = "allow-merge"
-    VERSION: Final = "version"
-    KIND: Final = "kind"
-    DELTA_BASE: Final = "delta_base"
-    REMOVED: Final = "removed"
-    EMPTY: Final = "empty"
-    REMOVE: Final = "remove"
-    SOURCE: Final = "source"
-    EXPIRES_AT: Final = "expires_at"
-    CONFLATED: Final = "conflated"
-    FIRST_TIMESTAMP: Final = "first_timestamp"
-    TOUCHED: Final = "touched"
-    NO_CONFLATE: Final = "no_conflate"
-    DLQ_REASON: Final = "dlq_reason"
-    DLQ_DETAIL: Final = "dlq_detail"
-    DLQ_BYTES: Final = "dlq_bytes"
-    DLQ_SHA256: Final = "dlq_sha256"
-    DLQ_TRUNCATED: Final = "dlq_truncated"
-    EXPIRATION: Final = "expiration"
-    FIELDS: Final = "fields"
-    CLIENT: Final = "client"
-    SEQUENCE: Final = "sequence"
-    CORRELATION_ID: Final = "correlation_id"
-    SOW_KEY: Final = "sow_key"
-    ACK_TYPE: Final = "ack_type"
-    COMMAND_ID: Final = "command_id"
-    REPLAY_OF: Final = "replay_of"
-    EXPECT_VERSION: Final = "expect_version"
-    FILTER: Final = "filter"
-
-
-TRAVELLING_HEADERS: Final[frozenset[str]] = frozenset((Name.NO_CONFLATE, Name.CLIENT, Name.SEQUENCE, Name.FILTER))
-"""Headers of ours that travel on to SOW and delta as the publisher sent them; `filter` is ours on a delete alone."""
-
-OUR_HEADERS: Final[frozenset[str]] = (
-    frozenset(value for name, value in vars(Name).items() if not name.startswith("_")) - TRAVELLING_HEADERS
-)
-"""What a publisher sends under these names does not travel on by itself."""
-
-
-def header_text(headers: Headers | None, name: str) -> str | None:
-    """The last value of a header as text, or None where it is missing.
-
-    Raises:
-        UnicodeDecodeError: the value is not UTF-8.
-    """
-    for header_name, value in reversed(headers or ()):
-        if header_name == name:
-            return None if value is None else value.decode()
-    return None
+def is_reject_reason(reason: str) -> bool:
+    """Whether a text can be a reject reason, also a label of metrics: a word of lower-case letters, digits and `_`."""
+    return _REASON.fullmatch(reason) is not None

@@ -1,4 +1,4 @@
-"""Spark and the topics: SOW topics as tables, delta topics as streams, DataFrames as deltas; merging on Spark."""
+"""Connects Spark to topics: reads SOW topics as tables, delta topics as streams, publishes DataFrames, and merges."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spark_integration.merge.streaming.merge_stream import merge_stream
     from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
     from spark_integration.reading.read import read_sow
-    from spark_integration.reading.schema import registry_schema, schema_file
+    from spark_integration.reading.schemas.schema import registry_schema, schema_file
     from spark_integration.reading.stream import stream_deltas, stream_sow
     from spark_integration.session import spark_session
     from spark_integration.source.data_source import register_source
@@ -36,8 +36,8 @@ _HOMES = {
     "read_snapshot": "tables.upsert",
     "read_sow": "reading.read",
     "register_source": "source.data_source",
-    "registry_schema": "reading.schema",
-    "schema_file": "reading.schema",
+    "registry_schema": "reading.schemas.schema",
+    "schema_file": "reading.schemas.schema",
     "spark_session": "session",
     "stream_deltas": "reading.stream",
     "stream_sow": "reading.stream",
@@ -66,7 +66,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for, and nothing else: each of Spark's Python workers would pay for all of it."""
+    """Import a public name at its first use: importing all of them would slow down each Python worker of Spark."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

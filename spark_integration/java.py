@@ -1,4 +1,4 @@
-"""The Java that Spark would start: whether there is one, and whether Spark runs on it."""
+"""Checks the Java that Spark would start: that it exists and that Spark runs on it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DO: Final = "install Java 17 or 21, or point JAVA_HOME to one"
 
 
 def require_java() -> None:
-    """Find Spark's Java as Spark does, `$JAVA_HOME` first and then the path.
+    """Check Spark's Java, found as Spark does: first in `$JAVA_HOME`, then on the path.
 
     Raises:
-        ConfigurationError: there is none, or Spark does not run on it.
+        ConfigurationError: no Java was found, or Spark does not run on it.
     """
     java = _java()
     try:

@@ -1,4 +1,4 @@
-"""The options of Spark's Kafka source and sink: which a caller must give, and which are ours to set."""
+"""Checks the options of Spark's Kafka source and sink, and adds those that Sowstream sets itself."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from processor.errors import ConfigurationError
 from processor.topics.family import Role
 
 Options: TypeAlias = Mapping[str, str]
-"""Options of Spark's Kafka source and sink; those that begin with `kafka.` go to the Kafka client."""
+"""Options of Spark's Kafka source and sink; those that begin with `kafka.` are for the Kafka client."""
 
 TOPIC_PREFIX: Final = "topic_prefix"
-"""Our own option: what the Kafka names of the installation begin with."""
+"""Sowstream's own option: the prefix of the installation's Kafka names."""
 
 _SERVERS: Final = "kafka.bootstrap.servers"
 _LIBRDKAFKAS: Final = "bootstrap.servers"
 _KAFKA: Final = "kafka."
 _SECURED: Final = ("security.", "sasl.", "ssl.")
 _SHARED: Final = (_LIBRDKAFKAS, "security.protocol", "sasl.mechanism")
-"""Properties that Java's client, which Spark uses, and librdkafka call the same."""
+"""Properties with the same name in Java's client, which Spark uses, and in librdkafka."""
 
 _OURS_TO_READ: Final = {
     "subscribe": "the function's `topic` says what is read",
@@ -44,69 +44,69 @@ _OURS_TO_WRITE: Final = {
 
 
 def prefix_of(options: Options | None) -> str | None:
-    """The option `topic_prefix`; None where it is not given."""
+    """The option `topic_prefix`; None without it."""
     return next((text for name, text in (options or {}).items() if name.lower() == TOPIC_PREFIX), None)
 
 
 def with_servers(options: Options | None, kafka: Mapping[str, str]) -> Options:
-    """The options, with the servers of the settings where they name none.
+    """Add the servers of the settings to options without servers.
 
     Args:
-        options: as a caller gave them.
-        kafka: what the settings say to librdkafka's clients.
+        options: the caller's options.
+        kafka: librdkafka properties of the settings.
 
     Raises:
-        ConfigurationError: the settings say how to get in, in words that Java's client does not have.
+        ConfigurationError: the settings have credentials, in librdkafka properties that Java's client does not know.
     """
-    given = dict(options or {})
-    if _SERVERS in map(str.lower, given) or _LIBRDKAFKAS not in kafka:
-        return given
+    own = dict(options or {})
+    if _SERVERS in map(str.lower, own) or _LIBRDKAFKAS not in kafka:
+        return own
     if secured := [name for name in kafka if name.startswith(_SECURED)]:
         raise ConfigurationError(
             f"the settings say {secured[0]!r} to librdkafka, and Spark's Kafka client is Java's, with other names; "
             f"give options={{{_SERVERS!r}: ..., 'kafka.security.protocol': ...}} and the others of TLS and SASL"
         )
-    return {**given, _SERVERS: kafka[_LIBRDKAFKAS]}
+    return {**own, _SERVERS: kafka[_LIBRDKAFKAS]}
 
 
 def client_properties(kafka: Mapping[str, str], options: Options | None) -> dict[str, str]:
-    """How this process itself reaches Kafka, by librdkafka: as the settings say, else as Spark's options do.
+    """Build librdkafka properties for this process from the settings, and from Spark's options where they lack one.
 
     Args:
-        kafka: what the settings say to librdkafka's clients.
-        options: of Spark's Kafka source; of those only names are used that Java's client and librdkafka share.
+        kafka: librdkafka properties of the settings.
+        options: options of Spark's Kafka source; only properties that Java's client and librdkafka share are used.
 
     Raises:
-        ConfigurationError: neither says where Kafka is, or the options say how to get in, in words of Java's alone.
+        ConfigurationError: neither has the servers, or only the options have credentials, as properties of Java.
     """
-    given = {name.lower().removeprefix(_KAFKA): value for name, value in (options or {}).items()}
-    found = {name: given[name] for name in _SHARED if name in given} | dict(kafka)
-    if not found.get(_LIBRDKAFKAS):
+    own = {name.lower().removeprefix(_KAFKA): value for name, value in (options or {}).items()}
+    properties = {name: own[name] for name in _SHARED if name in own} | dict(kafka)
+    if not properties.get(_LIBRDKAFKAS):
         raise ConfigurationError(
             f"nothing says where Kafka is: options={{{_SERVERS!r}: 'localhost:9092'}}, and a section `kafka` in the "
             "settings where it asks for credentials"
         )
-    if (secured := [name for name in given if name.startswith(_SECURED) and name not in _SHARED]) and not any(
+    if (secured := [name for name in own if name.startswith(_SECURED) and name not in _SHARED]) and not any(
         name.startswith(_SECURED) for name in kafka
     ):
         raise ConfigurationError(
             f"option '{_KAFKA}{secured[0]}' is for Java's Kafka client, and the driver asks Kafka by librdkafka, which "
             "has other names: give the same in a section `kafka` of the settings"
         )
-    return found
+    return properties
 
 
 def source_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
-    """Options for a stream of one topic of a family: committed records only, headers included.
+    """Build the options for a stream of one topic of a family: committed records only, headers included.
 
     Args:
         topic: the family's name.
-        role: which of its topics.
-        options: as the caller gave them.
-        names: the Kafka names; None: those of option `topic_prefix`.
+        role: the role of the topic.
+        options: the caller's options.
+        names: the Kafka names; None: names with the prefix of option `topic_prefix`.
 
     Raises:
-        ConfigurationError: no servers, an option that is ours to set, or a topic that is no family's name.
+        ConfigurationError: no servers, an option that Sowstream sets itself, or a topic that is no family's name.
     """
     return {
         **_checked(options, _OURS_TO_READ),
@@ -117,20 +117,20 @@ def source_options(topic: str, role: Role, options: Options | None, names: Kafka
 
 
 def table_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
-    """Options for a whole topic read once, from its beginning.
+    """Build the options for a complete topic, read once from its beginning.
 
     Raises:
         ConfigurationError: as `source_options`.
     """
-    given = _checked(options, _OURS_TO_READ_A_TABLE)
+    checked = _checked(options, _OURS_TO_READ_A_TABLE)
     return {
-        **source_options(topic, role, given, names or KafkaNames(prefix_of(options) or "")),
+        **source_options(topic, role, checked, names or KafkaNames(prefix_of(options) or "")),
         "startingOffsets": "earliest",
     }
 
 
 def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
-    """Options for writing to one topic of a family.
+    """Build the options for writing to one topic of a family.
 
     Raises:
         ConfigurationError: as `source_options`.
@@ -139,10 +139,10 @@ def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNa
 
 
 def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
-    given = dict(options or {})
+    own = dict(options or {})
     # Spark reads the names of options without regard to case.
-    names = {name.lower(): name for name in given}
-    if not given.get(names.get(_SERVERS, "")):
+    names = {name.lower(): name for name in own}
+    if not own.get(names.get(_SERVERS, "")):
         hint = f"; {names['bootstrap.servers']!r} needs the prefix `kafka.`" if "bootstrap.servers" in names else ""
         raise ConfigurationError(
             f"no option {_SERVERS!r}{hint}: say where Kafka is, options={{{_SERVERS!r}: 'localhost:9092'}}"
@@ -150,7 +150,7 @@ def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]
     for name, reason in ours.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
-    return {name: text for name, text in given.items() if name.lower() != TOPIC_PREFIX}
+    return {name: text for name, text in own.items() if name.lower() != TOPIC_PREFIX}
 
 
 def _kafka_topic(family: str, role: Role, options: Options | None, names: KafkaNames | None) -> str:

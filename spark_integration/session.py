@@ -21,24 +21,23 @@ _PACKAGES: Final = "spark.jars.packages"
 
 
 def spark_session(app_name: str, **conf: str) -> SparkSession:
-    """Start Spark in this process with the Kafka connector of its own version, or give the session there is.
+    """Start Spark in this process with the Kafka connector of its own version, or return the existing session.
 
-    Format `sow` is registered with it.
+    The session also knows the format `sow`.
 
-    The connector comes from the central Maven repository at the first start and is kept in `ivy` under Sowstream's
-    cache directory.
+    The first start downloads the connector from the central Maven repository to `ivy` in Sowstream's cache directory.
 
     Args:
         app_name: shown in Spark's logs and pages.
-        conf: Spark settings, `**{"spark.sql.shuffle.partitions": "2"}`; they win over those made here. Packages are
-            added to the connector, and a connector among them replaces it.
+        conf: Spark settings, `**{"spark.sql.shuffle.partitions": "2"}`; they override the defaults. Packages are
+            added to the connector; a connector among them replaces it.
 
     Raises:
-        ConfigurationError: no Java that Spark runs on, or the session there is has no connector.
+        ConfigurationError: there is no Java that Spark runs on, or the existing session has no connector.
     """
     _refuse_session_without_connector()
     require_java()
-    # Spark starts its Python workers by this name; without it they would be whatever `python3` is on the path.
+    # Spark starts its Python workers by this name; the default is the first `python3` on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     for name, value in (_defaults() | conf | {_PACKAGES: _packages(conf.get(_PACKAGES, ""))}).items():
@@ -51,7 +50,7 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
 def _defaults() -> dict[str, str]:
     return {
         "spark.master": "local[*]",
-        # A local session has no business on other interfaces, and needs no host name that resolves.
+        # A local session needs no other interface, and no host name that resolves.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars.ivy": str(cache_dir() / "ivy"),

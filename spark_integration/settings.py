@@ -1,4 +1,4 @@
-"""What a topic's settings say to Spark: the same `sowstream.yaml` that its workers read, or a mapping in a notebook."""
+"""The settings of a topic for Spark: the same `sowstream.yaml` that its workers read, or a mapping in a notebook."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import ValidationError
 
 from processor.codec import Codec, codec_options, load_codec
 from processor.config import Config, TopicConfig, load
-from processor.config.kafka_names import KafkaNames, Role
+from processor.config.kafka_names import KafkaNames
 from processor.config.suggestions import explain
 from processor.errors import ConfigurationError
 from spark_integration.options import TOPIC_PREFIX, Options, prefix_of
 
 Settings: TypeAlias = str | Path | Config | Mapping[str, Any] | None
-"""A file of settings, the settings read from one, one topic's settings by name, or none for a topic of plain JSON.
+"""A settings file, a loaded `Config`, one topic's settings as a mapping, or None for a topic of plain JSON.
 
-A mapping has what stands below `topics.<name>` in a file; `schema_registry`, `application_id` and `topic_prefix` may
-stand beside it.
+A mapping has the keys below `topics.<name>` of a file, and optionally `schema_registry`, `application_id` and
+`topic_prefix`.
 """
 
 _BESIDE: Final = ("schema_registry", "application_id", "topic_prefix")
@@ -28,48 +28,53 @@ _BESIDE: Final = ("schema_registry", "application_id", "topic_prefix")
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """One topic's settings, on their way to the executors."""
+    """The settings of one topic; pickled for the executors."""
 
     name: str
     """The family's name."""
     topic: TopicConfig
-    """What holds for its records."""
+    """The settings of its records."""
     registry: Mapping[str, str]
-    """Settings of the schema registry's client; empty: there is none."""
+    """Settings of the schema registry's client; empty without a registry."""
     kafka: Mapping[str, str]
-    """Properties of Kafka clients, as librdkafka names them; empty where the settings name none."""
+    """librdkafka properties of the settings; may be empty."""
     application_id: str
-    """What the workers' consumer groups begin with."""
+    """The application id, with which the workers' consumer groups begin."""
     schema_text: str | None
-    """What the topic's schema file says, as an executor may not have that file; None where there is none."""
+    """The text of the topic's schema file, as an executor may not have that file; None without one."""
     family: str
-    """The topic that was asked for: `name`, or a copy of it."""
+    """The requested topic: `name`, or a copy of it."""
     names: KafkaNames
     """The Kafka names of all families."""
 
-    def kafka_topic(self, role: Role) -> str:
-        """The Kafka name of a topic of the family that was asked for."""
+    def kafka_topic(self, role: str) -> str:
+        """The Kafka name of a topic of the requested family."""
         return self.names.topic(self.family, role)
 
     @property
     def group_prefix(self) -> str:
-        """What the workers' consumer groups begin with, without the dot behind it."""
+        """The prefix of the workers' consumer groups, without the dot after it."""
         return f"{self.names.prefix}{self.application_id}"
 
     def codec(self, *, reads_only: bool = False) -> Codec:
-        """The topic's message type.
+        """Create the codec of the topic's message type.
 
         Args:
-            reads_only: whether nothing will be written; then a registry is only asked.
+            reads_only: whether nothing will be written; then nothing is registered in a registry.
 
         Raises:
-            ConfigurationError: it is not installed, or its schema cannot be used.
+            ConfigurationError: the message type is not installed, or its schema cannot be used.
             Stop: the registry does not answer.
         """
-        topic, given = self.topic, self.topic.message_schema
-        if self.schema_text is None or given is None or given.file is None or given.file.exists():
+        topic, schema_config = self.topic, self.topic.message_schema
+        if (
+            self.schema_text is None
+            or schema_config is None
+            or schema_config.file is None
+            or schema_config.file.exists()
+        ):
             return self._codec(topic, reads_only=reads_only)
-        here = given.model_copy(update={"file": None, "text": self.schema_text})
+        here = schema_config.model_copy(update={"file": None, "text": self.schema_text})
         return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
 
     def _codec(self, topic: TopicConfig, *, reads_only: bool) -> Codec:
@@ -80,16 +85,16 @@ class TopicSettings:
 def topic_settings(
     topic: str, config: Settings, *, options: Options | None = None, needs_sow: bool = True
 ) -> TopicSettings:
-    """The settings of one topic.
+    """Load the settings of one topic.
 
     Args:
         topic: the family's name.
-        config: where they are; none at all is a topic of plain JSON with the usual key.
-        options: those of the call; `topic_prefix` says what the Kafka names begin with, where the settings do not.
-        needs_sow: whether its records are wanted, which a topic with `sow: false` does not keep.
+        config: the settings; None: a topic of plain JSON with the default key.
+        options: the options of the call; `topic_prefix` is the prefix of Kafka names, unless the settings have one.
+        needs_sow: whether the caller needs records, which a topic with `sow: false` does not keep.
 
     Raises:
-        ConfigurationError: they cannot be read or used, do not have the topic, or the topic has no records.
+        ConfigurationError: the settings cannot be read or used, lack the topic, or the topic keeps no records.
     """
     settings = _settings(topic, config)
     prefix = prefix_of(options)
@@ -112,10 +117,10 @@ def _settings(topic: str, config: Settings) -> TopicSettings:
             config.root(topic), config.topic(topic), config.schema_registry, config.kafka, config.application_id
         )
         return replace(made, family=topic, names=config.kafka_names)
-    given = dict(config or {})
-    registry, application_id, prefix = (given.pop(name, None) for name in _BESIDE)
+    mapping = dict(config or {})
+    registry, application_id, prefix = (mapping.pop(name, None) for name in _BESIDE)
     try:
-        settings = TopicConfig(**given)
+        settings = TopicConfig(**mapping)
     except ValidationError as error:
         raise ConfigurationError(
             f"config of {topic!r}: settings that cannot be used:\n{explain(error, TopicConfig)}"
@@ -133,7 +138,7 @@ def _made(
 ) -> TopicSettings:
     schema = topic.message_schema
     text = None
-    # Only Avro's are texts; a message type that cannot find its file says so itself.
+    # Only Avro's schemas are texts; other message types report a missing file themselves.
     if schema is not None and schema.file is not None and schema.file.suffix == ".avsc" and schema.file.exists():
         text = schema.file.read_text(encoding="utf-8")
     elif schema is not None:

@@ -15,11 +15,13 @@ from pathlib import Path
 
 _WORDS_MIN = 4
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|<!--.*?-->|https?://\S+", re.DOTALL)
-_END = re.compile(r"[.;:,!?()|]|\s[-–—]\s|\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n#+ ")
+_END = re.compile(r"[.;:,!?()|]|\s[-\u2013\u2014]\s|\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n#+ ")
 _WHAT = re.compile(r"\b(?:what|whatever|whoever)\b", re.IGNORECASE)
 _TELL = re.compile(r"\b(?:tell|tells|told|telling|say|says|said|saying|hear|hears|heard|hearing)\b", re.IGNORECASE)
+# "Save" is forbidden for "except" only: to save a file is good English.
 _FORBIDDEN = re.compile(
-    r"\b(?:anew|nought|save (?:where|for|in|by|one|that)|foretell|foretells|foretold|whoever|whatever|somebody|nobody)\b",
+    r"\b(?:anew|nought|save (?:where|when|for|in|by|one|that|of)|foretell|foretells|foretold|foretelling"
+    r"|whoever|whatever|somebody|nobody)\b",
     re.IGNORECASE,
 )
 
@@ -43,7 +45,7 @@ class Prose:
             clause = " ".join(part.split())
             for match in _FORBIDDEN.finditer(clause):
                 self.forbidden.append(f"{place}: {match[0]}: {clause}")
-            if len(re.findall(r"[\w'’-]+", clause)) < _WORDS_MIN:
+            if len(re.findall(r"[\w'\u2019-]+", clause)) < _WORDS_MIN:
                 continue
             self.clauses += 1
             if _WHAT.search(clause):

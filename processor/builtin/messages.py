@@ -9,7 +9,7 @@ from processor.api import Preprocessed
 if TYPE_CHECKING:
     from processor.api import Codec, Record, Value
     from processor.builtin.delta_merge.hooks import PreprocessAll
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
 
 
 class Messages:
@@ -20,7 +20,7 @@ class Messages:
         self._codec = codec
         self._preprocess = preprocess
 
-    def read(self, record: Record, request: Request) -> Preprocessed:
+    def read(self, record: Record, request: CommandHeaders) -> Preprocessed:
         """The body and the command of a record with a value.
 
         Raises:
@@ -36,6 +36,6 @@ class Messages:
             return Preprocessed(body, command)
         return self._preprocess(body, command)
 
-    def body(self, record: Record, request: Request) -> Value:
+    def body(self, record: Record, request: CommandHeaders) -> Value:
         """The body of a record with a value; errors as `read`."""
         return self.read(record, request).body

@@ -13,7 +13,6 @@ from processor.api import (
     Context,
     Headers,
     Input,
-    Name,
     Outgoing,
     Output,
     Processor,
@@ -27,7 +26,9 @@ from processor.builtin.delta_merge.deduplication import Sequences
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.config import TopicConfig
-from processor.wire.command import KEY_BYTES_MAX, RequestReader, kind_of
+from processor.wire.command import KEY_BYTES_MAX, CommandReader, kind_of
+from processor.wire.headers import FIELDS_NAME
+from processor.wire.heads import command_header, correlation_id_header, source_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec, Command
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
 
 
 class PassThrough(Processor):
@@ -63,9 +64,9 @@ class PassThrough(Processor):
         self._context, self._codec, self._settings = context, codec, settings
         compiled = plan(context.name, settings, codec)
         self._key, self._preprocess, self._enrich = compiled.key, compiled.preprocess, compiled.enrich
-        self._requests = RequestReader(settings.default_command, codec.header_names)
+        self._requests = CommandReader(settings.default_command, codec.header_names)
         # Headers that are a part of the message go where its bytes go.
-        self._message_headers = codec.header_names | {Name.FIELDS} if codec.uses_headers else frozenset[str]()
+        self._message_headers = codec.header_names | {FIELDS_NAME} if codec.uses_headers else frozenset[str]()
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
@@ -143,14 +144,14 @@ class PassThrough(Processor):
         reason = "rekeyed" if self._sequences.came_in(request) else None
         self._acks.succeeded(request, key, reason, records_deleted=0 if is_delete else None)
 
-    def _deliver(self, record: Record, key: bytes, request: Request) -> bool:
+    def _deliver(self, record: Record, key: bytes, request: CommandHeaders) -> bool:
         """Check a message and send it on; False if its preprocessor finds that it deletes a record."""
         if len(key) > KEY_BYTES_MAX:
             raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
         if request.remove is not None:
-            raise RecordRejected("bad_header", f"header {Name.REMOVE}: a topic without a SOW has no record to change")
+            raise RecordRejected("bad_header", "header remove: a topic without a SOW has no record to change")
         if request.expect_version >= 0:
-            raise RecordRejected("bad_header", f"header {Name.EXPECT_VERSION}: a topic without a SOW has no versions")
+            raise RecordRejected("bad_header", "header expect_version: a topic without a SOW has no versions")
         body, command = self._messages.read(record, request)
         if command == "sow_delete":
             return False
@@ -184,15 +185,15 @@ class PassThrough(Processor):
         except TypeError as error:
             raise RecordRejected("schema_mismatch", str(error)) from None
 
-    def _more(self, record: Record, request: Request, command: Command) -> Headers:
+    def _more(self, record: Record, request: CommandHeaders, command: Command) -> Headers:
         """The headers that travel on."""
         headers: Headers = []
         if command != self._settings.default_command:
-            headers.append((Name.COMMAND, command.encode()))
+            headers.append(command_header(command))
         if request.correlation_id:
-            headers.append((Name.CORRELATION_ID, request.correlation_id))
+            headers.append(correlation_id_header(request.correlation_id))
         if self._settings.source_header:
-            headers.append((Name.SOURCE, self._source + b"%d" % record.offset))
+            headers.append(source_header(self._source, record.offset))
         return headers + request.passed
 
 

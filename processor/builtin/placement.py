@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from processor.api import Name, RecordRejected, Value
+from processor.api import RecordRejected, Value
 from processor.builtin.key_format import key_reader
+from processor.wire.command import was_forwarded
+from processor.wire.publisher_headers import forwarded_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from processor.api import Context, Record
     from processor.config import TopicConfig
     from processor.merge import KeyFields
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
 
 
 class Placement:
@@ -34,7 +36,7 @@ class Placement:
         settings: TopicConfig,
         key: KeyFields,
         own_topic: str,
-        read_body: Callable[[Record, Request], Value],
+        read_body: Callable[[Record, CommandHeaders], Value],
     ) -> None:
         """Create the placement of a partition.
 
@@ -80,7 +82,7 @@ class Placement:
         readable = []
         for record in records:
             key = record.key
-            if key is not None and not self._was_forwarded(record):
+            if key is not None and not was_forwarded(record, self._own_source):
                 try:
                     text = self._read_key(key)
                 except RecordRejected as error:
@@ -118,7 +120,7 @@ class Placement:
             "to murmur2_random, or foreign_partition: move",
         )
 
-    def forward(self, record: Record, key: bytes, request: Request) -> None:
+    def forward(self, record: Record, key: bytes, request: CommandHeaders) -> None:
         """Send a record to the input topic again under its own key, as it came.
 
         Header `source` goes with it where it must be seen that it was forwarded: sequences are counted by the partition
@@ -126,11 +128,10 @@ class Placement:
         """
         headers = record.headers or []
         if request.sequence >= 0 or self._read_key is not None:
-            source = f"{self._own_topic}/{self._context.partition}/{record.offset}"
-            headers = [*headers, (Name.SOURCE, source.encode())]
+            headers = [*headers, forwarded_header(self._own_topic, self._context.partition, record.offset)]
         self._context.forward("publish", key, record.value, headers)
 
-    def key_of_keyless(self, record: Record, request: Request) -> bytes:
+    def key_of_keyless(self, record: Record, request: CommandHeaders) -> bytes:
         """The key of a record that came without one, by header or by its message.
 
         Raises:
@@ -138,7 +139,7 @@ class Placement:
         """
         if not self._key.pointers:
             if request.sow_key is None:
-                raise RecordRejected("missing_key", f"no Kafka key, and no header {Name.SOW_KEY}")
+                raise RecordRejected("missing_key", "no Kafka key, and no header sow_key")
             return request.sow_key
         body = None if record.value is None else self._read_body(record, request)
         text = self._key.text(body) if type(body) is dict else None
@@ -150,12 +151,7 @@ class Placement:
             raise other_sow_key(request.sow_key, key)
         return key
 
-    def _was_forwarded(self, record: Record) -> bool:
-        return any(
-            name == Name.SOURCE and (value or b"").startswith(self._own_source) for name, value in record.headers or ()
-        )
-
 
 def other_sow_key(sow_key: bytes | None, key: bytes) -> RecordRejected:
     """The rejection of a record whose header `sow_key` is not its key."""
-    return RecordRejected("key_mismatch", f"header {Name.SOW_KEY} is {sow_key!r:.100}, but the key is {key!r:.100}")
+    return RecordRejected("key_mismatch", f"header sow_key is {sow_key!r:.100}, but the key is {key!r:.100}")

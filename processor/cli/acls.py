@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
-    from processor.topics.family import Role
 
 Who = Literal["WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER"]
 """A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, publishers, subscribers
 (Spark among them), `sowstream dlq` with `sowstream topics heal`, and `sowstream transactions`."""
 
-_WORKERS: Final[dict[Role, tuple[str, ...]]] = {
+_WORKERS: Final[dict[str, tuple[str, ...]]] = {
     "publish": ("Read", "Write"),  # Records without a key are sent again with one.
     "sow": ("Read", "Write"),
     "mark": ("Read", "Write"),
@@ -62,8 +61,8 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         group = f"{config.group_prefix}.{name}"
         who: Who = "CONFLATER" if name in config.conflated else "WORKER"
         yield from _of_family(config, pipeline, who)
-        if pipeline.made_of:
-            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.made_of)
+        if pipeline.derived_from:
+            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.derived_from)
         yield Grant(who, "group", ("Read",), group)
         yield Grant(who, "transactional-id", ("Write",), f"{group}.")
         for role in pipeline.roles:
@@ -74,7 +73,7 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
             elif role == "sow":
                 # A view that is kept asks how long deletes stay.
                 yield Grant("SUBSCRIBER", "topic", ("Read", "DescribeConfigs"), pipeline.output(role))
-            elif role == "delta":
+            elif role == "delta" or role not in _WORKERS:
                 yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
         yield from _of_dead_letters(pipeline, f"{group}.dlq")
         yield from _of_settling(pipeline, group)
@@ -107,7 +106,7 @@ def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
             beginning = f"{config.topic_prefix}{pipeline.name}."
             yield Grant(who, "topic", ("Read", "Write", "DescribeConfigs"), beginning)
     for role in roles:
-        yield Grant(who, "topic", (*_WORKERS[role], "DescribeConfigs"), pipeline.output(role))
+        yield Grant(who, "topic", (*_WORKERS.get(role, ("Write",)), "DescribeConfigs"), pipeline.output(role))
 
 
 def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
@@ -116,11 +115,11 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     yield Grant("DLQ", "group", ("Read",), group)
     # `sowstream status`: who has which partition, how far it is, and what an open transaction holds back.
     yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
-    if pipeline.made_of:
+    if pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
     if pipeline.has_state:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.output("sow"))
-    if not pipeline.made_of:
+    if not pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
         yield Grant("DLQ", "topic", ("Write",), pipeline.source)
         yield Grant("DLQ", "transactional-id", ("Write",), group)

@@ -101,19 +101,23 @@ def replay(
 
 
 def _known(reason: str | None) -> str | None:
-    """A reason that there is.
+    """A reason: one of Sowstream's, or a plug-in's own.
 
     Raises:
-        ConfigurationError: there is none of this name.
+        ConfigurationError: it is no word, or looks like one of Sowstream's that is misspelt.
     """
+    from difflib import get_close_matches  # noqa: PLC0415
     from typing import get_args  # noqa: PLC0415
 
     from processor.config.suggestions import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.record import RejectReason  # noqa: PLC0415
+    from processor.record import RejectReason, is_reject_reason  # noqa: PLC0415
 
-    if reason is not None and reason not in get_args(RejectReason):
-        raise ConfigurationError(unknown_name("reason", reason, list(get_args(RejectReason))))
+    known = list(get_args(RejectReason))
+    if reason is None or reason in known:
+        return reason
+    if get_close_matches(reason.lower(), known) or not is_reject_reason(reason):
+        raise ConfigurationError(unknown_name("reason", reason, known))
     return reason
 
 

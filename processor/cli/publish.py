@@ -54,7 +54,7 @@ def publish(
 ) -> None:
     """Publish JSON lines. A line that cannot be sent is told and left out; the others are sent; the exit code is 1."""
     from processor.client import Client  # noqa: PLC0415
-    from processor.client.publish.publishing import publishable  # noqa: PLC0415
+    from processor.client.publish.command_sender import publishable  # noqa: PLC0415
     from processor.wire.ack import ack_types  # noqa: PLC0415
 
     client_name, arguments = _arguments(header or [])

@@ -40,7 +40,7 @@ def resume(
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
     from processor.shared_topics.control import ControlTopic  # noqa: PLC0415
-    from processor.shared_topics.control.resume import give, new_order  # noqa: PLC0415
+    from processor.shared_topics.control.resume import new_order, send_order  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     (pipeline,) = pipelines(tree, [topic])
@@ -59,7 +59,7 @@ def resume(
     elif not _is_anything_held(entries, topic, partition):
         tell(f"No worker says that {_named(topic, partition)} is held.")
         return
-    outcomes = give(control, tree.application_id, topic, new_order(partition, skip), entries, timeout)
+    outcomes = send_order(control, tree.application_id, topic, new_order(partition, skip), entries, timeout)
     _report(topic, outcomes, timeout)
 
 

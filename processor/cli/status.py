@@ -15,7 +15,7 @@ from processor.cli.settings import Bootstrap, ConfigFile, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from processor.kafka.admin.groups import Member
+    from processor.kafka.admin.descriptions import Member
     from processor.shared_topics.control.status import PartitionStatus, PipelineStatus, Status
 
 _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")

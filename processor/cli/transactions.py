@@ -37,11 +37,11 @@ def list_open(
 
     tree = settings(config, bootstrap)
     cluster = Admin(tree.kafka).cluster()
-    stretches = standing(tree, cluster, [topic] if topic else ())
+    ranges = standing(tree, cluster, [topic] if topic else ())
     opened: list[OpenTransaction] = []
-    if any(stretches.values()):
+    if any(ranges.values()):
         with TransactionAdmin(tree.kafka) as transactions:
-            for name, there in stretches.items():
+            for name, there in ranges.items():
                 opened += examine(tree, cluster, transactions, there, name)
     _draw(opened)
     if opened:
@@ -94,10 +94,10 @@ def _draw(opened: list[OpenTransaction]) -> None:
 
 
 def _row(found: OpenTransaction) -> tuple[str, ...]:
-    stretch, producer, state, marker = found.stretch, found.producer, found.state, found.verdict.marker
+    open_range, producer, state, marker = found.open_range, found.producer, found.state, found.verdict.marker
     return (
-        stretch.place,
-        f"{producer.begin} to {stretch.end}",
+        open_range.place,
+        f"{producer.begin} to {open_range.end}",
         f"{found.age_s:.0f}",
         f"{producer.producer_id}, epoch {producer.epoch}",
         found.transactional_id or "unknown",
@@ -113,8 +113,8 @@ def _report(topic: str, settled: Settled) -> None:
         return
     commits = sum(found.verdict.marker is not None and found.verdict.marker.is_commit for found in settled.ended)
     tell(f"{commits} transactions committed and {len(settled.ended) - commits} rolled back in {topic}.")
-    for stretch in settled.waiting:
-        tell(f"{stretch.place}: readers still wait at offset {stretch.begin} of {stretch.end}.")
+    for open_range in settled.waiting:
+        tell(f"{open_range.place}: readers still wait at offset {open_range.begin} of {open_range.end}.")
     if not settled.keys:
         return
     table(

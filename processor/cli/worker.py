@@ -72,7 +72,7 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
 
 def _run(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
     from processor.errors import ConfigurationError, SowstreamError  # noqa: PLC0415
-    from processor.runtime.process.last_word import tell_end  # noqa: PLC0415
+    from processor.runtime.process.exit_report import report_end  # noqa: PLC0415
     from processor.runtime.process.worker import run_worker  # noqa: PLC0415
 
     if not names:
@@ -80,6 +80,6 @@ def _run(config: Config, names: list[str], processes: int, stop: threading.Event
     try:
         code = run_worker(config, names, stop=stop, processes=processes)
     except SowstreamError as error:
-        tell_end(error)
+        report_end(error)
         raise
     raise typer.Exit(code)

@@ -1,10 +1,11 @@
 """The Python client: `from processor.client import Client`.
 
-`client` is what a user sees, `subscribing` its calls that read. `publishing` and `outbox` send; `acknowledged` numbers
-what wants `acks`, keeps what is `outstanding` and has it settled by the `ack_reader`. `reading` opens a `subscription`,
-or a `connection` with several: each is a `stream` that is filled by a `feed`. The feed reads a `cut` of a topic into
-the subscription engine, which knows the records by a view, `growing_view` or `stored_view`. A `view` is what users have
-of all that.
+`client` is the public class. `publish/` sends commands: `command_sender` builds them by an `outbox`; `acked_publisher`
+numbers those with acks, and `ack_reader` settles the `pending_acks`. `subscribe/` has the calls that read: `opening`
+opens a `subscription`, or a `connection` with several; each is a `stream` that a feed fills. `feeds/` reads Kafka: a
+feed passes the records before and after a `snapshot_boundary` to the subscription engine, and returns its messages.
+`views/` has the records that the engine compares with, `growing_view` in memory and `stored_view` on disk, and `view`,
+the mapping that users get.
 """
 
 from processor.client.client import Client

@@ -1,4 +1,4 @@
-"""Makes sure of a Kafka topic before it is used: a broker would silently create a missing one, and wrongly."""
+"""Checks that a Kafka topic exists before it is used: a broker might create a missing one, with wrong settings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger("sowstream.client")
 
 
 class TopicLookup:
-    """What is known of the cluster's topics; asked once for each topic. Any thread."""
+    """The partition counts of the cluster's topics; requested once. Any thread."""
 
     def __init__(self, admin: Admin, on_first_look: Callable[[Cluster], None] | None = None) -> None:
-        """Ask nothing yet.
+        """Start without any request.
 
         Args:
             admin: administration of the cluster.
@@ -35,7 +35,7 @@ class TopicLookup:
         """The number of partitions of a topic.
 
         Raises:
-            ConfigurationError: it does not exist.
+            ConfigurationError: the topic does not exist.
             BrokerUnavailable: no answer in time.
         """
         with self._lock:
@@ -52,15 +52,15 @@ class TopicLookup:
             return self._partitions[kafka_topic]
 
     def forget(self, kafka_topic: str) -> None:
-        """Look again the next time: the topic may have been made anew."""
+        """Look a topic up again the next time, as it may have been recreated."""
         with self._lock:
             self._partitions.pop(kafka_topic, None)
 
 
 def warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> None:
-    """Log where the topic directory contradicts the settings of a reader, which are used all the same.
+    """Log contradictions between the topic directory and the settings of a reader, which are used all the same.
 
-    A directory that cannot be read or compared is passed over: a reader with settings does not depend on it.
+    A directory that cannot be read or compared is ignored: a reader with settings does not depend on it.
     """
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     if not directory.exists(cluster):
@@ -73,6 +73,6 @@ def warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> No
     except Stop as error:
         log.debug("the settings are not compared with the topic directory: %s", error)
         return
-    # A reader may have an application_id of its own: it only begins the names of its consumer groups.
+    # A reader may have an application_id of its own: it is only the first part of its consumer groups' names.
     for problem in contradictions(configured, entries, configured, ignored=("application_id",)):
         log.warning("topic %s; the settings are used", problem)

@@ -70,7 +70,7 @@ class Codec(ABC):
     json_text: JsonText | None = None
     """Given by a type whose messages are JSON, and are read and written in no other way."""
     header_names: ClassVar[frozenset[str]] = frozenset()
-    """Those headers, as far as they are not in `record.Name`: they do not travel on by themselves."""
+    """Those headers, as far as they are not in `wire.headers.Name`: they do not travel on by themselves."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Value:

@@ -1,7 +1,7 @@
-"""Settings: one frozen tree, read from a YAML file, then the environment, then flags, each beating the one before.
+"""The settings: one frozen tree, read from a YAML file, then the environment, then flags; the later has priority.
 
 Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS` or
-`SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the one that was meant.
+`SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the closest one.
 """
 
 from processor.config.config import Config

@@ -1,4 +1,4 @@
-"""The whole tree of settings, and how its names hang together."""
+"""The tree of settings, and the rules about its names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from processor.errors import ConfigurationError
 
 
 class Config(BaseSettings):
-    """The whole tree."""
+    """The tree of settings."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -31,19 +31,21 @@ class Config(BaseSettings):
     )
 
     application_id: ApplicationId = "sowstream"
-    """First part of consumer groups and transactional ids, behind `topic_prefix`."""
+    """First part of consumer groups and transactional ids, after `topic_prefix`."""
     topic_prefix: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._-]{0,98}[._-])?$")] = ""
     """First part of the names of all Kafka topics, consumer groups and transactional ids, such as `acme.desk.`; it ends
-    with a dot, `-` or `_`. So installations share a cluster, and one ACL of a prefix holds for each."""
+    with a dot, `-` or `_`. So installations share a cluster, and one ACL of a prefix covers each.
+    """
     kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
     """librdkafka properties for every client: addresses, TLS, SASL."""
     schema_registry: Properties = Field(default_factory=dict)
     """Settings of the schema registry's client: `url`, credentials, TLS; none: schemas come from files."""
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
-    """What a record's effects are promised to be. `at_least_once`: seen sooner; the SOW topic stays right, deltas, acks
-    and dead letters may come twice after a crash."""
+    """The delivery guarantee. `at_least_once`: output is seen sooner; the SOW topic stays right, but deltas, acks and
+    dead letters may be repeated after a crash.
+    """
     state_dir: Path = Path("./state")
-    """Where RocksDB keeps the partitions; losing it costs a restore, nothing else."""
+    """The directory of the RocksDB databases; losing it costs a restore, nothing else."""
     topics: dict[TopicName, TopicConfig] = Field(default_factory=dict)
     """The SOW topics."""
     conflated: dict[TopicName, ConflatedConfig] = Field(default_factory=dict)
@@ -63,12 +65,12 @@ class Config(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment beats the file, which `load` passes as arguments."""
+        """Give the environment priority over the file, which `load` passes as arguments."""
         return env_settings, init_settings
 
     @model_validator(mode="after")
     def _kafka_fits(self) -> Config:
-        """The properties and the section `runtime` do not contradict each other."""
+        """Check that the properties and the section `runtime` do not contradict each other."""
         try:
             check_kafka(self.kafka, self.runtime)
         except ValueError as error:
@@ -82,7 +84,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Config:
-        """Every name is used once, and every underlying exists and leads to a topic."""
+        """Check that every name is used once, and that every underlying exists and leads to a topic."""
         sections: tuple[Mapping[str, object], ...] = (self.topics, self.conflated, self.processors)
         for index, section in enumerate(sections):
             for other in sections[index + 1 :]:
@@ -94,7 +96,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _kafka_names_fit(self) -> Config:
-        """Every Kafka name is legal and stands for one topic."""
+        """Check that every Kafka name is legal and belongs to one topic."""
         for name, processor in self.processors.items():
             if processor.topic.kafka_topics:
                 raise ValueError(f"processors.{name}.topic.kafka_topics: set processors.{name}.kafka_topics")
@@ -106,7 +108,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _copies_have_records(self) -> Config:
-        """What is conflated has a SOW, and a third party's processor says by its outputs whether it has one."""
+        """Check that each underlying keeps records, and that no processor has `sow: false`: its outputs decide that."""
         for name, section in self.conflated.items():
             if not self.topic(name).sow:
                 raise ValueError(
@@ -119,12 +121,12 @@ class Config(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _sources_are_told(self) -> Config:
-        """At least once, a record that comes again is recognised by the header `source` of what it came to."""
+    def _sources_are_on(self) -> Config:
+        """Turn on the header `source`, which identifies redelivered input, where the guarantee is at least once."""
         if self.guarantee == "at_least_once":
             for name, topic in self.topics.items():
                 if not topic.sow:
-                    continue  # It runs exactly once.
+                    continue  # This topic runs exactly once.
                 if not topic.source_header and "source_header" in topic.model_fields_set:
                     raise ValueError(f"topics.{name}.source_header: guarantee at_least_once needs it; remove it")
                 self.topics[name] = topic.model_copy(update={"source_header": True})
@@ -152,23 +154,23 @@ class Config(BaseSettings):
 
     @property
     def group_prefix(self) -> str:
-        """The first part of consumer groups and transactional ids, without the dot behind it."""
+        """The first part of consumer groups and transactional ids, without the dot after it."""
         return f"{self.topic_prefix}{self.application_id}"
 
     def underlying(self, name: str) -> str | None:
-        """The topic that another one is made of; None if publishers write to it, or if there is none of this name."""
+        """The topic that another one is derived from; None if publishers write to it, or if it does not exist."""
         section = self.conflated.get(name) or self.processors.get(name)
         return None if section is None else section.underlying
 
     def root(self, name: str) -> str:
-        """The topic that makes the records: the one of this name, or the one it is a copy of.
+        """The topic that merges the records: the one of this name, or the one that it is a copy of.
 
         Raises:
             ConfigurationError: no such topic.
         """
-        known = [*self.topics, *self.conflated, *self.processors]
-        if name not in known:
-            raise ConfigurationError(self.no_topic(name, known))
+        names = [*self.topics, *self.conflated, *self.processors]
+        if name not in names:
+            raise ConfigurationError(self.no_topic(name, names))
         return self._root(name)
 
     @property
@@ -192,19 +194,19 @@ class Config(BaseSettings):
         copy._undescribed = undescribed  # noqa: SLF001 - of its own class
         return copy
 
-    def no_topic(self, name: str, known: list[str]) -> str:
+    def no_topic(self, name: str, names: list[str]) -> str:
         """The message of an error: no topic of this name is configured."""
         if self._undescribed is None:
-            return unknown_name("topic", name, known)
+            return unknown_name("topic", name, names)
         if name in self._undescribed:
             return f"topic {name!r}: {self._undescribed[name]}"
         return (
-            f"{unknown_name('topic', name, known)}. The settings name no topics, so these are the topics of the topic "
+            f"{unknown_name('topic', name, names)}. The settings name no topics, so these are the topics of the topic "
             "directory; `sowstream topics apply` adds others"
         )
 
     def topic(self, name: str) -> TopicConfig:
-        """What holds for a topic's records: the section of its root.
+        """The section with the settings of a topic's records: that of its root.
 
         Raises:
             ConfigurationError: no such topic.
@@ -213,6 +215,6 @@ class Config(BaseSettings):
         return self.topics[root] if root in self.topics else self.processors[root].topic
 
     def shown(self) -> dict[str, Any]:
-        """The tree as plain values, secrets hidden: fit for a log."""
+        """The tree as plain values with secrets hidden, for a log."""
         shown: dict[str, Any] = hide_secrets(self.model_dump(mode="json"))
         return shown

@@ -1,4 +1,4 @@
-"""Properties of the section `kafka` that contradict the section `runtime`: said twice, or too short for a promise."""
+"""Rejects properties of the section `kafka` that contradict the section `runtime`, or are too short for a guarantee."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ELSEWHERE = {
     "group.instance.id": "runtime.static_membership, which gives each worker one of its own",
     "group.id": "application_id, which consumer groups begin with",
 }
-"""Properties that every client of a process would share, or that our own settings already say."""
+"""Properties that would be the same for every client of a process, or that settings of ours already determine."""
 
 _CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms")
 
 
 def check_kafka(kafka: Mapping[str, str], runtime: RuntimeConfig) -> None:
-    """Refuse properties that work against the settings.
+    """Refuse properties that conflict with the settings.
 
     Raises:
-        ValueError: with the property and what to do instead.
+        ValueError: with the property and the remedy.
     """
     for name, instead in _ELSEWHERE.items():
         if name in kafka:
@@ -43,7 +43,7 @@ def check_kafka(kafka: Mapping[str, str], runtime: RuntimeConfig) -> None:
 
 
 def _check_poll_interval(interval_ms: int | None, runtime: RuntimeConfig) -> None:
-    """A turn of the loop may wait a transaction's time for each of offsets, commit and abort."""
+    """Check the poll interval: a turn may wait a transaction's time each for offsets, commit and abort."""
     if interval_ms is None:
         return
     if interval_ms < runtime.session_timeout_s * 1000:

@@ -1,17 +1,20 @@
-"""The Kafka names of an installation: the one place where a topic's name and a role become a Kafka topic."""
+"""The Kafka names of an installation: the one place that derives a Kafka topic from a topic's name and a role."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 Role: TypeAlias = Literal["publish", "sow", "delta", "ack", "dlq", "mark"]
-"""The purpose of a topic of a family; also the last part of its name, unless it is mapped to another one."""
+"""The purpose of a topic of a family; also the last part of its name, unless it is mapped to another one.
+
+A plug-in's own outputs have other names, which are plain text: their topics are named in the same way, and not mapped.
+"""
 
 NAME_CHARACTERS_MAX: Final = 249
-"""Longest name that Kafka gives a topic: longer ones have no room as a directory's name."""
+"""The longest topic name in Kafka: longer ones do not fit a directory's name."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -20,19 +23,17 @@ _ROLES: Final[tuple[Role, ...]] = ("publish", "sow", "delta", "ack", "dlq", "mar
 
 @dataclass(frozen=True, slots=True)
 class KafkaNames:
-    """Where the topics of an installation are on Kafka."""
+    """The Kafka names of an installation's topics."""
 
     prefix: str = ""
-    """What its Kafka topics, consumer groups and transactional ids begin with, such as `acme.desk.`."""
+    """The prefix of its Kafka topics, consumer groups and transactional ids, such as `acme.desk.`."""
     mapped: Mapping[str, Mapping[Role, str]] = field(default_factory=dict)
     """Kafka topics with names of their own, by topic and role; these have no prefix."""
 
-    def topic(self, family: str, role: Role) -> str:
+    def topic(self, family: str, role: str) -> str:
         """The Kafka name of a family's topic: `orders`, `sow` → `orders.sow`."""
-        own = self.mapped.get(family)
-        if own is not None and role in own:
-            return own[role]
-        return f"{self.prefix}{family}.{role}"
+        own = self.mapped.get(family, {}).get(cast("Role", role))
+        return f"{self.prefix}{family}.{role}" if own is None else own
 
     @property
     def directory(self) -> str:
@@ -45,23 +46,24 @@ class KafkaNames:
         return f"{self.prefix}_sowstream.control"
 
     def family_text(self, family: str) -> str:
-        """All topics of a family, as a message names them: `orders.*`, or `orders.* and legacy.orders.in`."""
+        """All topics of a family, for a message: `orders.*`, or `orders.* and legacy.orders.in`."""
         own = self.mapped.get(family, {})
         every = [] if len(own) == len(_ROLES) else [f"{self.prefix}{family}.*"]
         return " and ".join([*every, *own.values()])
 
-    def check(self, families: Iterable[str]) -> None:
-        """Refuse names that Kafka does not take, and two topics of one name.
+    def check(self, families: Iterable[str], outputs: Mapping[str, Iterable[str]] | None = None) -> None:
+        """Refuse names that Kafka does not accept, and two topics of one name.
 
         Args:
-            families: all that are configured.
+            families: all configured families.
+            outputs: the names of plug-ins' own outputs, by family; None: there are none.
 
         Raises:
-            ValueError: with the name and what to do.
+            ValueError: with the name and the remedy.
         """
         owners = {_collision_key(name): f"Sowstream's own {name}" for name in (self.directory, self.control)}
         for family in families:
-            for role in _ROLES:
+            for role in (*_ROLES, *(outputs or {}).get(family, ())):
                 name, owner = self.topic(family, role), f"{family} ({role})"
                 if (problem := _problem(name)) is not None:
                     raise ValueError(f"{owner} would be the Kafka topic {name!r}: {problem}")
@@ -75,7 +77,7 @@ class KafkaNames:
 
 
 def _collision_key(name: str) -> str:
-    """Kafka refuses to create a topic whose name is another's but for '.' and '_'."""
+    """A name with '.' and '_' made equal: Kafka refuses a topic whose name differs from another's only in these."""
     return name.replace(".", "_")
 
 

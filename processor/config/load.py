@@ -1,10 +1,16 @@
-"""Reads the settings: a YAML file, then the environment, then flags."""
+"""Reads the settings: a YAML file, then the environment, then flags.
+
+Errors in the file name the line and do not show its text, which may hold secrets.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import yaml
@@ -12,12 +18,15 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from processor.config.config import Config
-from processor.config.environment import misspelt
 from processor.config.suggestions import explain
-from processor.config.yaml_file import parse, problem_of
 from processor.errors import ConfigurationError
 
 log = structlog.stdlib.get_logger("sowstream.settings")
+
+PREFIX: Final = "SOWSTREAM_"
+_CLOSE: Final = 0.8
+_QUOTED: Final = re.compile(r"""'[^']{2,}'|"[^"]{2,}\"""")
+"""The parser's quotes from the text: names of anchors, aliases and tags, which may be an unquoted password."""
 
 
 def load(
@@ -31,9 +40,9 @@ def load(
 
     Args:
         path: the YAML file. Without one, `./sowstream.yaml` is read where it exists.
-        bootstrap: beats `kafka.bootstrap.servers`.
-        state_dir: beats `state_dir`.
-        topic_prefix: the setting of this name, for a reader without a file; the file and the environment beat it.
+        bootstrap: replaces `kafka.bootstrap.servers`.
+        state_dir: replaces `state_dir`.
+        topic_prefix: the setting of this name, for a reader without a file; the file and the environment have priority.
 
     Raises:
         ConfigurationError: the file is missing or not YAML, or a setting is wrong; one line each.
@@ -77,3 +86,71 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
         raise ConfigurationError(f"{file}: expected settings such as `topics:` at the top level")
     return tree
+
+
+def misspelt(variables: Iterable[str], settings: Iterable[str]) -> dict[str, str]:
+    """Variables that are no settings, each with the closest setting; empty if there is none.
+
+    Of those without a section (`__`) only variables close to a setting count: images, tests and Kubernetes use the
+    prefix, too.
+
+    Args:
+        variables: names of the environment.
+        settings: names of the settings at the top level.
+    """
+    names = [name.upper() for name in settings]
+    suggestions = {}
+    for variable in variables:
+        first, section, rest = variable.upper().removeprefix(PREFIX).partition("__")
+        if not variable.upper().startswith(PREFIX) or first in names:
+            continue
+        close = difflib.get_close_matches(first, names, n=1, cutoff=_CLOSE)
+        if close or section:
+            suggestions[variable] = f"{PREFIX}{close[0]}{section}{rest}" if close else ""
+    return suggestions
+
+
+class TwiceError(yaml.constructor.ConstructorError):
+    """A setting appears twice in one section."""
+
+
+class _Once(yaml.SafeLoader):
+    """The safe loader with duplicate keys as errors: YAML's own would drop the first of two values."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build one mapping.
+
+        Raises:
+            TwiceError: a key appears in it twice.
+        """
+        seen: dict[tuple[str, str], yaml.Node] = {}
+        for key, _ in node.value:
+            # Keys that `<<` brings in may be overridden: that is its purpose.
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            first = seen.setdefault((key.tag, key.value), key)
+            if first is not key:
+                raise TwiceError(
+                    None, None, f"{key.value!r} stands here and in line {first.start_mark.line + 1}", key.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def parse(text: str) -> Any:
+    """Parse a YAML text.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML, or has a setting twice.
+    """
+    return yaml.load(text, _Once)  # noqa: S506 - it is the safe loader
+
+
+def problem_of(error: yaml.YAMLError) -> str:
+    """The error in a YAML text and its place, without the text: the line may have a password."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"{error.reason}, at character {error.position + 1}"
+    problem = getattr(error, "problem", None) or "it cannot be parsed"
+    if not isinstance(error, TwiceError):  # Our own error quotes the name of a setting.
+        problem = _QUOTED.sub("'…'", problem)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return problem if mark is None else f"{problem}, in line {mark.line + 1}, column {mark.column + 1}"

@@ -1,4 +1,4 @@
-"""Hides what nobody should read in a log: passwords, tokens, credentials in addresses."""
+"""Hides secrets from logs: passwords, tokens, credentials in addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def hide_secret(name: str, value: str) -> str:
-    """A property's value, or stars where its name says that it is secret; an address without its credentials."""
+    """The value of a property, or stars if its name means a secret; an address without its credentials."""
     return "****" if _is_secret(name) else _CREDENTIALS.sub("//****@", value)
 
 
@@ -29,7 +29,7 @@ def _is_secret(name: str) -> bool:
 
 
 def hide_secrets(tree: Any, name: str = "") -> Any:
-    """The same for all that a tree holds: plug-ins have passwords too, and some are numbers, or lists of them."""
+    """Hide the secrets in a tree of values: plug-ins have passwords too, and some are numbers, or lists of them."""
     if isinstance(tree, dict):
         return {inner: hide_secrets(item, inner) for inner, item in tree.items()}
     if isinstance(tree, list):

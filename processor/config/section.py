@@ -1,4 +1,4 @@
-"""What every part of the settings is made of: sections, and the values people write in them."""
+"""The building blocks of the settings: the base of all sections, and types for values as people write them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def interval_s(value: object) -> object:
 
 
 def _as_text(value: object) -> object:
-    """YAML reads `true` and `9092` as other types; Kafka wants their text."""
+    """Convert values that YAML reads as other types, such as `true` and `9092`, to the text that Kafka wants."""
     if not isinstance(value, dict):
         return value
     return {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
 
 
 Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
-"""Settings as Kafka spells them."""
+"""Settings in Kafka's spelling."""
 
 IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow_inf_nan=False)]
 """Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
@@ -50,11 +50,12 @@ def _no_dots_alone(value: str) -> str:
 
 
 ApplicationId: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$"), AfterValidator(_no_dots_alone)]
-"""What consumer groups and transactional ids begin with. Local state is in a directory of this name in `state_dir`, so
-that it has no path separators and is neither `.` nor `..`."""
+"""The prefix of consumer groups and transactional ids. Local state is in a directory of this name in `state_dir`, so
+that it has no path separators and is neither `.` nor `..`.
+"""
 
 
 class Section(BaseModel):
-    """Base of every part of the tree: immutable, unknown keys are errors."""
+    """Base of every section: immutable, unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""Says what is wrong with settings as a person reads it, with a suggestion for what is unknown."""
+"""Describes errors in settings in plain words, with a suggestion for an unknown name."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _EXPECTED = {
     "model_type": "expected settings, each `name: value`, or {} for none",
     "tuple_type": "expected a list, such as [/id]",
 }
-"""What pydantic says in Python's words, in those of YAML."""
+"""Pydantic's messages about Python types, in terms of YAML."""
 
 
-def unknown_name(noun: str, name: str, known: list[str]) -> str:
-    """`there is no topic 'oders'; did you mean 'orders'?`."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+def unknown_name(noun: str, name: str, names: list[str]) -> str:
+    """The message `there is no topic 'oders'; did you mean 'orders'?`."""
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(names)) or 'none'}"
     return f"there is no {noun} {name!r}; {hint}"
 
 
 def explain(error: ValidationError, model: type[BaseModel], section: str = "") -> str:
-    """What is wrong with settings as a person reads it: a line each, with a suggestion for an unknown key.
+    """Describe errors in settings: a line each, with a suggestion for an unknown key.
 
     The values are left out: one may be a password.
 
     Args:
-        error: what the model said.
+        error: the error of the model.
         model: the model of the settings.
-        section: where in the tree they stand.
+        section: their place in the tree.
     """
     return "\n".join(f"  {_explain(detail, model, section)}" for detail in error.errors(include_url=False))
 
@@ -40,8 +40,8 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) ->
     path = detail["loc"]
     place = ".".join(str(part) for part in (section, *path) if part != "")
     if detail["type"] != "extra_forbidden":
-        said = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        return f"{place or 'settings'}: {said}"
+        message = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+        return f"{place or 'settings'}: {message}"
     return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
 
 

@@ -1,4 +1,4 @@
-"""The sections of topics: what a record of one is, and how it is merged, copied or processed."""
+"""The sections of topics: the format of their records, and how these are merged, copied or processed."""
 
 from __future__ import annotations
 
@@ -16,46 +16,47 @@ from processor.config.section import IntervalS, KafkaTopics, Properties, Section
 
 
 def _schema(value: object) -> object:
-    """A bare path is a file."""
+    """Read a bare path as a file."""
     return {"file": value} if isinstance(value, str | Path) else value
 
 
 _INTERVAL_MIN_S: Final = 0.1
 
 EXPLICIT_KEY: Final = ("explicit",)
-"""What `key: explicit` is kept as."""
+"""The value that stands for `key: explicit`."""
 
 
 def _key(value: object) -> object:
-    """The one word that is no list of paths; the environment says a list as JSON."""
+    """Read the one word that is no list of paths; the environment gives a list as JSON."""
     if value == "explicit":
         return EXPLICIT_KEY
     return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
 
 
 def _interval(value: object) -> object:
-    """The one word that is no time."""
+    """Read the one word that is no duration."""
     return value if value == "auto" else interval_s(value)
 
 
 def _step(value: object) -> object:
-    """A bare name is a plug-in without settings."""
+    """Read a bare name as a plug-in without settings."""
     return {"use": value} if isinstance(value, str) else value
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "um": {"merge_depth": 1, "null_policy": "set", "default_command": "publish"},
 }
-"""Settings of a topic that go together. `um`: a nested object replaces, a null is a value, a publish that does not say
-`allow-merge` replaces the record."""
+"""Groups of settings that belong together. `um`: a nested object replaces, a null is a value, and a publish without
+`allow-merge` replaces the record.
+"""
 
 
 _OF_RECORDS: Final = frozenset(("expiration", "merge_depth", "merge_rules", "null_policy", "preset", "sequence_groups"))
-"""Settings of a topic that are about the records it keeps."""
+"""Settings of a topic that are about its SOW records."""
 
 
 class SchemaConfig(Section):
-    """Where the schema of a topic's records is: a file, the settings themselves, or a subject of the registry."""
+    """The place of the schema of a topic's records: a file, the settings themselves, or a subject of the registry."""
 
     file: Path | None = None
     """A file: an Avro schema (.avsc), or a protobuf descriptor set."""
@@ -69,7 +70,7 @@ class SchemaConfig(Section):
     """The full name of the message in a protobuf descriptor set."""
 
     @model_validator(mode="after")
-    def _content_is_given_once(self) -> SchemaConfig:
+    def _content_is_in_one_place(self) -> SchemaConfig:
         places = [name for name in ("file", "text", "base64") if getattr(self, name) is not None]
         if len(places) > 1:
             raise ValueError(f"{places[0]} and {places[1]} both say what the schema is; remove one")
@@ -82,7 +83,7 @@ class SchemaConfig(Section):
 
     @property
     def place(self) -> str:
-        """The place of the schema, as a message names it."""
+        """The place of the schema, for a message."""
         if self.file is not None:
             return str(self.file)
         return "the schema in the settings" if self.subject is None else f"subject {self.subject}"
@@ -101,12 +102,12 @@ class SchemaConfig(Section):
 
 
 class StepConfig(Section):
-    """One preprocessing or enrichment plug-in of a topic."""
+    """A preprocessing or enrichment plug-in of a topic."""
 
     use: str
     """Its name in the entry-point group `sowstream.preprocessors` or `sowstream.enrichers`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What it takes, by keyword."""
+    """Its settings, as keyword arguments."""
 
 
 class SequenceGroupConfig(Section):
@@ -122,52 +123,57 @@ class TopicConfig(Section):
     """One SOW topic: `topics.<name>`."""
 
     preset: Literal["um"] | None = None
-    """`um`: as Universal Messaging merges; see `PRESETS`. What is set here beats the preset."""
+    """`um`: as Universal Messaging merges; see `PRESETS`. Settings of this section have priority over the preset."""
     message_type: str = "json"
     """Name of the codec, entry-point group `sowstream.codecs`."""
     message_schema: Annotated[SchemaConfig | None, BeforeValidator(_schema)] = Field(default=None, alias="schema")
     """The schema of the records, for message types that have one: a file, or {subject: NAME}."""
     separator: str = Field(default="\x01", min_length=1, max_length=1)
-    """What stands between the fields of `fix` and `nvfix`."""
+    """The separator between the fields of `fix` and `nvfix`."""
     parts: tuple[str, ...] = ()
     """The message types of a composite's parts, in order."""
     key: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_key)] = ("/id",)
     """JSON Pointers of the key fields: their values make the Kafka record key. `explicit`: the publisher gives it."""
     key_format: Literal["text", "json", "int"] = "text"
-    """How publishers write the Kafka key: as the text of the key, as JSON (Debezium, Kafka Connect), or as a big-endian
-    integer of 4 or 8 bytes (Java's IntegerSerializer and LongSerializer)."""
+    """The encoding of the Kafka key by publishers: the text of the key, JSON (Debezium, Kafka Connect), or a big-endian
+    integer of 4 or 8 bytes (Java's IntegerSerializer and LongSerializer).
+    """
     key_in_body: Literal["required", "optional"] = "required"
     """`required`: a full publish without its key field gets it from the Kafka key. `optional`: it is kept without."""
     foreign_partition: Literal["move", "reject", "accept"] = "move"
-    """What becomes of a new key that came to another partition than Java's hash (murmur2) chooses: it is forwarded to
-    that partition, rejected as `wrong_partition`, or merged where it is."""
+    """The treatment of a new key in another partition than Java's hash (murmur2) chooses: it is forwarded to that
+    partition, rejected as `wrong_partition`, or merged in place.
+    """
     partitions: int = Field(default=4, ge=1, le=10_000)
     """Partitions of every topic of the family. It cannot change later: keys would move."""
     default_command: Literal["publish", "delta_publish"] = "delta_publish"
-    """What a record without header `command` is."""
+    """The command of a record without header `command`."""
     null_policy: Literal["ignore", "set", "remove"] = "ignore"
-    """What a null in a delta does (merge.md, rule 6)."""
+    """The effect of a null in a delta (merge.md, rule 6)."""
     merge_depth: int | None = Field(default=None, ge=1)
-    """How deep objects merge; None is to any depth, 1 replaces nested objects whole."""
+    """How deep objects merge; None is to any depth, 1 replaces nested objects completely."""
     merge_rules: dict[str, str] = Field(default_factory=dict)
-    """How a delta's value meets the record's, by JSON Pointer: a name in `sowstream.merge_rules`, such as `sum`."""
+    """How a delta's value is combined with the record's, by JSON Pointer: a name in `sowstream.merge_rules`, such as
+    `sum`.
+    """
     sequence_groups: tuple[SequenceGroupConfig, ...] = ()
     """Fields that late, out-of-order deltas cannot undo."""
     preprocess: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
-    """Plug-ins that see each message before its key is made, in order."""
+    """Plug-ins that receive each message before its key is made, in order."""
     enrich: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
-    """Plug-ins that see each message and the record it meets, in order."""
+    """Plug-ins that receive each message and the record that it updates, in order."""
     expiration: IntervalS | None = Field(default=None, gt=0)
     """How long a record lives after its last update; none: for ever."""
     sow: bool = True
     """Whether the last record of each key is kept; False: each message is checked and delivered as it was published."""
     source_header: bool = False
-    """Say on SOW and delta records which input record they came from, as header `source`."""
+    """Add the header `source`, with the position of the input record, to SOW and delta records."""
     max_depth: int = Field(default=128, ge=1, le=254)
     """Deepest nesting accepted."""
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=10_485_760)
-    """Largest input and largest merged record; larger ones are rejected as `too_large`. With the longest headers beside
-    it, a record of 10 MiB is what the topics take."""
+    """Largest input and largest merged record; larger ones are rejected as `too_large`. With the longest headers added,
+    a record of 10 MiB is the largest that the topics accept.
+    """
     dlq_max_ratio: float = Field(default=0.9, ge=0, le=1)
     """A partition is held when more than this part of a window's records was rejected; 1: never."""
     dlq_window_records: int = Field(default=1000, ge=1)
@@ -184,7 +190,7 @@ class TopicConfig(Section):
 
     @model_validator(mode="after")
     def _settings_of_records_need_records(self) -> TopicConfig:
-        """What is said of records that are kept means nothing where none is."""
+        """Check that a topic without SOW has no settings about SOW records."""
         if not self.sow and (useless := sorted(_OF_RECORDS & self.model_fields_set)):
             raise ValueError(f"sow: false keeps no records that {useless[0]} could be about; remove one of the two")
         return self
@@ -192,7 +198,7 @@ class TopicConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _preset_first(cls, value: Any) -> Any:
-        """What a preset says, under what is set."""
+        """Fill in the preset under the settings that are given."""
         if not isinstance(value, dict):
             return value
         return {**PRESETS.get(str(value.get("preset")), {}), **value}
@@ -208,7 +214,7 @@ class TopicConfig(Section):
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """The JSON Pointers of the key fields; none where the key is explicit."""
+        """The JSON Pointers of the key fields; none if the key is explicit."""
         return () if self.key == EXPLICIT_KEY else self.key
 
     @field_validator("key")
@@ -227,18 +233,19 @@ class ConflatedConfig(Section):
     underlying: TopicName
     """The topic it copies: any other one that is configured."""
     interval: Annotated[float | Literal["auto"], BeforeValidator(_interval)] = 5.0
-    """A key changes at most once in this time; least 100 ms. `auto`: from `floor` to `ceiling`, the longer the further
-    the worker is behind its input."""
+    """Least time between two changes of a key; at least 100 ms. `auto`: from `floor` to `ceiling`, longer as the worker
+    falls further behind its input.
+    """
     floor: IntervalS = Field(default=_INTERVAL_MIN_S, ge=_INTERVAL_MIN_S)
     """Shortest interval under `auto`."""
     ceiling: IntervalS = Field(default=5.0, ge=_INTERVAL_MIN_S)
     """Longest interval under `auto`."""
     filter: str | None = None
-    """Which records the copy has, in the filter language; none: all of them."""
+    """The records of the copy, in the filter language; none: all records."""
     max_pending: int = Field(default=1_000_000, ge=1)
-    """Keys of one partition that may wait; when more do, those that have waited longest are delivered early."""
+    """Most keys of one partition that may wait; beyond it, those that have waited longest are delivered early."""
     max_pending_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """Memory that the waiting updates of one partition may take, about; when they take more, likewise."""
+    """About the most memory for the waiting updates of one partition; beyond it, they are delivered early, too."""
     kafka_topics: KafkaTopics = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others
     are `<topic_prefix><name>.<role>`."""
@@ -261,7 +268,7 @@ class ConflatedConfig(Section):
 
     @property
     def interval_range_ms(self) -> tuple[int, int]:
-        """Shortest and longest interval in milliseconds; the same twice where it is fixed."""
+        """Shortest and longest interval in milliseconds; equal if the interval is fixed."""
         shortest, longest = (self.floor, self.ceiling) if self.interval == "auto" else (self.interval, self.interval)
         return round(shortest * 1000), round(longest * 1000)
 
@@ -274,9 +281,9 @@ class ProcessorConfig(Section):
     underlying: TopicName | None = None
     """The topic whose SOW it reads; none for a processor that reads its own `<name>.publish`."""
     topic: TopicConfig = Field(default_factory=TopicConfig)
-    """What holds for its own records; one with an `underlying` has the underlying's."""
+    """The settings of its own records; a processor with an `underlying` has those of the underlying."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What its settings model takes."""
+    """The settings of the plug-in, checked by its model."""
     kafka_topics: KafkaTopics = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others
     are `<topic_prefix><name>.<role>`."""

@@ -1,12 +1,12 @@
-"""The text beside a committed input offset: how far the outputs follow from it, and what the processor noted.
+"""Reads and writes the metadata of a committed input offset: the ends of the output topics, and the processor's note.
 
 ::
 
-    sow 60 mark 7                        without transactions: where SOW and marks ended
-    sowstream noted TEXT                 what the processor noted
+    sow 60 mark 7                        without transactions: the ends of the SOW and mark topics
+    sowstream noted TEXT                 the processor's note
     sow 60 mark 7 sowstream noted TEXT   both
 
-Whoever sets offsets with other tools writes something else there, or nothing: then there is no note.
+Offsets that other tools have set carry other metadata, or none, which counts as empty.
 """
 
 from __future__ import annotations
@@ -14,52 +14,54 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-NOTED_BYTES_MAX: Final = 1_000
-"""Of a processor's text, in UTF-8. Kafka takes 4,096 beside an offset, as shipped (`offset.metadata.max.bytes`)."""
+NOTE_BYTES_MAX: Final = 1_000
+"""Limit of a processor's note, in UTF-8. By default Kafka takes 4,096 in all (`offset.metadata.max.bytes`)."""
 
-_NOTE: Final = re.compile(r"(?:sow ([0-9]{1,18}) mark ([0-9]{1,18}))?(?:(?(1) )sowstream noted (.*))?", flags=re.DOTALL)
+_FORMAT: Final = re.compile(
+    r"(?:sow ([0-9]{1,18}) mark ([0-9]{1,18}))?(?:(?(1) )sowstream noted (.*))?", flags=re.DOTALL
+)
 
 
 class Ends(NamedTuple):
-    """Where the topics ended that follow from the input before an offset."""
+    """The ends of the output topics when all input before an offset was processed."""
 
     sow: int
-    """Offset of the SOW topic."""
+    """End offset of the SOW topic."""
     mark: int
-    """Offset of the mark topic."""
+    """End offset of the mark topic."""
 
 
-class Note(NamedTuple):
-    """What stands beside an offset."""
+class CommitMetadata(NamedTuple):
+    """The metadata of a committed input offset."""
 
     ends: Ends | None
-    """None where a transaction committed it, or nobody noted anything."""
-    noted: str
-    """What the processor noted; empty if it noted nothing."""
+    """None after a commit with a transaction, and in metadata of other tools."""
+    note: str
+    """The processor's note; empty if there is none."""
 
     @classmethod
-    def read(cls, text: str | None) -> Note:
-        """Understand what is found; a text of somebody else's is none."""
-        found = _NOTE.fullmatch(text or "")
-        if found is None:
+    def read(cls, text: str | None) -> CommitMetadata:
+        """Parse the metadata; a text of another tool counts as empty."""
+        match = _FORMAT.fullmatch(text or "")
+        if match is None:
             return cls(None, "")
-        return cls(Ends(int(found[1]), int(found[2])) if found[1] else None, found[3] or "")
+        return cls(Ends(int(match[1]), int(match[2])) if match[1] else None, match[3] or "")
 
     def __str__(self) -> str:
-        """As it is committed."""
+        """Format the metadata as it is committed."""
         ends = [] if self.ends is None else [f"sow {self.ends.sow} mark {self.ends.mark}"]
-        return " ".join(ends + ([f"sowstream noted {self.noted}"] if self.noted else []))
+        return " ".join(ends + ([f"sowstream noted {self.note}"] if self.note else []))
 
 
-def checked(noted: str) -> str:
-    """A processor's text, if it can be committed.
+def checked_note(note: str) -> str:
+    """Return a processor's note if it can be committed.
 
     Raises:
-        ValueError: it is too long, or Kafka's client cannot carry it.
+        ValueError: it is too long, or has a character that Kafka's client cannot send.
     """
-    size = len(noted.encode())
-    if size > NOTED_BYTES_MAX:
-        raise ValueError(f"a note of {size:,} bytes; beside an input offset there is room for {NOTED_BYTES_MAX:,}")
-    if "\0" in noted:
+    size = len(note.encode())
+    if size > NOTE_BYTES_MAX:
+        raise ValueError(f"a note of {size:,} bytes; beside an input offset there is room for {NOTE_BYTES_MAX:,}")
+    if "\0" in note:
         raise ValueError("a note with the character U+0000: no text beside an offset can have it")
-    return noted
+    return note

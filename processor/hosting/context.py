@@ -1,4 +1,4 @@
-"""What a processor sees of the runtime: its state and marks, its outputs, the clock; and what it asked for."""
+"""The runtime as one partition's processor sees it: state and marks, outputs and clock; it keeps the calls' effects."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from processor.errors import UndeclaredOutput
-from processor.hosting.commit_metadata import checked
+from processor.hosting.commit_metadata import checked_note
 from processor.hosting.dead_letter import dead_letter
 from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
 from processor.hosting.output_limits import OutputLimits
+from processor.hosting.record_writer import RecordWriter
 from processor.hosting.timings import Timing
 from processor.hosting.waiting_output import WaitingOutput
 from processor.kafka.partitioner import partition_for
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
     from processor.api import Codec, Marks, State
     from processor.config import TopicConfig
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Headers, Outgoing, Record, RejectReason, Stored
-    from processor.topics.family import Role
+    from processor.record import Headers, Outgoing, Record, Stored, Value
 
 
 class TaskContext:
-    """One partition's `Context`. What is forwarded waits here until the task hands it to the transaction."""
+    """The `Context` of one partition. Forwarded records wait here until the task hands them to the transaction."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class TaskContext:
         codec: Codec,
         state: State,
         marks: Marks | None = None,
-        on_reject: Callable[[Record, RejectReason, str], None] | None = None,
+        on_reject: Callable[[Record, str, str], None] | None = None,
         applied: Mapping[int, Sequence[bytes]] | None = None,
         noted: str = "",
         partitions: int = 1,
@@ -61,7 +61,7 @@ class TaskContext:
         self.held_offset: int | None = None
         self.paused_offset: int | None = None
         self.stopped_offset: int | None = None
-        self.note = noted  # It stands until another one is given.
+        self.note = noted  # Until the next `hold`.
         self.gauges: dict[str, float] = {}
         self.observed: defaultdict[str, Timing] = defaultdict(Timing)
         self.events: Counter[str] = Counter()
@@ -70,14 +70,30 @@ class TaskContext:
         self.waiting = waiting or WaitingOutput(sys.maxsize)
         self.is_full = self.waiting.is_enough
         self._limits = limits or OutputLimits(pipeline)
-        # Marks go out through `marks` alone, or nobody would know which ones are committed.
-        self._outputs: dict[Role, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
+        self._pipeline = pipeline
+        self._writer: RecordWriter | None = None  # Made for the first `put`: most of ours write batches.
+        # Marks go out through `marks` alone, which knows the committed ones.
+        self._outputs: dict[str, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
 
-    def forward(self, output: Role, key: bytes, value: bytes | None, headers: Headers) -> None:
+    def put(self, key: bytes, record: Value, headers: Headers | None = None) -> None:
+        """Write the record of a key: state, SOW record, version and delta."""
+        self._records.put(key, record, headers)
+
+    def delete(self, key: bytes, headers: Headers | None = None) -> bool:
+        """Delete the record of a key; whether there was one."""
+        return self._records.delete(key, headers)
+
+    @property
+    def _records(self) -> RecordWriter:
+        if self._writer is None:
+            self._writer = RecordWriter(self, self._pipeline)
+        return self._writer
+
+    def forward(self, output: str, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send one record to an output."""
         self.forward_many(output, [(key, value, headers)])
 
-    def forward_many(self, output: Role, records: Sequence[Outgoing], size_bytes: int | None = None) -> None:
+    def forward_many(self, output: str, records: Sequence[Outgoing], size_bytes: int | None = None) -> None:
         """Send records to an output."""
         if not self._is_trusted:
             records = checked_records(self.name, output, records)
@@ -94,8 +110,12 @@ class TaskContext:
         """Take no record from this offset on in this call."""
         self.stopped_offset = offset
 
-    def reject(self, record: Record, reason: RejectReason, detail: str) -> None:
-        """Send an input record to the dead-letter topic with the reason: whole, or as much of it as fits."""
+    def reject(self, record: Record, reason: str, detail: str) -> None:
+        """Send an input record to the dead-letter topic with the reason: complete, or as much of it as fits.
+
+        Raises:
+            ValueError: the reason is not a word that a metric can have as its label.
+        """
         source = f"{self.source_topic}/{self.partition}/{record.offset}"
         letter = dead_letter(record, reason, detail, source, self._limits.of("dlq"))
         self._outputs["dlq"].append(letter)
@@ -110,7 +130,7 @@ class TaskContext:
 
     def hold(self, offset: int | None, note: str = "") -> None:
         """Do not commit input positions above this offset, and commit a note beside the one that is."""
-        self.note = checked(note)
+        self.note = checked_note(note)
         self.held_offset = offset
 
     def pause(self, offset: int) -> None:
@@ -133,20 +153,20 @@ class TaskContext:
         """Observe how long something took."""
         self.observed[name].add(seconds, times)
 
-    def take_outputs(self) -> dict[Role, list[Outgoing]]:
-        """What was forwarded since the last time, by role; roles without records are left out."""
+    def take_outputs(self) -> dict[str, list[Outgoing]]:
+        """Return the records forwarded since the last call, by output; outputs without records are left out."""
         taken = {role: records for role, records in self._outputs.items() if records}
         for role in taken:
             self._outputs[role] = []
         self.waiting.sent()
         return taken
 
-    def output_counts(self) -> dict[Role, int]:
-        """How many records wait for each output, for `outputs_after`."""
+    def output_counts(self) -> dict[str, int]:
+        """Return the number of records that wait for each output, for `outputs_after`."""
         return {role: len(records) for role, records in self._outputs.items()}
 
-    def outputs_after(self, counts: Mapping[Role, int]) -> dict[Role, list[Outgoing]]:
-        """What was forwarded since then, and still waits."""
+    def outputs_after(self, counts: Mapping[str, int]) -> dict[str, list[Outgoing]]:
+        """Return the records that were forwarded since these counts were taken, and still wait."""
         return {role: records[counts[role] :] for role, records in self._outputs.items()}
 
 
@@ -157,23 +177,23 @@ class _NoState:
         self._processor = processor
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:  # noqa: ARG002
-        """There is none, and there cannot be one."""
+        """Fail: there is none, and there cannot be one."""
         raise self._error()
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:  # noqa: ARG002
-        """It would be lost."""
+        """Fail: it would be lost."""
         raise self._error()
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
-        """As `get_many`."""
+        """Fail, as `get_many`."""
         raise self._error()
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
-        """As `get_many`."""
+        """Fail, as `get_many`."""
         raise self._error()
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
-        """As `get_many`."""
+        """Fail, as `get_many`."""
         raise self._error()
 
     def _error(self) -> UndeclaredOutput:
@@ -187,11 +207,11 @@ class _NoMarks:
         self._processor = processor
 
     def get(self, name: bytes) -> bytes | None:
-        """There is none, and there cannot be one."""
+        """Fail: there is none, and there cannot be one."""
         raise self._error(name)
 
     def put(self, name: bytes, value: bytes) -> None:  # noqa: ARG002
-        """It would be lost."""
+        """Fail: it would be lost."""
         raise self._error(name)
 
     def _error(self, name: bytes) -> UndeclaredOutput:

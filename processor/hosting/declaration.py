@@ -1,20 +1,26 @@
-"""Checks what a processor declares when it is loaded: a wrong declaration is one clear error before anything starts."""
+"""Checks the declarations of a processor when it is loaded: a wrong one is a clear error before anything starts."""
 
 from __future__ import annotations
 
+import dis
 import inspect
+import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel
 
-from processor.api import Input, Output, Processor
+from processor.api import Input, Output, Processor, RecordProcessor
 from processor.errors import ConfigurationError
 from processor.topics.family import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import CodeType
 
 _ROLES: Final = get_args(Role)
+_OUTPUTS: Final = tuple(role for role in _ROLES if role != "dlq")
+_OWN_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _INPUTS: Final = ("publish", "sow")
 _CALLS: Final = {
     "init": ("context", "settings"),
@@ -23,6 +29,7 @@ _CALLS: Final = {
     "punctuate": ("now_ms",),
     "close": (),
 }
+_RECORD_CALLS: Final = {"process_record": ("record",), "setup": ("settings",)}
 """The methods that the runtime calls, each with its arguments."""
 
 
@@ -30,15 +37,20 @@ def check_declaration(processor_type: Any, name: str) -> None:
     """Refuse a processor that cannot be hosted.
 
     Args:
-        processor_type: what an entry point leads to, or a test gives.
-        name: how a person finds it, such as its entry point.
+        processor_type: the object of an entry point, or of a test.
+        name: a name by which a person finds it, such as its entry point.
 
     Raises:
-        ConfigurationError: all that is wrong with it, and what to write.
+        ConfigurationError: all problems of the declaration, and what to write.
     """
     if not (isinstance(processor_type, type) and issubclass(processor_type, Processor)):
         raise ConfigurationError(f"processor {name}: it is not a Processor; name a subclass of processor.api.Processor")
-    problems = [*_input_problems(processor_type), *_output_problems(processor_type), *_other_problems(processor_type)]
+    problems = [
+        *_input_problems(processor_type),
+        *_output_problems(processor_type),
+        *_settings_problems(processor_type),
+        *_method_problems(processor_type),
+    ]
     if problems:
         raise ConfigurationError(f"processor {name}: {'; '.join(problems)}")
 
@@ -46,7 +58,7 @@ def check_declaration(processor_type: Any, name: str) -> None:
 def _input_problems(processor_type: type[Processor]) -> Iterator[str]:
     declared = getattr(processor_type, "input", None)
     if not isinstance(declared, Input):
-        yield f"`input` is {_shown(declared)}; declare input = Input('publish', from_underlying=False) or its like"
+        yield f"`input` is {_shown(declared)}; declare input = Input('publish') or its like"
     elif declared.role not in _INPUTS or not isinstance(declared.from_underlying, bool):
         roles = ", ".join(_INPUTS)
         yield f"`input` is {_shown(declared)}; its role is one of {roles}, and from_underlying True or False"
@@ -59,28 +71,85 @@ def _output_problems(processor_type: type[Processor]) -> Iterator[str]:
         return
     roles = [output.role for output in declared]
     for role in dict.fromkeys(map(str, roles)):
-        if role == "dlq":
-            yield "`outputs` declares 'dlq'; every processor has dead letters: reject a record with Context.reject"
-        elif role not in _ROLES:
-            yield f"`outputs` has the role {role!r}; known: {', '.join(known for known in _ROLES if known != 'dlq')}"
+        if (problem := _name_problem(role)) is not None:
+            yield f"`outputs` declares {role!r}{problem}"
         elif roles.count(role) > 1:
             yield f"`outputs` declares {role!r} twice"
+    if "sow" not in roles and (call := _state_call(processor_type)) is not None:
+        yield f"{call}, and `outputs` declares no Output('sow') to restore it from"
     if not all(isinstance(output.repartition, bool) for output in declared):
         yield "`outputs` has a `repartition` that is neither True nor False"
 
 
-def _other_problems(processor_type: type[Processor]) -> Iterator[str]:
+def is_own_output(role: str) -> bool:
+    """Whether an output is the plug-in's own, such as `alerts`, and none of the family's roles."""
+    return role not in _ROLES
+
+
+def _name_problem(role: str) -> str | None:
+    """The reason why an output cannot have this name, as the rest of a sentence; None if it can."""
+    if role == "dlq":
+        return "; every processor has dead letters: reject a record with Context.reject"
+    if role in _ROLES:
+        return None
+    # A misspelt role would be a topic that nobody reads.
+    if close := get_close_matches(role.lower(), _ROLES, n=1, cutoff=0.75):
+        return f", too close to the role {close[0]!r}: write that, or choose another name"
+    if _OWN_NAME.fullmatch(role) is None:
+        return (
+            f"; a name is one of {', '.join(_OUTPUTS)}, or one of the plug-in's own: up to 64 lower-case letters, "
+            "digits, '_' and '-', a letter first"
+        )
+    return None
+
+
+def _state_call(processor_type: type[Processor]) -> str | None:
+    """The use of state in a plug-in's own methods, such as "`process_record` calls `put`"; None if there is none."""
+    ours = {
+        name for name in ("put", "delete", "get") if getattr(processor_type, name, None) is vars(RecordProcessor)[name]
+    }
+    seen: set[str] = set()  # A method that another one overrides does not count.
+    for owner in processor_type.__mro__:
+        if owner in {RecordProcessor, Processor}:
+            break
+        for name, member in vars(owner).items():
+            code = getattr(member, "__code__", None)
+            if name not in seen and code is not None and (use := _use_in(code, ours)) is not None:
+                return f"`{name}` {use}"
+        seen.update(vars(owner))
+    return None
+
+
+def _use_in(code: CodeType, calls: set[str]) -> str | None:
+    """The first attribute of a method that stands for the state: `self.put`, or `context.state`."""
+    me = code.co_varnames[0] if code.co_argcount else None
+    before: Any = None
+    for step in dis.get_instructions(code):
+        if step.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
+            if me is not None and before == me and step.argval in calls:
+                return f"calls `{step.argval}`"
+            if before in {"context", "_context"} and step.argval == "state":
+                return "uses the state"
+        before = step.argval[-1] if isinstance(step.argval, tuple) and step.argval else step.argval
+    return None
+
+
+def _settings_problems(processor_type: type[Processor]) -> Iterator[str]:
     settings_type: Any = processor_type.settings_type
     is_repeatable: Any = processor_type.is_repeatable
     if not (isinstance(settings_type, type) and issubclass(settings_type, BaseModel)):
         yield f"`settings_type` is {_shown(settings_type)}; it is a pydantic model, such as a subclass of api.Settings"
     if not isinstance(is_repeatable, bool):
         yield f"`is_repeatable` is {_shown(is_repeatable)}; it is True or False"
+
+
+def _method_problems(processor_type: type[Processor]) -> Iterator[str]:
     if missing := sorted(processor_type.__abstractmethods__):
         yield f"it does not define {', '.join(missing)}"
     elif not _takes(processor_type, ()):
         yield "it is made without arguments, and its `__init__` wants some; `init` has the settings"
-    for method, arguments in _CALLS.items():
+    calls = _CALLS | (_RECORD_CALLS if issubclass(processor_type, RecordProcessor) else {})
+    for method, arguments in calls.items():
         if not _takes(getattr(processor_type, method, None), ("self", *arguments)):
             yield f"`{method}` is no method that takes {', '.join(arguments) or 'nothing'}"
     if not _takes(processor_type.check, ("name", "settings", "codec")):
@@ -88,7 +157,7 @@ def _other_problems(processor_type: type[Processor]) -> Iterator[str]:
 
 
 def _takes(function: Any, arguments: tuple[str, ...]) -> bool:
-    """Whether it can be called with so many arguments in order."""
+    """Whether a function can be called with so many arguments in order."""
     if not callable(function):
         return False
     try:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from processor.hosting.pipeline import Pipeline
     from processor.record import Outgoing
-    from processor.topics.family import Role
 
 log = structlog.stdlib.get_logger("sowstream.output")
 
@@ -34,7 +33,7 @@ _SETTING: Final = "max.message.bytes"
 class TooLarge(NamedTuple):
     """An output that is larger than its topic takes."""
 
-    role: Role
+    role: str
     size_bytes: int
     limit_bytes: int
 
@@ -65,7 +64,7 @@ class OutputLimits:
         """
         self.batch_bytes_max = batch_bytes_max
         self._ask = ask
-        self._roles: dict[str, Role] = {pipeline.output(role): role for role in pipeline.roles}
+        self._roles: dict[str, str] = {pipeline.output(role): role for role in pipeline.roles}
         topic = pipeline.topic
         (letters,) = family_specs(
             pipeline.name,
@@ -76,11 +75,11 @@ class OutputLimits:
             names=pipeline.names,
         )
         letter_bytes = int(letters.config[_SETTING])  # As it is created; where it takes less, that is learnt.
-        self._first: dict[Role, int] = dict.fromkeys(pipeline.roles, PRODUCED_BYTES_MAX)
+        self._first: dict[str, int] = dict.fromkeys(pipeline.roles, PRODUCED_BYTES_MAX)
         self._first["dlq"] = max(_BYTES_MIN, min(letter_bytes, PRODUCED_BYTES_MAX))
         self._limits = dict(self._first)
 
-    def of(self, role: Role) -> int:
+    def of(self, role: str) -> int:
         """The largest record that an output takes, in bytes."""
         return self._limits[role]
 
@@ -89,7 +88,7 @@ class OutputLimits:
         """The least of all: no batch of several records should be larger."""
         return min(self._limits.values())
 
-    def role_of(self, topic: str) -> Role | None:
+    def role_of(self, topic: str) -> str | None:
         """Which output a Kafka topic is; None: it is none of ours."""
         return self._roles.get(topic)
 
@@ -111,11 +110,11 @@ class OutputLimits:
         log.warning("a topic takes smaller records than was known", topic=topic, bytes_max=self._limits[role])
         return True
 
-    def forget(self, role: Role) -> None:
+    def forget(self, role: str) -> None:
         """Forget what was learnt of an output: it may take more by now."""
         self._limits[role] = self._first[role]
 
-    def largest(self, outputs: Mapping[Role, Sequence[Outgoing]]) -> TooLarge | None:
+    def largest(self, outputs: Mapping[str, Sequence[Outgoing]]) -> TooLarge | None:
         """One of these outputs that is larger than its topic takes; None: all fit. Dead letters are made to fit."""
         for role, records in outputs.items():
             limit = self._limits[role]

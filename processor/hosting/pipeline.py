@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from processor.api import Processor
+from processor.api import Processor, RecordProcessor
 from processor.config.kafka_names import KafkaNames
 from processor.config.suggestions import explain, unknown_name
 from processor.entry_points import load_installed
 from processor.errors import ConfigurationError
-from processor.hosting.declaration import check_declaration
-from processor.topics.family import Role, TopicSpec, family_specs
+from processor.hosting.declaration import check_declaration, is_own_output
+from processor.topics.family import TopicSpec, family_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from processor.api import Codec
+    from processor.api import Codec, Context
     from processor.config import Config, TopicConfig
 
 GROUP = "sowstream.processors"
@@ -37,9 +37,9 @@ class Pipeline(NamedTuple):
     """What holds for the records."""
     source: str
     """The Kafka topic it reads."""
-    roles: tuple[Role, ...]
+    roles: tuple[str, ...]
     """The topics of its own family: its input where that is its own, its outputs, and the dead-letter topic."""
-    repartitioned: frozenset[Role]
+    repartitioned: frozenset[str]
     """Outputs whose partition the key's hash chooses."""
     underlying: str | None = None
     """The family it reads, if that is another one."""
@@ -69,10 +69,10 @@ class Pipeline(NamedTuple):
         """
         names = names or KafkaNames()
         role, from_underlying = processor_type.input
-        own_input: tuple[Role, ...] = () if from_underlying else (role,)
+        own_input: tuple[str, ...] = () if from_underlying else (role,)
         outputs = tuple(output.role for output in processor_type.outputs)
         # Beside a SOW topic there are marks in any case: the input position is one.
-        position: tuple[Role, ...] = ("mark",) if "sow" in outputs else ()
+        position: tuple[str, ...] = ("mark",) if "sow" in outputs else ()
         return cls(
             name=name,
             processor_type=processor_type,
@@ -86,7 +86,7 @@ class Pipeline(NamedTuple):
         )
 
     @property
-    def made_of(self) -> str:
+    def derived_from(self) -> str:
         """The other family's topic that it makes its own of; empty where it reads its own."""
         return self.source if self.processor_type.input.from_underlying else ""
 
@@ -109,9 +109,17 @@ class Pipeline(NamedTuple):
         """The same where there is no mark topic, as in an installation that was made before it was needed."""
         return self._replace(roles=tuple(role for role in self.roles if role != "mark"))
 
-    def output(self, role: Role) -> str:
+    def output(self, role: str) -> str:
         """The Kafka topic behind an output."""
         return self.names.topic(self.name, role)
+
+    def begin(self, context: Context) -> Processor:
+        """Make an instance of the plug-in, and begin a partition with it."""
+        processor = self.processor_type()
+        if isinstance(processor, RecordProcessor):
+            processor.bind(context, self.settings)  # Whether or not an `init` of its own calls that of its base.
+        processor.init(context, self.settings)
+        return processor
 
 
 def installed() -> dict[str, type[Processor]]:
@@ -137,12 +145,30 @@ def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
     known = [*config.topics, *config.conflated, *config.processors]
     chosen = list(names) or known
     plugins = installed()
+    _check_own_outputs(config, known, plugins)
     result = []
     for name in chosen:
         if name not in known:
             raise ConfigurationError(unknown_name("topic", name, known))
         result.append(_pipeline(config, name, plugins))
     return result
+
+
+def _check_own_outputs(config: Config, families: Iterable[str], plugins: dict[str, type[Processor]]) -> None:
+    """Refuse a plug-in's own output whose Kafka topic would be another family's.
+
+    Raises:
+        ConfigurationError: with both owners and the name.
+    """
+    own_outputs = {
+        name: [output.role for output in plugins[section.use].outputs if is_own_output(output.role)]
+        for name, section in config.processors.items()
+        if section.use in plugins
+    }
+    try:
+        config.kafka_names.check(families, own_outputs)
+    except ValueError as error:
+        raise ConfigurationError(f"processors: {error}") from None
 
 
 def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
@@ -160,12 +186,12 @@ def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """The topics of a pipeline's own family, as they should be."""
     family = _specs(pipeline, pipeline.name, pipeline.roles)
     return [
-        spec._replace(made_of=pipeline.made_of, is_optional=spec.role == "mark" and not pipeline.has_marks)
+        spec._replace(derived_from=pipeline.derived_from, is_optional=spec.role == "mark" and not pipeline.has_marks)
         for spec in family
     ]
 
 
-def _specs(pipeline: Pipeline, family: str, roles: Iterable[Role]) -> list[TopicSpec]:
+def _specs(pipeline: Pipeline, family: str, roles: Iterable[str]) -> list[TopicSpec]:
     """Topics of a family that a pipeline has to do with: the records of both are the same."""
     topic = pipeline.topic
     return family_specs(
@@ -187,8 +213,8 @@ def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
             known = wanted.setdefault(spec.name, spec)
             # Of a topic that one reads and another writes each knows a part.
             wanted[spec.name] = known._replace(
-                made_of=known.made_of or spec.made_of,
-                made_into=tuple(dict.fromkeys((*known.made_into, *spec.made_into))),
+                derived_from=known.derived_from or spec.derived_from,
+                derived_families=tuple(dict.fromkeys((*known.derived_families, *spec.derived_families))),
             )
     return list(wanted.values())
 
@@ -212,7 +238,7 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
 def source_spec(pipeline: Pipeline) -> TopicSpec:
     """The topic a pipeline reads, as it should be; another family's, perhaps."""
     (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
-    return spec._replace(made_into=(pipeline.name,)) if pipeline.made_of else spec
+    return spec._replace(derived_families=(pipeline.name,)) if pipeline.derived_from else spec
 
 
 def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:

@@ -30,7 +30,7 @@ def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | No
         Stop: Kafka does not answer, or refuses.
     """
     cluster = cluster or admin.cluster()
-    found = admin.found([spec.name for spec in wanted if spec.name in cluster.topics])
+    found = admin.describe_topics([spec.name for spec in wanted if spec.name in cluster.topics])
     return problems(wanted, found, brokers=len(cluster.brokers))
 
 

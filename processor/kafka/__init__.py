@@ -1,6 +1,8 @@
-"""The one home of confluent_kafka: everything the rest of Sowstream asks of Kafka.
+"""The one home of confluent_kafka: everything that the rest of Sowstream asks of Kafka.
 
-`properties` are the settings every client gets; `admin` looks at the cluster and its topics; `group_consumer` reads
-an input as a member of a consumer group; `log_reader` reads partitions up to their end; `transactional_producer`
-writes, exactly once; `partitioner` says which partition a key belongs to; `ceiling` is how fast the bare client is.
+`properties` has the settings of every client and `errors` maps librdkafka's errors to ours. `admin` asks the cluster
+about topics, groups and offsets; `readers` has the consumers, `producers` the producers, `transactions` the requests
+about open transactions. `message` reads confluent_kafka's messages, `partitioner` computes the partition of a key.
+`outage`, `renewal`, `refusals`, `log_filter` and `pause_detector` watch over the clients, and `background_calls` keeps
+a hanging call from stopping its caller.
 """

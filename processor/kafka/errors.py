@@ -1,4 +1,4 @@
-"""What a Kafka error means for us: the only place that maps confluent_kafka's errors to our own."""
+"""Maps confluent_kafka's errors to Sowstream's; no other file does so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from processor.errors import SowstreamError
 
-_COMMIT_TRY_S = 0.1  # Nought is for ever, to librdkafka's binding.
+_COMMIT_TRY_S = 0.1  # librdkafka's binding takes 0 as no limit.
 _UNREACHABLE = frozenset(
     (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 )
@@ -37,7 +37,7 @@ _MOVED = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,  # A new leader does not yet know how far its followers are.
     )
 )
-"""Somebody asked a partition's former leader, or one that has just become it, as after a restart of the broker."""
+"""The request went to a partition's former leader, or to a very new one, as after a restart of the broker."""
 _UNKNOWN = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION))
 _OUT_OF_RANGE = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE))
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
@@ -70,7 +70,7 @@ _GOES_BY = (
             KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
             KafkaError.NOT_COORDINATOR,
             KafkaError._WAIT_COORD,
-            KafkaError._DESTROY_BROKER,  # What was asked of a broker that librdkafka has just forgotten.
+            KafkaError._DESTROY_BROKER,  # The request went to a broker that librdkafka has just removed.
             KafkaError.UNSTABLE_OFFSET_COMMIT,
             # Outside a transaction librdkafka marks none of these as retriable.
             KafkaError.KAFKA_STORAGE_ERROR,
@@ -82,7 +82,7 @@ _GOES_BY = (
 
 _UNANSWERED = _UNREACHABLE | frozenset(
     (
-        KafkaError._DESTROY,  # Its client was given up.
+        KafkaError._DESTROY,  # The client was given up.
         KafkaError._DESTROY_BROKER,
         KafkaError._WAIT_COORD,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -91,7 +91,7 @@ _UNANSWERED = _UNREACHABLE | frozenset(
 )
 _UNREADABLE = frozenset((KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG))
 
-# Done again, each of these fails again: a record that the topic does not take, a topic that is gone.
+# A repetition fails again: the topic does not accept the record, or is gone.
 _STAYS = frozenset(
     (
         KafkaError.INVALID_RECORD,
@@ -104,7 +104,7 @@ _STAYS = frozenset(
 
 _TOO_LARGE = frozenset((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE))
 _PLACE: Final = re.compile(r"ProduceRequest for (\S+) \[(\d+)\]")
-"""How librdkafka says which of the topics refused a record: of a transaction that fails it tells nothing else."""
+"""Finds the topic and partition that refused a record: a failed transaction names them in librdkafka's text only."""
 
 _INSTANCE = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
 
@@ -115,7 +115,7 @@ def of(error: KafkaException | KafkaError) -> KafkaError:
 
 
 def code_of(error: KafkaException | KafkaError) -> int:
-    """Its code; of a static member's end the real one, which librdkafka hides behind that of all fatal errors."""
+    """The code of an error; a fatal error, such as a static member's end, is an envelope around the real one."""
     kafka_error = of(error)
     if kafka_error.code() == KafkaError._FATAL:
         for code in _INSTANCE:
@@ -125,64 +125,64 @@ def code_of(error: KafkaException | KafkaError) -> int:
 
 
 def is_unreleased(error: KafkaException | KafkaError) -> bool:
-    """Whether a static member must wait: Kafka has not given up the one that had its name before."""
+    """Whether a static member must wait because the group still keeps its predecessor of the same name."""
     return code_of(error) == KafkaError.UNRELEASED_INSTANCE_ID
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether a reader's error is news of a trouble that librdkafka itself gets over."""
+    """Whether librdkafka recovers by itself from a reader's error."""
     return not error.fatal() and (error.retriable() or error.code() in _GOES_BY)
 
 
 def is_unreachable(error: KafkaException | KafkaError) -> bool:
-    """Whether nobody answered: somebody may later."""
+    """Whether no broker answered; one may answer later."""
     return of(error).code() in _UNREACHABLE
 
 
 def is_unanswered(error: KafkaException | KafkaError) -> bool:
-    """Whether a question did not come to whoever can answer it: nobody is there, or another one is by now."""
+    """Whether a request did not reach the responsible broker: it is away, or another one is responsible now."""
     return of(error).code() in _UNANSWERED
 
 
 def is_unreadable(error: KafkaException | KafkaError) -> bool:
-    """Whether a batch of records came and cannot be unpacked: to fetch it again brings the same."""
+    """Whether a batch of records cannot be unpacked; fetching it again returns the same bytes."""
     return of(error).code() in _UNREADABLE
 
 
 def is_out_of_range(error: KafkaException | KafkaError) -> bool:
-    """Whether what is to be read next is not in the partition."""
+    """Whether the offset to be read next is not in the partition."""
     return of(error).code() in _OUT_OF_RANGE
 
 
 def is_unstable(error: KafkaException | KafkaError) -> bool:
-    """Whether an open transaction holds a committed offset in the balance."""
+    """Whether an undecided transaction holds a committed offset."""
     return of(error).code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def is_moved(error: KafkaException | KafkaError) -> bool:
-    """Whether what the client knows of a partition's leader is out of date: it is to look anew and ask again."""
+    """Whether the client's metadata about a partition's leader is out of date; it must refresh them and try again."""
     return of(error).code() in _MOVED
 
 
 def is_leaderless(error: KafkaException | KafkaError) -> bool:
-    """Whether the client found no leader of a partition to ask: the topic was just made, or is not there."""
+    """Whether the client has no leader for a partition: the topic was just created, or does not exist."""
     return of(error).code() == KafkaError._NOENT
 
 
 def is_unknown(error: BaseException) -> bool:
-    """Whether Kafka does not know the topic: there is none, or the broker that was asked has just started."""
+    """Whether the broker does not know the topic: it does not exist, or the broker has just started."""
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return isinstance(cause, KafkaException) and of(cause).code() in _UNKNOWN
 
 
 def is_fenced(error: BaseException) -> bool:
-    """Whether a transaction failed because somebody else has begun with the same transactional id."""
+    """Whether a transaction failed because another producer has started with the same transactional id."""
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return isinstance(cause, KafkaException) and of(cause).code() in _FENCED
 
 
 def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
-    """The error that ends a command, or stops a pipeline, with what was being done and what to do about it."""
+    """The error that ends a command or stops a pipeline; its text names the failed action and the remedy."""
     kafka_error = of(error)
     code = code_of(error)
     if code in _UNREACHABLE:
@@ -232,9 +232,9 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
 def of_partition(
     error: KafkaError, topic: str | None, partition: int | None, offset: int | None
 ) -> PartitionHeld | Stop:
-    """What an error of one partition asks for, where the others can be read on.
+    """The error for one partition that cannot be read on while the others can.
 
-    A batch that does not unpack is fetched again and again by librdkafka, and comes as it was (its #5260).
+    librdkafka fetches a batch that cannot be unpacked again and again, with the same result (its #5260).
     """
     if is_unreadable(error):
         return PartitionHeld(
@@ -246,14 +246,14 @@ def of_partition(
 
 
 def of_commit(error: KafkaException, doing: str) -> SowstreamError:
-    """What a failed commit of offsets outside a transaction asks for: to ask what is committed and go on there."""
+    """The error for a failed commit of offsets outside a transaction; processing goes on from the committed offsets."""
     if code_of(error) in _REFUSED | {KafkaError.OFFSET_METADATA_TOO_LARGE}:
         return stop(error, doing)
     return TransactionAborted(f"{doing}: {of(error).str()} ({of(error).name()})")
 
 
 def in_transaction(error: KafkaException, doing: str, place: tuple[str, int | None] | None = None) -> SowstreamError:
-    """What a failed transaction call asks for, by librdkafka's three flags.
+    """The error for a failed transaction call, by librdkafka's three flags.
 
     ========  ====================  =====================================================
     flag      here                  what follows
@@ -265,31 +265,32 @@ def in_transaction(error: KafkaException, doing: str, place: tuple[str, int | No
     ========  ====================  =====================================================
 
     Args:
-        error: what the call raised.
-        doing: what was being done.
+        error: the error that the call raised.
+        doing: the action that failed, such as "commit (orders.0)".
         place: topic and partition of the record at hand, if there is one; partition None: its key's hash chooses.
 
-    Whatever the flags: what Kafka refuses for good, or would refuse again, stops the pipeline; only of a record that is
-    too large the input record that made it can be put aside: `OutputTooLarge`.
-    Source: librdkafka's INTRODUCTION.md, "Transactional producer", error handling.
+    Independently of the flags, an error that would recur stops the pipeline. A record that is too large is an
+    exception: the input record that caused it can be put aside (`OutputTooLarge`). Source: librdkafka's
+    INTRODUCTION.md, "Transactional producer", error handling.
     """
     kafka_error = of(error)
-    said = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
+    text = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
     if kafka_error.code() in _TOO_LARGE:
-        if (told := _PLACE.search(kafka_error.str())) is not None:
-            place = told[1], int(told[2])
-        return OutputTooLarge(said, *(place or (None, None)))
+        if (refused := _PLACE.search(kafka_error.str())) is not None:
+            place = refused[1], int(refused[2])
+        return OutputTooLarge(text, *(place or (None, None)))
     if kafka_error.code() in _REFUSED | _STAYS:
         return stop(error, doing)
     if kafka_error.txn_requires_abort() and not kafka_error.fatal():
-        return TransactionAborted(said)
-    return ProducerLost(said)
+        return TransactionAborted(text)
+    return ProducerLost(text)
 
 
 def of_record(producer: Producer, error: KafkaException, topic: str, partition: int) -> SowstreamError:
-    """What a record of a transaction asks for that librdkafka does not take; partition -1: its key's hash chooses."""
+    """The error for a record that librdkafka does not accept in a transaction; partition -1: the key's hash chooses."""
     if code_of(error) == KafkaError._STATE:
-        # An earlier record has failed, and this error does not say why. A commit fails at once, with the reason.
+        # An earlier record has failed, and this error does not contain the reason. A commit fails at once, with the
+        # reason.
         try:
             producer.commit_transaction(_COMMIT_TRY_S)
         except KafkaException as first:

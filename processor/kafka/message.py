@@ -1,4 +1,4 @@
-"""confluent_kafka's message, and our record made of it."""
+"""confluent_kafka's message, and its conversion to our records."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Columns", "Message", "by_log", "by_partition", "columns", "records"]
 
 
 class Columns(NamedTuple):
-    """Messages of one partition turned on their side: no object for each of them, for whoever takes very many."""
+    """The messages of one partition as columns, without an object for each message, for callers with very many."""
 
     keys: list[bytes | None]
     """Their keys."""
     values: list[bytes | None]
     """Their values; None for a tombstone."""
     headers: list[tuple[Header, ...]]
-    """Their headers, which as tuples may be looked up."""
+    """Their headers; as tuples they can be dictionary keys."""
     next_offset: int
     """The offset after the last of them."""
     timestamp_ms: int
-    """The last one's time, milliseconds since the epoch."""
+    """The time of the last one, milliseconds since the epoch."""
 
 
 def by_partition(messages: Sequence[Message]) -> dict[int, list[Message]]:
@@ -49,7 +49,7 @@ def by_log(messages: Sequence[Message]) -> dict[tuple[str, int], list[Message]]:
 
 
 def _by_runs(places: Iterable[_Place], messages: Sequence[Message]) -> dict[_Place, list[Message]]:
-    """The messages of each place, in order; quick where many of one stand together, as fetches bring them."""
+    """The messages of each place, in order; fast for long runs of one place, as fetches bring them."""
     parted: dict[_Place, list[Message]] = {}
     begin = 0
     for place, run in groupby(places):
@@ -60,7 +60,7 @@ def _by_runs(places: Iterable[_Place], messages: Sequence[Message]) -> dict[_Pla
 
 
 def columns(messages: Sequence[Message]) -> Columns:
-    """At least one message of one partition, in order."""
+    """Convert messages of one partition, at least one, to columns."""
     last = messages[-1]
     headers = cast("Iterable[Headers | None]", map(Message.headers, messages))
     return Columns(
@@ -73,7 +73,7 @@ def columns(messages: Sequence[Message]) -> Columns:
 
 
 def records(messages: Iterable[Message]) -> list[Record]:
-    """The messages of one partition as records."""
+    """Convert messages of one partition to records."""
     return [
         _new(Record, (message.key(), message.value(), message.headers(), message.offset(), message.timestamp()[1]))
         for message in messages

@@ -1,4 +1,4 @@
-"""Keeps account of Kafka being unreachable as a whole: for the log, once a minute, and for a metric."""
+"""Tracks how long Kafka has been unreachable as a whole, for the log (a line a minute) and for a metric."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LINE_INTERVAL_S: Final = 60.0
 
 
 class Outage:
-    """Since when no broker has answered a client of this process. Safe from any thread.
+    """The time since which no broker has answered a client of this process. Safe from any thread.
 
-    Only questions that any broker may answer count: a coordinator or leader that is away is no outage.
+    Only requests that any broker may answer count: a coordinator or leader that is away is no outage.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Begin with a Kafka that is reached; `clock_s` is a clock that does not jump."""
+        """Start with a reachable Kafka; `clock_s` is a monotonic clock."""
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._since_s: float | None = None
@@ -31,7 +31,7 @@ class Outage:
         self._was_logged = False
 
     def unreachable(self, doing: str) -> None:
-        """No broker has answered; `doing` is what the client waits for, as "starting the producer x"."""
+        """Record that no broker has answered; `doing` is the action that waits, such as "starting the producer x"."""
         with self._lock:
             now_s = self._clock_s()
             if self._since_s is None:
@@ -43,8 +43,8 @@ class Outage:
         log.warning("Kafka does not answer; waiting for it", doing=doing, away_s=away_s)
 
     def reached(self) -> None:
-        """Some broker has answered."""
-        if self._since_s is None:  # Nearly always, and then without the lock.
+        """Record that a broker has answered."""
+        if self._since_s is None:  # The usual case, without the lock.
             return
         with self._lock:
             away_s, self._since_s = self.seconds, None
@@ -54,7 +54,7 @@ class Outage:
 
     @property
     def is_away(self) -> bool:
-        """Whether the last question that any broker may answer had no answer."""
+        """Whether the last request that any broker may answer had no answer."""
         return self._since_s is not None
 
     @property
@@ -65,7 +65,7 @@ class Outage:
 
 
 _process: Final = Outage()
-"""The process's own account: all its clients speak to the same cluster."""
+"""The account of this process: all its clients use the same cluster."""
 
 unreachable = _process.unreachable
 reached = _process.reached

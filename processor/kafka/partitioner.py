@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: murmur2 as Kafka's own Java client computes it."""
+"""Computes the partition of a key: murmur2, as in Kafka's own Java client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 
 def partitions_of(key: bytes, partitions: int, *, is_anywhere: bool) -> range:
-    """The partitions in which the record of a key may be: where a lookup of the key must ask.
+    """The partitions in which the record of a key may be, and which a lookup of the key must therefore read.
 
     Args:
         key: the Kafka record key.

@@ -1,4 +1,4 @@
-"""Notices that the process stood still: stopped by a signal, swapped out, its machine asleep."""
+"""Detects that the process stood still: stopped by a signal, swapped out, or on a sleeping machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 _BEAT_S = 0.25
 
 
-class Pulse:
-    """Counts the times when not even a thread that does nothing but look at the clock came to its turn.
+class PauseDetector:
+    """Counts the times when not even a thread that only reads the clock was scheduled within a limit.
 
-    A thread that is busy is not late by this, however long it is: the others go on, and heartbeats with them.
+    Another thread that is busy for long does not count: the others go on, and heartbeats with them.
     """
 
     def __init__(self, limit_s: float, *, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Begin to beat.
+        """Start the thread.
 
         Args:
-            limit_s: a pause shorter than this is none.
-            clock_s: what tells the time.
+            limit_s: a shorter pause does not count.
+            clock_s: a monotonic clock, in seconds.
         """
         self._clock_s = clock_s
         self._limit_s = limit_s
@@ -31,21 +31,21 @@ class Pulse:
         self._pauses = 0
         self._beat_s = clock_s()
         self._end = threading.Event()
-        threading.Thread(target=self._run, name="pulse", daemon=True).start()
+        threading.Thread(target=self._run, name="pause detector", daemon=True).start()
 
     @property
     def pauses(self) -> int:
-        """How often the process stood still for longer than the limit, up to now."""
+        """The number of times that the process stood still for longer than the limit, up to now."""
         with self._lock:
             now_s = self._clock_s()
-            # Whoever asks may have woken up before the thread did.
+            # The calling thread may have woken up before the detector's.
             if now_s - self._beat_s > self._limit_s:
                 self._pauses += 1
             self._beat_s = now_s
             return self._pauses
 
     def close(self) -> None:
-        """Stop beating."""
+        """Stop the thread."""
         self._end.set()
 
     def _run(self) -> None:

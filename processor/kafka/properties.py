@@ -1,38 +1,38 @@
-"""The librdkafka settings of every client; what the user sets beats them, save where a promise hangs on one."""
+"""The librdkafka settings of every client; the user's settings have priority, except where a guarantee needs ours."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.kafka.log_filter import Repeats
+from processor.kafka.log_filter import RepeatedLines
 from processor.topics.family import BATCH_BYTES_MAX, MESSAGE_MAX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol round a message of the largest size.
+_FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol overhead of a message of the largest size.
 PRODUCED_BYTES_MAX: Final = MESSAGE_MAX_BYTES + _FRAMING_BYTES
-"""The largest record that a producer takes."""
-_MEMBERSHIP: Final = frozenset(("group.protocol", "group.remote.assignor"))  # Of those who join a group, no others.
-# Of those who join, too: the others keep librdkafka's own, which go with one another.
+"""The size of the largest record that a producer accepts."""
+_MEMBERSHIP: Final = frozenset(("group.protocol", "group.remote.assignor"))  # For members of groups only.
+# For members of groups, too: other clients keep librdkafka's own limits, which depend on one another.
 _MEMBER_LIMITS: Final = frozenset(("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"))
 _POLL_INTERVAL_S: Final = 300.0
-_FETCH_BYTES_MAX: Final = 1024**3  # librdkafka takes a little less than two.
+_FETCH_BYTES_MAX: Final = 1024**3  # librdkafka accepts a little less than 2 GiB.
 _QUEUE_BYTES: Final = 256 * 1024 * 1024
-_INFO: Final = 6  # Syslog's number, which is librdkafka's.
+_INFO: Final = 6  # The syslog level, as librdkafka uses it.
 
 log = logging.getLogger("sowstream.librdkafka")
-log.addFilter(Repeats(60.0))  # As often as there is a line of an outage.
+log.addFilter(RepeatedLines(60.0))  # An outage has a line of its own as often.
 
 
 def common(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """For clients of every kind: the user's properties and our logger."""
+    """Settings of every client: the user's properties and our logger."""
     return {
         "bootstrap.servers": "localhost:9092",
         # Seconds of back-off after a lost connection would outlast most restarts of a broker.
         "reconnect.backoff.max.ms": "2000",
-        # Packets to a machine that is gone are dropped, and nobody says so: the default waits half a minute for it.
+        # Packets to a machine that is gone are dropped without notice; the default waits half a minute for an answer.
         "socket.connection.setup.timeout.ms": "2500",
         **{name: value for name, value in kafka.items() if name not in _MEMBERSHIP | _MEMBER_LIMITS},
         "logger": log,
@@ -40,7 +40,7 @@ def common(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 def consumer(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
-    """For every reader: committed records only, offsets only where we say."""
+    """Settings of every reader: committed records only, and no automatic offset commits."""
     return {
         "fetch.wait.max.ms": "100",
         # The default of a second stalls a full queue for as long.
@@ -52,13 +52,13 @@ def consumer(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
         "isolation.level": "read_committed",
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
-        # Nothing is skipped or read twice silently: every start offset is given explicitly.
+        # No record is skipped or read twice silently: every start offset is given explicitly.
         "auto.offset.reset": "error",
     }
 
 
 def is_new_protocol(kafka: Mapping[str, str]) -> bool:
-    """Whether groups are run by the brokers (KIP-848) and not by their members."""
+    """Whether the brokers assign the partitions (KIP-848), and not the members."""
     return kafka.get("group.protocol", "classic").lower() == "consumer"
 
 
@@ -70,40 +70,40 @@ def group_member(
     instance: str | None = None,
     prefetch_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """For a worker's input: a member of the group, rebalanced without stopping the others.
+    """Settings of a worker's input: a member of the group, rebalanced without stopping the others.
 
     Args:
         kafka: the user's properties.
         group: the consumer group.
-        session_timeout_s: how long a member that is not heard of is waited for; the new protocol asks the brokers.
-        instance: the name of a static member; None: a member as they come and go.
-        prefetch_bytes: input that may wait in memory; None: as every reader.
+        session_timeout_s: how long the group keeps a silent member; in the new protocol the brokers decide.
+        instance: the name of a static member; None: a dynamic member.
+        prefetch_bytes: input that may wait in memory; None: the limit of every reader.
     """
-    chosen = consumer(kafka, group=group) | {"enable.partition.eof": "true"}
-    chosen |= {name: kafka[name] for name in _MEMBER_LIMITS if name in kafka}
-    # A turn of the loop may be long, and `runtime.stuck_timeout_s` is there to end one that does not end.
-    chosen.setdefault("max.poll.interval.ms", str(int(max(_POLL_INTERVAL_S, session_timeout_s) * 1000)))
+    settings = consumer(kafka, group=group) | {"enable.partition.eof": "true"}
+    settings |= {name: kafka[name] for name in _MEMBER_LIMITS if name in kafka}
+    # A turn of the loop may be long; `runtime.stuck_timeout_s` ends one that hangs.
+    settings.setdefault("max.poll.interval.ms", str(int(max(_POLL_INTERVAL_S, session_timeout_s) * 1000)))
     if prefetch_bytes is not None:
         limits = prefetch(prefetch_bytes, int(kafka.get("message.max.bytes", 0)))
-        chosen |= {name: value for name, value in limits.items() if name not in kafka}
+        settings |= {name: value for name, value in limits.items() if name not in kafka}
     if instance is not None:
-        chosen["group.instance.id"] = instance
+        settings["group.instance.id"] = instance
     if is_new_protocol(kafka):
-        # librdkafka refuses the properties of the classic protocol: session and assignment are the brokers' business.
-        return chosen | {name: kafka[name] for name in _MEMBERSHIP if name in kafka}
+        # librdkafka refuses the properties of the classic protocol: the brokers set session and assignment.
+        return settings | {name: kafka[name] for name in _MEMBERSHIP if name in kafka}
     return {
         "session.timeout.ms": str(int(session_timeout_s * 1000)),
         "heartbeat.interval.ms": str(int(session_timeout_s * 1000 / 4)),
-        **chosen,
+        **settings,
         "partition.assignment.strategy": "cooperative-sticky",
     }
 
 
 def prefetch(limit_bytes: int, record_bytes_max: int = 0) -> dict[str, str]:
-    """The queue of a reader, held to a size, but never to less than a record.
+    """Settings that limit a reader's queue to a size, with room for at least one record.
 
-    librdkafka asks for more as long as its queue is below the limit, and then gets a whole answer: so the limit is
-    shared between what waits and one answer on its way. It does not ask while `queued.min.messages` wait.
+    librdkafka fetches while its queue is below the limit, and then receives a full response: so the limit is shared
+    between waiting records and one response on its way. It does not fetch while `queued.min.messages` wait.
     """
     share = min(max(limit_bytes // 2, _FRAMING_BYTES, record_bytes_max), _FETCH_BYTES_MAX)
     return {
@@ -114,31 +114,31 @@ def prefetch(limit_bytes: int, record_bytes_max: int = 0) -> dict[str, str]:
 
 
 def log_reader(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
-    """For a reader that assigns itself partitions and must know where they end."""
+    """Settings of a reader that assigns itself partitions and is notified of their ends."""
     return consumer(kafka, group=group) | {"enable.partition.eof": "true"}
 
 
 def producer(
     kafka: Mapping[str, str], *, queue_bytes: int = _QUEUE_BYTES, record_bytes_max: int = PRODUCED_BYTES_MAX
 ) -> dict[str, Any]:
-    """For every writer: the partitioner of Java and Spark, nothing lost, order kept.
+    """Settings of every writer: the partitioner of Java and Spark, no loss, order kept.
 
     Args:
         kafka: the user's properties.
-        queue_bytes: what may wait to be sent, at least one record of the largest size.
-        record_bytes_max: the largest record that is taken.
+        queue_bytes: records that may wait to be sent, at least one of the largest size.
+        record_bytes_max: the size of the largest record that is accepted.
     """
     return {
         "linger.ms": "5",
         "compression.type": "lz4",
         "queue.buffering.max.messages": "1000000",
-        # A queue that has no room for the largest record would refuse it for ever.
+        # A queue without room for the largest record would refuse it for ever.
         "queue.buffering.max.kbytes": str(-(-max(queue_bytes, record_bytes_max + _FRAMING_BYTES) // 1024)),
         **common(kafka),
-        # librdkafka's own default differs from Java's and would split a key over two workers.
+        # librdkafka's own default differs from Java's and would spread a key over two workers.
         "partitioner": "murmur2_random",
         "enable.idempotence": "true",
-        # A topic's limit holds for batches, and every topic takes one of this size; a larger record goes alone.
+        # A topic's limit applies to batches, and every topic accepts one of this size; a larger record is sent alone.
         "batch.size": str(min(int(kafka.get("batch.size", BATCH_BYTES_MAX)), BATCH_BYTES_MAX)),
         "message.max.bytes": str(record_bytes_max),
     }
@@ -153,22 +153,22 @@ def transactional(
     queue_bytes: int = _QUEUE_BYTES,
     record_bytes_max: int = PRODUCED_BYTES_MAX,
 ) -> dict[str, Any]:
-    """For a worker's output; `logger` must hear of every connection that breaks. The others as for `producer`."""
+    """Settings of a worker's output; `logger` must receive every broken connection. The others as for `producer`."""
     timeout_ms = int(transaction_timeout_s * 1000)
     asked_ms = int(kafka.get("message.timeout.ms") or kafka.get("delivery.timeout.ms") or 0)
-    given = {name: value for name, value in kafka.items() if name != "delivery.timeout.ms"}
-    # Nobody sees a record before the commit, which waits for none: larger batches cost no time, and on two cores, the
-    # broker's share of them included, they halve what the broker works for each record.
-    chosen = producer({"linger.ms": "25"} | given, queue_bytes=queue_bytes, record_bytes_max=record_bytes_max)
-    # When the last connection breaks, librdkafka would forget every broker and ask those of the start: the transaction
-    # at hand hangs for its whole time then (seen in 2.16), and a new producer asks them anyway.
-    chosen.setdefault("metadata.recovery.strategy", "none")
-    return chosen | {
+    passed_on = {name: value for name, value in kafka.items() if name != "delivery.timeout.ms"}
+    # No reader sees a record before the commit, which waits for no linger time: larger batches cost no time, and on two
+    # cores, the broker's share of them included, they halve the broker's work for each record.
+    settings = producer({"linger.ms": "25"} | passed_on, queue_bytes=queue_bytes, record_bytes_max=record_bytes_max)
+    # When the last connection breaks, librdkafka would forget every broker and ask the bootstrap servers: the open
+    # transaction then hangs until its timeout (seen in 2.16), and a new producer asks them anyway.
+    settings.setdefault("metadata.recovery.strategy", "none")
+    return settings | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": str(timeout_ms),
         # A publisher may wait longer than a transaction lasts.
         "message.timeout.ms": str(min(asked_ms or timeout_ms, timeout_ms)),
-        # The topics were there at the start. One that is gone is to be told as that, before the time is over.
+        # The topics existed at the start. A missing topic is to be reported as such, before the transaction times out.
         "topic.metadata.propagation.max.ms": str(int(transaction_timeout_s * 1000 / 4)),
         # Back-to-back transactions meet CONCURRENT_TRANSACTIONS, and the default waits 100 ms for each.
         "retry.backoff.ms": "5",

@@ -1,4 +1,4 @@
-"""What brokers refuse a client before it can ask anything: wrong credentials, a certificate that cannot be verified."""
+"""Collects refusals by brokers before the first request: wrong credentials, a certificate that cannot be verified."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _LOGIN: Final = frozenset(
 
 
 class Refusals:
-    """The last refusal that a client was told of.
+    """The last refusal that a client received.
 
-    librdkafka goes on trying, and its calls end with "timed out" as if nobody were there: why is told to `error_cb` and
-    nowhere else. What a client hears is known once it was polled.
+    librdkafka goes on trying, and its calls end with "timed out" as if no broker were there: only `error_cb` receives
+    the reason. It is called while the client is polled.
     """
 
     def __init__(self) -> None:
-        """Nothing was refused yet."""
+        """Start without a refusal."""
         self.error: KafkaError | None = None
 
     def listening(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        """A client's properties, so that it tells us."""
-        return {**properties, "error_cb": self._hear}
+        """The properties of a client, with the callback that collects refusals."""
+        return {**properties, "error_cb": self._on_error}
 
-    def _hear(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         is_unverified = error.code() == KafkaError._SSL and "verify failed" in error.str()
         if error.code() in _LOGIN or is_unverified:
             self.error = error

@@ -1,4 +1,4 @@
-"""When to give up a client: librdkafka may wait for a coordinator or a controller that is dead, for ever."""
+"""Decides when a client is given up: librdkafka may wait for ever for a coordinator or controller that is dead."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _PAUSE_MAX_S: Final = 30.0
 
 
 class Renewal:
-    """Counts the tries of each question that Kafka left unanswered. Safe from any thread.
+    """Counts the tries of each request that Kafka left unanswered. Safe from any thread.
 
-    After the second one in a row metadata is refreshed; after the third the client is made anew, and again after
-    5 s ... 30 s for as long as the question stays unanswered. One question that is answered says nothing of another:
-    a broker that has died may have been the coordinator for one, and no party to the other.
+    After the second one in a row metadata is refreshed; after the third the client is replaced, and again after 5 s ...
+    30 s for as long as the request stays unanswered. Requests are counted separately: a dead broker may have been the
+    coordinator for one and not involved in another.
     """
 
     def __init__(
         self, refresh: Callable[[], None], renew: Callable[[], None], clock_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """Say what to do.
+        """Set the actions.
 
         Args:
-            refresh: asks any broker who is leader and coordinator; must not wait for the answer.
-            renew: makes the client anew.
-            clock_s: a clock that does not jump.
+            refresh: asks any broker for leaders and coordinators; must not wait for the answer.
+            renew: replaces the client.
+            clock_s: a monotonic clock, in seconds.
         """
         self._refresh = refresh
         self._renew = renew
@@ -39,10 +39,10 @@ class Renewal:
         self._next_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self.count = 0
-        """How often the client was made anew."""
+        """How often the client was replaced."""
 
     def answered(self, question: str) -> None:
-        """Kafka has answered, be it with an error."""
+        """Record that Kafka has answered, even with an error."""
         if question in self._unanswered:
             with self._lock:
                 self._unanswered.pop(question, None)
@@ -50,7 +50,7 @@ class Renewal:
                     self._pause_s = _FIRST_PAUSE_S
 
     def unanswered(self, question: str) -> None:
-        """Kafka has not answered a try in time."""
+        """Record that Kafka has not answered a try in time."""
         with self._lock:
             tries = self._unanswered[question] = self._unanswered.get(question, 0) + 1
             now_s = self._clock_s()
@@ -66,25 +66,25 @@ class Renewal:
 
 
 class InBackground:
-    """Does one thing on a thread of its own, unless it is being done already."""
+    """Runs one action on a thread of its own, unless it is running already."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
-        """Start nothing; the name is the thread's."""
+        """Start nothing yet; `name` is the name of the thread."""
         self._name = name
         self._action = action
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Do it now; what it raises is its own business."""
+        """Run the action now; the caller does not learn of its errors."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._action, name=self._name, daemon=True)
             self._thread.start()
 
 
 def leave(client: object, close: Callable[[], object] | None = None) -> None:
-    """Let go of a client without waiting: closing one whose broker is dead may take long.
+    """Give up a client without waiting: closing one whose broker is dead may take long.
 
-    The caller must keep no other reference: librdkafka takes a client apart with the last one.
+    The caller must keep no other reference: the last one to go destroys the client.
     """
     held = [client]
     del client

@@ -12,7 +12,7 @@ steps that `Rules` names, with `merge`, `insert` or `diff` between them as witho
 """
 
 from processor.merge.apply import apply_delta, remove_paths
-from processor.merge.conflation import Touched, add_touched, conflated_delta, touch
+from processor.merge.conflation import add_touched, conflated_delta, touch
 from processor.merge.diff import diff
 from processor.merge.field_rule import rule_names
 from processor.merge.fold import Merge, MergePolicy, compile_merge, insert, merge
@@ -20,6 +20,7 @@ from processor.merge.key import KeyFields
 from processor.merge.rules import Rules, compile_rules
 from processor.merge.sequence_group import SequenceGroup
 from processor.values.equality import strictly_equal
+from processor.values.pointer import Touched
 
 __all__ = [
     "KeyFields",

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from processor.merge.diff import changes, diff
 from processor.record import Value
 from processor.values.equality import MISSING, PLAIN, strictly_equal
-from processor.values.pointer import child, note_gone
+from processor.values.pointer import Touched, child, note_gone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-Touched: TypeAlias = dict[str, "Touched"]
-"""The touched members of an object, each with the touched members below it; an empty one was touched whole.
-
-It holds names only: it may live as long as the interval and keeps no record alive.
-"""
 
 _WHOLE: Final[Touched] = {}
 """The mark of a member touched whole: one for all of them, never written to."""

@@ -1,4 +1,4 @@
-"""Puts a stream thread together: its clients, its restorer and the states it opens, as the settings say."""
+"""Builds a stream thread from the settings: its clients, its restorer and the states that it opens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from processor.codec import codec_of
 from processor.errors import Stop
 from processor.hosting.output_limits import OutputLimits
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.groups import GroupLook
+from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
@@ -23,14 +23,14 @@ from processor.runtime.recovery.progress import RestoreBar, RestoreProgress
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.state_cleaner import Claims, Place, StateCleaner
 from processor.runtime.recovery.state_directory import StateDirectory
-from processor.runtime.standby.group_watcher import Lookout
+from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
-from processor.runtime.watching.rivals import tell_who_fenced
-from processor.store.layered_state import TransactionalState
+from processor.runtime.watching.rivals import log_fencing_member
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.topics import make_anew
+from processor.topics import rebuild_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,62 +38,66 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
-    from processor.runtime.process.slot import Slot
+    from processor.runtime.process.slot import ProcessSlot
+    from processor.runtime.watching.topic_watch import RetentionHeadroom
     from processor.shared_topics.control import ControlThread
 
 log = structlog.stdlib.get_logger("sowstream.assembly")
 
 _REGISTRY_WAIT_S: Final = 0.3
-"""How long a stream thread waits for the schema registry: other partitions wait meanwhile."""
+"""Longest wait of a stream thread for the schema registry: other partitions wait meanwhile."""
 _ASK_TIMEOUT_S = 5.0
 
 
 class Assembly:
-    """Makes the threads of one process; what they share is made here once."""
+    """Builds the threads of one process, and once the objects that they share."""
 
     def __init__(
         self,
         config: Config,
-        slot: Slot,
+        slot: ProcessSlot,
         *,
         is_stopping: Callable[[], bool] = lambda: False,
         control: ControlThread | None = None,
         beat: Callable[[], None] = lambda: None,
+        headroom: RetentionHeadroom | None = None,
     ) -> None:
-        """Prepare what is shared.
+        """Create the shared objects.
 
         Args:
             config: the settings.
-            slot: the process's place on its machine.
-            is_stopping: whether the process has been told to end.
-            control: brings operators' orders, and takes notices of what is held; None: neither.
-            beat: what a thread calls whenever it comes round.
+            slot: the identity of the process on its machine.
+            is_stopping: whether the process is ending.
+            control: receives operators' orders, and publishes held partitions; None: neither.
+            beat: called by a thread in each turn of its loop.
+            headroom: the retention time of each input topic, for a gauge; None: it is unknown.
         """
         self._config = config
         self._slot = slot
         self._control = control
         self._beat = beat
+        self._headroom = headroom
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
-        self._groups = GroupLook(config.kafka)
+        self._groups = GroupInspector(config.kafka)
         self._cleaner = StateCleaner(config.state_dir, config.runtime.state_cleanup_delay_s, is_stopping=is_stopping)
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
-        """A pipeline's thread; nothing is started.
+        """Build the thread of a pipeline; nothing is started.
 
         Args:
-            pipeline: what runs on it.
-            is_stopping: whether it has been told to end.
+            pipeline: the pipeline that runs on it.
+            is_stopping: whether the thread is ending.
         """
         config, runtime = self._config, self._config.runtime
         group = f"{config.group_prefix}.{pipeline.name}"
         producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka)
-        pipeline = _as_there(pipeline, admin)
+        pipeline = _without_missing_mark(pipeline, admin)
         positions = InputPositions(config.application_id, pipeline.name, pipeline.source, _advice(pipeline))
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
-            reader=LogReader(config.kafka, group=group, bears_trouble=True),
+            reader=LogReader(config.kafka, group=group, collects_trouble=True),
             admin=admin,
             source=pipeline.source,
             sow=pipeline.output("sow") if pipeline.has_state else None,
@@ -114,7 +118,8 @@ class Assembly:
             notices=self._control,
             positions=positions,
             limits=limits,
-            fenced=partial(tell_who_fenced, admin, group, pipeline.source, self._slot.name),
+            headroom=self._headroom,
+            fenced=partial(log_fencing_member, admin, group, pipeline.source, self._slot.name),
         )
         codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
         thread = StreamThread(pipeline, clients, runtime, codec)
@@ -125,7 +130,7 @@ class Assembly:
     def _producer(
         self, pipeline: Pipeline, group: str, is_stopping: Callable[[], bool]
     ) -> TransactionalProducer | StagedProducer:
-        """The way to write that the guarantee asks for, as far as the processor is made for it."""
+        """Create the producer that the guarantee asks for, as far as the processor supports it."""
         runtime = self._config.runtime
         if self._config.guarantee == "at_least_once":
             if pipeline.processor_type.is_repeatable:
@@ -147,31 +152,34 @@ class Assembly:
             queue_bytes=runtime.batch_bytes_max,
         )
 
-    def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], TransactionalState]:
-        """What opens the state of a partition; one that is always empty where the plug-in keeps no records."""
+    def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState]:
+        """Choose how states are opened: from disk, or always empty if the plug-in keeps no records."""
         config = self._config
         if not pipeline.has_state:
-            return lambda _partition: TransactionalState(MemoryStore(), cache_bytes=0)
+            return lambda _partition: LayeredState(MemoryStore(), cache_bytes=0)
         directory = self._directory(pipeline)
         return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self._cleaner.make_room).open
 
     def _directory(self, pipeline: Pipeline) -> Path:
-        """Where the states of a pipeline are."""
+        """Directory of a pipeline's states."""
         return self._config.state_dir / self._config.group_prefix / pipeline.name
 
     def _standbys(
-        self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], TransactionalState]
+        self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], LayeredState]
     ) -> Standbys:
         replicas = self._config.runtime.standby_replicas if pipeline.has_state else 0
-        lookout = Lookout(admin, group=group, topic=pipeline.source, replicas=replicas)
+        group_watcher = GroupWatcher(admin, group=group, topic=pipeline.source, replicas=replicas)
         return Standbys(
             processor=pipeline.name,
             sow=pipeline.output("sow"),
-            lookout=lookout if replicas > 0 else None,
+            group_watcher=group_watcher if replicas > 0 else None,
             admin=admin,
-            # Its queue is small: what waits there is not wanted now, and there is one for each pipeline.
+            # With a small queue: standbys are not urgent, and there is one reader for each pipeline.
             open_reader=partial(
-                LogReader, self._config.kafka | {"queued.max.messages.kbytes": "8192"}, group=group, bears_trouble=True
+                LogReader,
+                self._config.kafka | {"queued.max.messages.kbytes": "8192"},
+                group=group,
+                collects_trouble=True,
             ),
             open_state=open_state,
         )
@@ -182,22 +190,22 @@ class Assembly:
         if pipeline.has_state:
             listener = self._claims(pipeline, group, standbys, listener)
         return GroupConsumer(
-            {"client.id": self._slot.name} | self._config.kafka,  # Whoever shares the group is known by it.
+            {"client.id": self._slot.name} | self._config.kafka,  # Identifies the members of the group.
             group=group,
             topic=pipeline.source,
             session_timeout_s=self._config.runtime.session_timeout_s,
             listener=listener,
             instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
             prefetch_bytes=self._config.runtime.prefetch_bytes,
-            made_anew=_made_anew(pipeline),
+            rebuild_steps=_rebuild_steps(pipeline),
         )
 
     def _claims(self, pipeline: Pipeline, group: str, standbys: Standbys, listener: AssignmentListener) -> Claims:
-        """Have the cleaner look after the pipeline's states: it knows by the claims which of them are ours."""
+        """Register the pipeline's states with the cleaner, which keeps those of claimed partitions."""
         claims = Claims(listener)
 
         def kept() -> frozenset[int]:
-            return claims.partitions | standbys.wanted
+            return claims.partitions | standbys.partitions
 
         owned = partial(self._owned, group, pipeline.source)
         self._cleaner.add(Place(pipeline.name, self._directory(pipeline), kept, owned))
@@ -205,7 +213,7 @@ class Assembly:
         return claims
 
     def _owned(self, group: str, source: str) -> set[int] | None:
-        """The partitions that members of a group have; None while they are moving, and where Kafka does not say."""
+        """List the partitions that members of a group own; None during a rebalance, and if Kafka does not answer."""
         try:
             state = self._groups.groups([group], _ASK_TIMEOUT_S)[group]
         except Stop as error:
@@ -214,25 +222,25 @@ class Assembly:
         return {partition for topic, partition in state.owners if topic == source} if state.state == "stable" else None
 
     def _blocked(self, processor: str, call: str, seconds: float) -> None:
-        """A transaction call has come back, or is made again."""
+        """Count the time of a transaction call, which has returned or is being repeated."""
         self._beat()
         BLOCKED.labels(processor, call).inc(seconds)
 
 
-def _as_there(pipeline: Pipeline, admin: Admin) -> Pipeline:
-    """A pipeline without its mark topic where an installation has none and it can do without."""
+def _without_missing_mark(pipeline: Pipeline, admin: Admin) -> Pipeline:
+    """Drop the mark topic from a pipeline that can do without, if the installation has none."""
     mark = pipeline.output("mark")
     if pipeline.has_marks or not pipeline.keeps_position or mark in admin.cluster().topics:
         return pipeline
     return pipeline.without_position()
 
 
-def _made_anew(pipeline: Pipeline) -> str:
-    """How to make a copy of another family again; empty where a pipeline makes none."""
-    return make_anew(pipeline.name, pipeline.source, pipeline.names) if pipeline.made_of else ""
+def _rebuild_steps(pipeline: Pipeline) -> str:
+    """Steps to rebuild a pipeline that is derived from another family; empty for other pipelines."""
+    return rebuild_steps(pipeline.name, pipeline.source, pipeline.names) if pipeline.derived_from else ""
 
 
 def _advice(pipeline: Pipeline) -> str:
-    """What else is to be done where the offsets of a copy are gone."""
-    anew = _made_anew(pipeline)
-    return f". If {pipeline.source} was deleted and made anew, {anew}" if anew else ""
+    """Advice for the case that the offsets of a derived pipeline are gone."""
+    steps = _rebuild_steps(pipeline)
+    return f". If {pipeline.source} was deleted and made anew, {steps}" if steps else ""

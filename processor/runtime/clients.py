@@ -1,4 +1,4 @@
-"""What a stream thread works with."""
+"""The collaborators of a stream thread."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ if TYPE_CHECKING:
     from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.recovery.restorer import Restorer
     from processor.runtime.standby.standbys import Standbys
+    from processor.runtime.watching.topic_watch import RetentionHeadroom
 
 
 class Clients(NamedTuple):
-    """What a thread works with; made by the worker, owned by the thread."""
+    """The collaborators of a stream thread; created by the worker, owned by the thread."""
 
     consumer: Callable[[AssignmentListener], GroupConsumer]
-    """Joins the group, telling the listener of its partitions."""
+    """Joins the group and calls the listener with its partitions."""
     producer: TransactionalProducer | StagedProducer
-    """Writes the outputs."""
+    """Sends the outputs."""
     restorer: Restorer
-    """Brings the states back."""
+    """Restores the states of partitions."""
     standbys: Standbys
-    """Keeps states of partitions that may come."""
+    """Keeps the states of partitions that may be assigned later."""
     beat: Callable[[], None] = lambda: None
-    """Tells the watchdog that the thread comes round."""
+    """Shows the watchdog that the thread is not stuck."""
     notices: Notices | None = None
-    """Told of held partitions, and brings operators' orders."""
+    """Publishes held partitions, and receives operators' orders."""
     positions: InputPositions | None = None
-    """Makes the records of input positions."""
+    """Builds the records of input positions."""
     fenced: Callable[[], None] = lambda: None
-    """Called when somebody else has taken our transactional id."""
+    """Called when another process has taken the transactional id."""
     limits: OutputLimits | None = None
-    """How large outputs may be, and how many bytes of them may wait."""
+    """The size limits of outputs, and of the bytes that may wait."""
+    headroom: RetentionHeadroom | None = None
+    """The retention time of the input, for a gauge."""

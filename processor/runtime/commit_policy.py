@@ -1,4 +1,4 @@
-"""When to commit: soon while little comes, seldom while much does."""
+"""Decides when to commit: soon while little input arrives, seldom while much does."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import math
 from typing import Final
 
 SPACING_S: Final = 0.025
-"""Least time from a commit to one that the clock asks for. With 6,500 deliveries a second, on two cores that the broker
-has its share of, it halves the number of commits and saves a fifth of what the broker uses."""
+"""Least time from a commit to one of punctuation work. With 6,500 deliveries a second, on two cores shared with the
+broker, it halves the number of commits and saves a fifth of the broker's CPU time."""
 
 
 class CommitPolicy:
-    """Decides from what it is told; it reads no clock.
+    """Decides when to commit. It reads no clock: times are arguments.
 
-    A transaction costs tens of milliseconds however much is in it. A thread that mostly waits for input commits as
-    soon as the input runs dry, which keeps latency near the cost of a commit. One that mostly works lets the
-    transaction grow up to the interval, which keeps that cost small. What was done because the clock asked for it is
-    committed as soon as the input runs dry, whatever else there is to do, but not more often than a broker likes: what
-    the clock asks for comes in drops, and each would have a transaction of its own.
+    A transaction costs tens of milliseconds, regardless of its size. A thread that mostly waits for input commits as
+    soon as no input waits, which keeps latency near the cost of a commit. A busy thread lets the transaction grow up to
+    the interval, which keeps that cost small. The outcome of punctuation is urgent: it is committed as soon as no input
+    waits, but not more often than `SPACING_S`, because it arrives in drops that would each get their own transaction.
     """
 
     def __init__(self, *, interval_s: float, records_max: int) -> None:
@@ -30,13 +29,13 @@ class CommitPolicy:
         self._is_urgent = False
 
     def worked(self, now_s: float, seconds: float, records: int, *, is_urgent: bool = False) -> None:
-        """Something was done that wants to be committed.
+        """Add work that is to be committed.
 
         Args:
-            now_s: when it ended.
-            seconds: how long it took.
-            records: how many records it was for.
-            is_urgent: whether the clock asked for it.
+            now_s: the end of the work.
+            seconds: its duration.
+            records: the number of records that it processed.
+            is_urgent: whether punctuation is part of it.
         """
         self._is_urgent = self._is_urgent or is_urgent
         if self._first_s is None:
@@ -45,7 +44,7 @@ class CommitPolicy:
         self._records += records
 
     def due(self, now_s: float, *, drained: bool) -> bool:
-        """Whether to commit now; `drained` says that no further input was waiting."""
+        """Decide whether to commit now; `drained`: no further input was waiting."""
         if self._first_s is None:
             return False
         open_s = now_s - self._first_s
@@ -54,14 +53,14 @@ class CommitPolicy:
         return drained and (self.rest_s(now_s) <= 0 if self._is_urgent else self._worked_s * 2 <= open_s)
 
     def rest_s(self, now_s: float) -> float:
-        """How long a thread without input may sleep, as far as commits are concerned: until an urgent one is due."""
+        """Compute how long a thread without input may sleep until an urgent commit is due."""
         return max(0.0, self._urgent_from_s - now_s) if self._is_urgent else math.inf
 
     def committed(self, now_s: float) -> None:
-        """A transaction was committed at this time: begin anew."""
+        """Begin the next transaction, as one was committed at this time."""
         self.emptied()
         self._urgent_from_s = now_s + min(SPACING_S, self._interval_s)
 
     def emptied(self) -> None:
-        """There is nothing to commit: all that was done came to nothing, or is forgotten. Begin anew."""
+        """Begin the next transaction without a commit: the work had no outcome, or was rolled back."""
         self._records, self._first_s, self._worked_s, self._is_urgent = 0, None, 0.0, False

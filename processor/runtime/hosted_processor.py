@@ -1,4 +1,4 @@
-"""A plug-in as its partition sees it: given records in slices, watched, and never at fault for more than a record."""
+"""Calls a partition's processor with records in slices, and confines each of its errors to one record."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from processor.hosting.context import TaskContext
     from processor.hosting.output_limits import OutputLimits, TooLarge
     from processor.hosting.pipeline import Pipeline
-    from processor.record import RejectReason
     from processor.runtime.holding.rejection_log import RejectionLog
-    from processor.topics.family import Role
 
 log = structlog.stdlib.get_logger("sowstream.task")
 
@@ -32,29 +30,29 @@ log = structlog.stdlib.get_logger("sowstream.task")
 class HostedProcessor:
     """The processor of one partition, a new instance after each rewind. One thread only.
 
-    A record on which the processor raises, or whose output Kafka does not take, is found by giving the records of its
-    batch one at a time, and put aside. What of it is known outlasts the rewinds.
+    A record on which the processor raises, or whose output Kafka refuses, is found by processing its batch one record
+    at a time, and rejected. The knowledge of suspected records survives rewinds.
     """
 
     def __init__(
         self, pipeline: Pipeline, partition: int, limits: OutputLimits, rejections: RejectionLog | None
     ) -> None:
-        """Begin nothing.
+        """Create the host; `begin` creates the processor.
 
         Args:
-            pipeline: whose processor.
-            partition: its partition.
-            limits: how large outputs may be, and how many bytes of them may wait.
+            pipeline: the pipeline of the processor.
+            partition: the partition number.
+            limits: the size limits of outputs, and of the bytes that may wait.
             rejections: logs rejected records; None: they are not logged.
         """
         self.waiting = WaitingOutput(limits.batch_bytes_max)
         """Counts the outputs that wait to be sent."""
         self.left: Sequence[Record] = ()
-        """Records that came, and that the processor has not been given: enough of its outputs wait."""
+        """Records that the processor has not taken yet, because enough of its output waits."""
         self.next_offset = -1
-        """The input offset after the last record given to it."""
+        """Input offset after the last record that the processor has taken."""
         self.processor: Processor
-        """The instance."""
+        """The processor's current instance."""
         self._pipeline = pipeline
         self._partition = partition
         self._limits = limits
@@ -63,45 +61,44 @@ class HostedProcessor:
         self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._began_s = 0.0
-        self._skip_until = -1  # The last input offset that an operator has ordered to be skipped.
-        self._skips_unread = False  # None of them can be read.
+        self._skip_until = -1  # The last input offset that an operator has ordered to skip.
+        self._skips_unread = False  # Whether the records to skip cannot be read.
 
     def begin(self, context: TaskContext, offset: int) -> None:
-        """Make a new instance, which begins at an input offset."""
+        """Create a new instance, which begins at an input offset."""
         self._context = context
         self._limit.rewound()
         self.next_offset = offset
-        self.processor = self._pipeline.processor_type()
-        self.processor.init(context, self._pipeline.settings)
+        self.processor = self._pipeline.begin(context)
         self._began_s = time.monotonic()
         if self._skips_unread and self._skip_until >= offset:
             self._pass_unread()
 
     @property
     def running_s(self) -> float:
-        """Seconds since `start`."""
+        """Seconds since `begin`."""
         return time.monotonic() - self._began_s
 
     def skip(self, until: int, *, is_readable: bool) -> None:
-        """Give the processor no record up to and including this offset: they go to the dead letters.
+        """Skip the records up to an offset: they become dead letters.
 
         Args:
-            until: the last of them.
-            is_readable: whether they can be read; if not, one dead letter stands for all of them, without a value.
+            until: the last offset to skip.
+            is_readable: whether the records can be read; if not, one dead letter without a value stands for all.
         """
         self._skip_until, self._skips_unread = until, not is_readable
         self._limit.let_pass()
 
     def let_pass(self) -> None:
-        """Hold the partition no more for the records that were rejected until now."""
+        """Accept the records rejected until now, so that the partition is not held for them."""
         self._limit.let_pass()
 
     def process(self, records: Sequence[Record]) -> None:
-        """Give the processor its next records, until enough of its outputs wait: `left` has the others.
+        """Call the processor with its next records until enough output waits: `left` has the other records.
 
         Raises:
-            ProcessorFailed: it raised; the task is to be rewound.
-            PartitionHeld: too many records in a row were rejected, or it cannot go on for now.
+            ProcessorFailed: the processor raised; the task is to be rewound.
+            PartitionHeld: too many records in a row were rejected, or the processor asked for it.
         """
         self._suspects.check()
         if records[0].offset <= self._skip_until:
@@ -115,42 +112,42 @@ class HostedProcessor:
         self.left = () if self.is_paused else left
 
     def _process_slice(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Give the processor as many of these records as it may have at once; returns those behind them."""
+        """Call the processor with as many of these records as it may get at once; returns the records behind them."""
         first = records[0]
-        given = records[:1] if self.is_careful(first.offset) else records[: self.waiting.begin_slice(len(records))]
-        verdict = self._suspects.verdict(first.offset) if len(given) == 1 else None
+        batch = records[:1] if self.is_careful(first.offset) else records[: self.waiting.begin_slice(len(records))]
+        verdict = self._suspects.verdict(first.offset) if len(batch) == 1 else None
         if verdict is not None:
-            self._put_aside(first, verdict)
-        elif len(given) == 1 and self._suspects.is_measured:
+            self._reject(first, verdict)
+        elif len(batch) == 1 and self._suspects.is_measured:
             self._call_measured(first)
         else:
-            self._call(given)
+            self._call(batch)
         self.waiting.end_slice()
-        if taken := self._taken(given):
+        if taken := self._taken(batch):
             self._limit.took(taken)
         place = len(taken)
-        self.next_offset = given[place].offset if place < len(given) else given[-1].offset + 1
+        self.next_offset = batch[place].offset if place < len(batch) else batch[-1].offset + 1
         return records[place:]
 
     @property
     def is_paused(self) -> bool:
-        """Whether the processor takes no records until it has done something else; the next one comes again then."""
+        """Whether the processor has paused its input; after the pause the next record is read again."""
         return self._context.paused_offset is not None
 
     def is_careful(self, offset: int) -> bool:
-        """Whether a record is in a batch that failed, and given alone now."""
+        """Whether a record belongs to a failed batch, and is processed alone now."""
         return self._suspects.is_given_alone(offset)
 
     def careful_share(self, records: Sequence[Record], records_max: int) -> int:
-        """How many of these records, the first of which is given alone, one transaction takes."""
+        """How many of these records fit into one transaction, if the first of them is processed alone."""
         return self._suspects.share(records, records_max)
 
-    def refused(self, role: Role | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
-        """Kafka refused an output for its size; a rewind follows.
+    def refused(self, role: str | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
+        """Suspect the last records of an output that Kafka refused for its size; a rewind follows.
 
         Args:
-            role: which output it was, if that is known.
-            error: what Kafka said.
+            role: the role of the output, if it is known.
+            error: the refusal.
             is_learnt: whether the limit of that output was not known before.
         """
         if role not in {"mark", "dlq"}:
@@ -160,10 +157,10 @@ class HostedProcessor:
             self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
     def punctuate(self, now_ms: int) -> bool:
-        """Let the processor do what is due by the clock; whether there is more.
+        """Call the processor's `punctuate`; returns whether it has more work to do at once.
 
         Raises:
-            PartitionHeld: it raised, or made a record that its topic does not take.
+            PartitionHeld: it raised, or forwarded a record that its topic does not take.
         """
         self._suspects.check()
         counts = self._context.output_counts() if self._suspects.is_measured else None
@@ -172,7 +169,7 @@ class HostedProcessor:
         except SowstreamError:
             raise
         except Exception as error:
-            # No record is at fault, so none can be put aside: to go on would be to do it again.
+            # No record is at fault, so none can be rejected: a repetition would fail again.
             log.warning("processor failed by the clock", partition=self._partition, exc_info=True)
             where = f"{self._pipeline.name} partition {self._partition}"
             raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
@@ -180,7 +177,7 @@ class HostedProcessor:
             raise self._held_by(large)
         return has_more
 
-    def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
+    def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Count and log a record that the processor rejected."""
         self._limit.rejected(record, reason, detail)
         if self._rejections is not None:
@@ -192,41 +189,42 @@ class HostedProcessor:
         self._suspects.committed(offset)
 
     def rewind(self) -> None:
-        """Close the instance; nothing of what it forwarded waits any more."""
+        """Close the instance and drop its waiting output."""
         self.left = ()
         self.waiting.rewound()
         self.close()
 
     def _pass_unread(self) -> None:
-        """Let one dead letter stand for the input records that cannot be read, and go on behind them."""
+        """Send one dead letter for all unreadable records, and continue behind them."""
         first, last = self.next_offset, self._skip_until
         detail = f"offsets {first} to {last} could not be read and were skipped by order (sowstream resume --skip)"
         self._context.reject(Record(None, None, None, first, 0), "skipped", detail)
         self.next_offset, self._skips_unread = last + 1, False
 
     def _skipped(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Put records aside that an operator ordered to be skipped; the others."""
+        """Reject the records that an operator ordered to skip; returns the others."""
         skipped = [record for record in records if record.offset <= self._skip_until]
         for record in skipped:
-            self._put_aside(record, RecordRejected("skipped", "skipped by order (sowstream resume --skip)"))
+            self._reject(record, RecordRejected("skipped", "skipped by order (sowstream resume --skip)"))
         self.next_offset = skipped[-1].offset + 1
         return records[len(skipped) :]
 
-    def _put_aside(self, record: Record, error: RecordRejected) -> None:
-        """Reject a record that the processor does not get, or raises on."""
+    def _reject(self, record: Record, error: RecordRejected) -> None:
+        """Reject a record that is skipped, or on which the processor raises."""
         self._context.reject(record, error.reason, error.detail)
         try:
             self.processor.rejected(record, error)
         except Stop:
             raise
         except Exception:
-            # The record is accounted for; to raise would be to meet it again, for ever.
+            # The record has a dead letter; raising would repeat it for ever.
             log.warning("processor failed to hear of a rejection", partition=self._partition, exc_info=True)
 
     def _call(self, records: Sequence[Record]) -> None:
+        """Call the processor; after an error process the batch one record at a time."""
         context, before_ms = self._context, self._context.stream_time_ms
         context.stopped_offset = None
-        # No future time either: the input between now and then is not known.
+        # Never a future time: the input until then is not known.
         context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
         try:
             self.processor.process(records)
@@ -247,12 +245,12 @@ class HostedProcessor:
             context.stream_time_ms = max(0, min(taken[-1].timestamp_ms, context.now_ms)) if taken else before_ms
 
     def _call_measured(self, record: Record) -> None:
-        """Give the processor one record, and look how large its outputs are.
+        """Call the processor with one record, and measure its outputs.
 
         Raises:
-            ProcessorFailed: one is larger than its topic takes: after the rewind the record is alone in a transaction,
-                or rejected where a producer does not take it either.
-            PartitionHeld: the same, of a processor that delivers what earlier records brought.
+            ProcessorFailed: an output is larger than its topic takes: after the rewind the record gets a transaction of
+                its own, or is rejected if the output is too large for a producer, too.
+            PartitionHeld: the same, for a processor whose output stems from earlier records.
         """
         offset, held_offset = record.offset, self._context.held_offset
         counts = self._context.output_counts()
@@ -271,8 +269,8 @@ class HostedProcessor:
         raise ProcessorFailed(f"{self._pipeline.source} partition {self._partition}, offset {offset}: {detail}")
 
     def _held_by(self, large: TooLarge) -> PartitionHeld:
-        """What holds the partition: an output of no record."""
-        self._limits.forget(large.role)  # When it is asked again, its topic may take more.
+        """Create the reason to hold the partition for an output that stems from no single record."""
+        self._limits.forget(large.role)  # By the next retry its topic may take more.
         topic = self._pipeline.output(large.role)
         return PartitionHeld(
             "plugin_failed",
@@ -281,7 +279,7 @@ class HostedProcessor:
         )
 
     def _taken(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those before the one at which the processor paused or stopped; all of them if it did neither."""
+        """Select the records before the one at which the processor paused or stopped; all if it did neither."""
         ends = [offset for offset in (self._context.paused_offset, self._context.stopped_offset) if offset is not None]
         return records if not ends else [record for record in records if record.offset < min(ends)]
 
@@ -292,5 +290,5 @@ class HostedProcessor:
         except Stop:
             raise
         except Exception:
-            # A third party's clean-up must not keep the partition from its next owner.
+            # An error in a plug-in's clean-up must not keep the partition from its next owner.
             log.warning("processor failed to close", partition=self._partition, exc_info=True)

@@ -1,4 +1,4 @@
-"""One partition of a pipeline: its processor, its state, and where it stands between two commits."""
+"""One partition of a pipeline: its processor, its state, and its changes between two commits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import structlog
 
 from processor.errors import DiskUnusable, StateDamaged, Stop, TransactionAborted
-from processor.hosting.commit_metadata import Ends, Note
+from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.hosting.context import TaskContext
 from processor.hosting.output_limits import OutputLimits
 from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.task_state import MOVES, TaskState
 from processor.store.marks import TransactionalMarks
-from processor.topics import remade
+from processor.topics import recreated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,40 +25,39 @@ if TYPE_CHECKING:
     from processor.hosting.timings import Timing
     from processor.record import Outgoing, Record
     from processor.runtime.holding.rejection_log import RejectionLog
-    from processor.runtime.recovery.redelivered import Tail
-    from processor.store.layered_state import TransactionalState
-    from processor.topics.family import Role
+    from processor.runtime.recovery.redelivered import Redelivered
+    from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.task")
 
 _TURNS_LEFT_MAX: Final = 4
-"""A task that needs more turns than these for what it was given reads nothing meanwhile."""
+"""A task whose waiting records need more turns than this reads no more input meanwhile."""
 
 
 class Counts(NamedTuple):
-    """What a processor counted between two commits."""
+    """The events that a processor counted between two commits."""
 
     events: dict[str, int]
-    """How often each of its events came."""
+    """Number of times that each event occurred."""
     rejected: dict[str, int]
-    """Records rejected, by reason."""
+    """Number of rejected records, by reason."""
     observed: dict[str, Timing]
-    """How long things took, by name."""
+    """Observed durations, by name."""
 
 
 class Prepared(NamedTuple):
-    """What a task has in a transaction beside its records."""
+    """A task's part of a transaction, apart from its records."""
 
     offset: int
     """The input position."""
-    note: Note
-    """What is committed beside it."""
+    metadata: CommitMetadata
+    """The metadata of that offset."""
     counts: Counts
-    """What was counted on the way there."""
+    """The events counted up to there."""
 
 
 class Task:
-    """One partition. One thread only."""
+    """One partition of a pipeline. One thread only."""
 
     def __init__(
         self,
@@ -80,47 +79,47 @@ class Task:
             clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
             partitions: the number of partitions that keys are hashed over; None: the topic's.
             rejections: logs rejected records; None: they are not logged.
-            limits: how large outputs may be, and how many bytes of them may wait; None: nothing is known of them.
+            limits: the size limits of outputs, and of the bytes that may wait; None: unknown.
         """
         self.pipeline = pipeline
         self.partition = partition
         self.task_state = TaskState.CREATED
-        self.state: TransactionalState
+        self.state: LayeredState
         self.marks = TransactionalMarks() if pipeline.keeps_position else None
-        """What lasts besides the records, the input position among it; None without a mark topic."""
+        """The marks, the input position among them; None without a mark topic."""
         self.committed_offset = -1
-        """The input position that Kafka has for us."""
+        """The input offset that the group has committed."""
         self.lacks_offset = False
-        """Whether Kafka has no input position for us, though we know one: it is committed soon, input or not."""
-        self.tail: Tail | None = None
-        """What the restore found in SOW of input that comes again."""
-        self.noted = ""
-        """What the processor noted with the last commit."""
+        """Whether the group has no offset although the mark topic has a position: it is committed soon."""
+        self.redelivered: Redelivered | None = None
+        """The redelivered records that the restore found in SOW; None after a transaction."""
+        self.committed_note = ""
+        """The processor's note of the last commit."""
         self.is_backlogged = False
-        """Whether no more is read before these records are done."""
+        """Whether reading is paused until the waiting records are processed."""
         self._limits = limits or OutputLimits(pipeline)
         self.host = HostedProcessor(pipeline, partition, self._limits, rejections)
-        """Gives the processor its records."""
+        """Calls the processor."""
         self._again_until = -1
         self._prepared: Prepared | None = None
-        self._delivered: dict[Role, int | None] = {}  # In the open transaction; None: no report has come yet.
-        self._is_at_end = False  # Whether the processor was given every record that Kafka told of.
+        self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
+        self._is_at_end = False  # Whether the processor has all records of the partition.
         self._codec = codec
         self._clock_ms = clock_ms or _wall_clock_ms
         self._context: TaskContext
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
 
-    def open(self, state: TransactionalState) -> None:
-        """Take the partition's state, as it was left; it may lack the newest records."""
+    def open(self, state: LayeredState) -> None:
+        """Take over the partition's state from disk, which may lack the newest records."""
         self._move("open")
         self.state = state
 
     def start(self, offset: int) -> None:
-        """The state is complete: begin processing at an input offset."""
+        """Begin processing at an input offset, once the state is complete."""
         self._move("start")
         self.committed_offset = offset
         self._is_at_end = False
-        self._again_until = -1 if self.tail is None else self.tail.until
+        self._again_until = -1 if self.redelivered is None else self.redelivered.until
         self._context = TaskContext(
             self.pipeline,
             self.partition,
@@ -128,8 +127,8 @@ class Task:
             self.state,
             self.marks if self.pipeline.has_marks else None,
             self.host.rejected,
-            None if self.tail is None else self.tail.applied,
-            self.noted,
+            None if self.redelivered is None else self.redelivered.applied,
+            self.committed_note,
             self._partitions,
             self.host.waiting,
             self._limits,
@@ -138,11 +137,11 @@ class Task:
         self.host.begin(self._context, offset)
 
     def process(self, records: Sequence[Record]) -> None:
-        """Give the processor its next records, until enough of its outputs wait: `host.left` has the others.
+        """Call the processor with its next records until enough output waits: `host.left` has the other records.
 
         Raises:
-            ProcessorFailed: it raised; the task is to be rewound.
-            PartitionHeld: too many records in a row were rejected, or it cannot go on for now.
+            ProcessorFailed: the processor raised; the task is to be rewound.
+            PartitionHeld: too many records in a row were rejected, or the processor asked for it.
         """
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
@@ -150,27 +149,27 @@ class Task:
 
     @property
     def next_offset(self) -> int:
-        """The input offset after the last record given to the processor."""
+        """Input offset after the last record that the processor has taken."""
         return self.host.next_offset
 
     @property
     def is_paused(self) -> bool:
-        """Whether the processor takes no records until it has done something else; the next one comes again then."""
+        """Whether the processor has paused its input; after the pause the next record is read again."""
         return self.host.is_paused
 
     def flow(self, taken: int, *, is_alone: bool) -> Literal["pause", "begin"] | None:
-        """Whether to read no more of its input for now, or to read it again from `next_offset`; None: as before.
+        """Decide whether to pause reading, or to begin again at `next_offset`; None: as before.
 
         Args:
-            taken: how many records its processor has just been given.
-            is_alone: whether no other task would wait for it.
+            taken: the number of records that the processor has just taken.
+            is_alone: whether this is the only task of the thread.
         """
         left = len(self.host.left)
         if self.is_paused:
             self.is_backlogged = False
             return "pause"
         if left and not self.is_backlogged:
-            # What comes after it would keep the others' records waiting; it is read again when this is done.
+            # Further records would delay other tasks; they are read again once these are processed.
             self.is_backlogged = not is_alone and left > _TURNS_LEFT_MAX * taken
             return "pause" if self.is_backlogged else None
         if self.is_backlogged and not left:
@@ -179,30 +178,30 @@ class Task:
         return None
 
     def punctuate(self) -> bool:
-        """Let the processor do what is due by the clock; whether there is more.
+        """Call the processor's `punctuate`; returns whether it has more work to do at once.
 
         Raises:
-            PartitionHeld: it raised, or made a record that its topic does not take.
+            PartitionHeld: it raised, or forwarded a record that its topic does not take.
         """
         now_ms = self._context.now_ms = self._clock_ms()
         if self._is_at_end:
             self._context.stream_time_ms = now_ms
         else:
-            # A record from the future, by the clock of who wrote it, must not look like the end.
+            # A record with a future timestamp must not look like the end of the input.
             self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
         return self.host.punctuate(now_ms)
 
     def reached_end(self) -> None:
-        """The input has no more records for now than those given."""
+        """Note that the processor has all records of the partition for now."""
         self._is_at_end = True
         self._context.stream_time_ms = self._context.now_ms
 
-    def take_outputs(self) -> dict[Role, list[Outgoing]]:
-        """What the processor forwarded since the last time."""
+    def take_outputs(self) -> dict[str, list[Outgoing]]:
+        """Take the records forwarded since the last call."""
         return self._context.take_outputs()
 
-    def await_delivery(self, role: Role) -> Callable[[int], None]:
-        """A record of a topic that is read back was sent; what is to be called with its offset."""
+    def await_delivery(self, role: str) -> Callable[[int], None]:
+        """Expect a delivery report for a record of a topic that is read back; returns the callback for its offset."""
         self._delivered[role] = None
         return partial(self._delivered.__setitem__, role)
 
@@ -214,54 +213,55 @@ class Task:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the next record comes again, and is in SOW already."""
+        """Whether the next record is a redelivered one, whose result is in SOW already."""
         return self.next_offset <= self._again_until
 
     @property
     def committable_offset(self) -> int:
-        """The input position that may be committed: not one among those that come again, which are in SOW already."""
+        """The input offset that may be committed: never one between redelivered records."""
         if self.is_behind:
             return self.committed_offset
         held = self._context.held_offset
         return self.next_offset if held is None else min(held, self.next_offset)
 
     @property
-    def note(self) -> Note:
-        """What a transaction commits beside the committable offset."""
-        # Below what is in SOW already the offset stays where it was committed, and so does what was noted beside it.
-        return Note(None, self.noted if self.is_behind else self._context.note)
+    def commit_metadata(self) -> CommitMetadata:
+        """The metadata that a transaction commits with the committable offset."""
+        # Among redelivered records the offset stays where it was committed, and so does its note.
+        return CommitMetadata(None, self.committed_note if self.is_behind else self._context.note)
 
     @property
-    def note_with_ends(self) -> Note:
-        """The same for a commit without a transaction, which says how far the outputs follow from the offset."""
-        if self.tail is not None and self.is_behind:
-            ends = Ends(self.tail.position, self.tail.mark_position)
+    def commit_metadata_with_ends(self) -> CommitMetadata:
+        """The same for a commit without a transaction, with the ends of the output topics."""
+        if self.redelivered is not None and self.is_behind:
+            ends = Ends(self.redelivered.position, self.redelivered.mark_position)
         else:
             sow, mark = self._delivered.get("sow"), self._delivered.get("mark")
             ends = Ends(
                 self.state.position if sow is None else sow + 1,
                 mark + 1 if mark is not None else 0 if self.marks is None else self.marks.position,
             )
-        return self.note._replace(ends=ends)
+        return self.commit_metadata._replace(ends=ends)
 
     def prepare(self) -> Prepared:
-        """What was processed so far, and sent, is to be committed; what comes from here on is not part of it.
+        """Close the task's part of the open transaction: later changes belong to the next one.
 
-        `committed` or `rewind` comes before the next one.
+        `committed` or `rewind` must be called before the next `prepare`.
         """
         assert self._prepared is None
-        self._prepared = Prepared(max(self.committable_offset, self.committed_offset), self.note, self._take_counts())
+        offset = max(self.committable_offset, self.committed_offset)
+        self._prepared = Prepared(offset, self.commit_metadata, self._take_counts())
         self.state.prepare()
         if self.marks is not None:
             self.marks.prepare()
         return self._prepared
 
     def committed(self) -> None:
-        """Kafka has committed what was prepared; only now the state may follow.
+        """Commit the state, as Kafka has committed the prepared part.
 
         Raises:
-            TransactionAborted: nobody said where the records went; the state must ask.
-            Stop: they went to another SOW topic than the one that the state comes from.
+            TransactionAborted: a delivery report is missing, so that the state must be restored.
+            Stop: the records went to another SOW topic than the one that the state comes from.
         """
         prepared, self._prepared = self._prepared, None
         assert prepared is not None
@@ -269,7 +269,7 @@ class Task:
         if None in after.values():
             raise TransactionAborted(f"partition {self.partition}: committed without a delivery report")
         if (sow := after.get("sow")) is not None and sow <= self.state.position:
-            problem = remade(self.pipeline.names, self.pipeline.name, "sow")
+            problem = recreated(self.pipeline.names, self.pipeline.name, "sow")
             raise Stop(
                 f"{problem.topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it "
                 f"up to {self.state.position}: it has lost records, or:\n  {problem}"
@@ -277,23 +277,23 @@ class Task:
         self.state.commit(after.get("sow"))
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
-        self.committed_offset, self.noted = prepared.offset, prepared.note.noted
+        self.committed_offset, self.committed_note = prepared.offset, prepared.metadata.note
         self.lacks_offset = False
         self._delivered = {}
         self.host.committed(prepared.offset)
 
     @property
     def stream_time_ms(self) -> int:
-        """Timestamp of the last record given to the processor, or the clock where it has seen all; 0: none yet."""
+        """Timestamp of the last record taken, or the clock at the end of the input; 0 before the first record."""
         return self._context.stream_time_ms
 
     @property
     def gauges(self) -> Mapping[str, float]:
-        """What the processor says of itself now."""
+        """The current gauges of the processor."""
         return self._context.gauges
 
     def rewind(self) -> None:
-        """Forget what is not committed; a new processor will begin from there."""
+        """Drop uncommitted changes; a new processor will begin at the last commit."""
         self._move("rewind")
         self.state.rollback()
         if self.marks is not None:
@@ -302,7 +302,7 @@ class Task:
         self.host.rewind()
 
     def close(self) -> None:
-        """End the task; what is committed reaches the store, what is not is dropped."""
+        """End the task: committed changes are written to the store, others are dropped."""
         was = self.task_state
         self._move("close")
         try:
@@ -310,11 +310,11 @@ class Task:
                 self.host.close()
         finally:
             if was is not TaskState.CREATED:
-                # One that is still being restored does not know what lies behind what it has.
+                # A state that is still being restored is not complete as of now.
                 self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
 
-    def let_go(self) -> None:
-        """`close` for the next owner: it finds the damage, or what reached the disk, and restores the rest."""
+    def release(self) -> None:
+        """Close the task; an error is logged only, as the next owner restores all that is missing on disk."""
         try:
             self.close()
         except (StateDamaged, DiskUnusable) as error:

@@ -1,4 +1,4 @@
-"""The states of a task, and how it comes from one to another."""
+"""The life cycle of a task: its states and the legal moves between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class TaskState(enum.Enum):
-    """Where a task is in its life.
+    """The life cycle of a task.
 
     ::
 
@@ -16,8 +16,8 @@ class TaskState(enum.Enum):
            │                │    └────rewind──────┘ │
            └─────close──────┴──────close────────────┴──▶ CLOSED
 
-    A rewind follows every aborted transaction: the task forgets what was not committed and begins again from what
-    Kafka says was. The same way serves an abort, a lost producer and a commit nobody knows the end of.
+    A rewind follows every aborted transaction: the task drops its uncommitted changes and begins again at the offset
+    that Kafka has committed. Aborts, lost producers and commits with unknown outcome are handled in the same way.
     """
 
     CREATED = "created"
@@ -25,7 +25,7 @@ class TaskState(enum.Enum):
     RUNNING = "running"
     CLOSED = "closed"
     HELD = "held"
-    """Shown for a task that waits, created or restoring, until it is asked again."""
+    """Shown for a created or restoring task that waits for its next retry."""
 
 
 MOVES: Final = {
@@ -34,4 +34,4 @@ MOVES: Final = {
     "rewind": ({TaskState.RUNNING}, TaskState.RESTORING),
     "close": ({TaskState.CREATED, TaskState.RESTORING, TaskState.RUNNING}, TaskState.CLOSED),
 }
-"""For each method of a task the states in which it may be called, and the one that follows."""
+"""For each method of a task the states in which it may be called, and the state that follows."""

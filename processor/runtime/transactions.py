@@ -1,16 +1,22 @@
-"""What the tasks of a thread send, and commit after commit of it."""
+"""Sends the tasks' output and commits it, one transaction after another; rolls back a transaction that failed."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
+from processor.errors import OutputTooLarge, ProcessorFailed, ProducerLost
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.store.marks import POSITION_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from processor.errors import TransactionAborted
+    from processor.hosting.output_limits import OutputLimits
     from processor.hosting.pipeline import Pipeline
     from processor.kafka.producers.transactional_producer import TransactionalProducer
     from processor.record import Outgoing
@@ -18,18 +24,22 @@ if TYPE_CHECKING:
     from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.task import Prepared, Task
 
+log = structlog.stdlib.get_logger("sowstream.thread")
+
+_BACK_OFF_S: Final = (0.0, 0.1, 0.5, 2.0)  # By the number of transactions that failed in a row before.
+
 
 class Transactions:
-    """One after the other, and between two of them no pause.
+    """The transactions of one thread, one after the other without a pause in between.
 
     While one is being committed the thread can go on::
 
                      begin_commit                       finish
         send  send  send  │  process the next records     │  send  send …
-                          └─ Kafka commits what was sent ─┘
+                          └─ Kafka commits the records ──┘
 
-    What is processed meanwhile stands on states that may yet be rolled back, which is why each task keeps apart what is
-    prepared and what came after it. It cannot be sent before the end: a producer has one transaction open at a time.
+    Records processed meanwhile depend on states that may still be rolled back. Each task keeps prepared changes apart
+    from later ones, and later output waits for the end of the commit: a producer has one open transaction.
     """
 
     def __init__(
@@ -44,22 +54,23 @@ class Transactions:
         """Begin with nothing sent.
 
         Args:
-            pipeline: says where the outputs go.
+            pipeline: names the topics of the outputs.
             producer: sends them.
             metrics: counts them.
-            positions: has the input positions sent with them; None: nothing has.
-            bytes_max: a transaction of more bytes is large.
+            positions: writes the input positions that are sent with them; None: none are sent.
+            bytes_max: a transaction of this size is large.
         """
         self._positions = positions if pipeline.keeps_position else None
         self._pipeline = pipeline
         self._producer = producer
         self._metrics = metrics
-        self._prepared: dict[Task, Prepared] | None = None  # What is being committed.
+        self._prepared: dict[Task, Prepared] | None = None  # The transaction that is being committed.
         self._bytes_max = bytes_max
         self._sent_bytes = 0
+        self._failures = 0  # Failed transactions in a row.
 
     def send(self, task: Task) -> int:
-        """Send what a task's processor forwarded, while no commit is under way; how many records that was."""
+        """Send the records that a task's processor forwarded, while no commit is under way; returns their number."""
         assert self._prepared is None
         count = 0
         for role, outgoing in task.take_outputs().items():
@@ -76,7 +87,7 @@ class Transactions:
 
     @property
     def is_large(self) -> bool:
-        """Whether so much was sent in the open transaction that it is to be committed."""
+        """Whether the open transaction has reached the size at which it is committed."""
         return self._producer.is_open and self._sent_bytes >= self._bytes_max
 
     @property
@@ -85,12 +96,12 @@ class Transactions:
         return self._prepared is not None
 
     def begin_commit(self, tasks: Sequence[Task], group_metadata: Any, limit_s: float | None) -> None:
-        """Have committed what was sent, with input offsets and marks; `finish` comes before anything is sent.
+        """Begin to commit the records sent, with input offsets and marks; `finish` must follow before the next `send`.
 
         Args:
-            tasks: all that run.
-            group_metadata: the proof that we are a member of the group.
-            limit_s: the longest it may take; None: as long as a transaction.
+            tasks: all running tasks.
+            group_metadata: the proof that this worker is a member of the group.
+            limit_s: the longest time that the commit may take; None: as long as a transaction.
         """
         assert self._prepared is None
         self._sent_bytes = 0
@@ -98,53 +109,109 @@ class Transactions:
             if self._positions is not None and self._producer.is_transactional:
                 self._positions.stage(task)
             self._send_marks(task)
-        # All positions, also those that did not move: they carry the proof that we are still a member.
+        # All positions, also unchanged ones: they carry the proof of membership.
         prepared = {task: task.prepare() for task in tasks}
         self._producer.begin_commit(
             self._pipeline.source,
             {task.partition: one.offset for task, one in prepared.items()},
             group_metadata,
-            notes={task.partition: str(one.note) for task, one in prepared.items()},
+            notes={task.partition: str(one.metadata) for task, one in prepared.items()},
             limit_s=limit_s,
         )
         self._prepared = prepared
 
     def finish(self) -> bool:
-        """Wait for the commit under way, then let the states follow; whether there was one.
+        """Wait for the commit under way, then commit the states; returns whether there was one.
 
         Raises:
-            TransactionAborted: it was not done, or nobody knows: the tasks are to be rewound.
+            TransactionAborted: it failed, or its outcome is unknown: the tasks are to be rewound.
         """
         committed, self._prepared = self._prepared, None
         if committed is None:
             return False
         self._metrics.committed(self._producer.finish_commit())
         for prepared in committed.values():
-            self._metrics.counts(prepared.counts)  # Kafka has it all, even where a state has to be read back.
+            self._metrics.counts(prepared.counts)  # Kafka has the records, even if a state has to be read back.
         for task in committed:
             task.committed()
+        self._failures = 0
         return True
 
-    def send_positions(self, tasks: Mapping[int, Task], offsets: Mapping[int, int], notes: Mapping[int, str]) -> None:
-        """Send the input positions that go with offsets which are committed without a transaction.
+    def roll_back(self, error: TransactionAborted, tasks: Sequence[Task], limits: OutputLimits) -> None:
+        """Abort the open transaction, after a pause if others failed before it; the tasks are to be rewound.
 
         Args:
-            tasks: by partition.
-            offsets: of those partitions that are committed, whose SOW records Kafka has acknowledged.
-            notes: the texts beside them.
+            error: the reason.
+            tasks: all running tasks; those with an output too large for its topic look for the record at fault.
+            limits: the known size limits of the outputs, to which the one that Kafka enforced is added.
+        """
+        log.warning("transaction rolled back", pipeline=self._pipeline.name, why=str(error))
+        self._metrics.aborted(type(error).__name__)
+        time.sleep(back_off_s(error, self._failures))
+        self._failures += 1
+        is_learnt = isinstance(error, OutputTooLarge) and _suspect_tasks(error, tasks, limits, self._pipeline)
+        if is_learnt:
+            self._producer.limit_batches(limits.smallest)
+        if isinstance(error, ProducerLost) or is_learnt:
+            self._producer.start()
+        else:
+            self._producer.abort()
+
+    def send_positions(
+        self, tasks: Mapping[int, Task], offsets: Mapping[int, int], metadata: Mapping[int, str]
+    ) -> None:
+        """Send the input positions for offsets that are committed without a transaction.
+
+        Args:
+            tasks: the tasks by partition.
+            offsets: the committed input offsets by partition, of which Kafka has acknowledged the SOW records.
+            metadata: the offset metadata by partition.
         """
         if self._positions is None:
             return
         assert isinstance(self._producer, StagedProducer)
         topic = self._pipeline.output("mark")
-        for partition, value in self._positions.changed(tasks, offsets, notes).items():
+        for partition, value in self._positions.changed(tasks, offsets, metadata).items():
             self._producer.send_at_once(topic, partition, (POSITION_NAME, value, []))
             self._metrics.emitted("mark", 1, len(value))
 
     def _send_marks(self, task: Task) -> None:
-        """Send the changed marks: the last value of each."""
+        """Send the changed marks, the last value of each."""
         if task.marks is not None and task.marks.has_staged:
             records: list[Outgoing] = [(name, value, []) for name, value in task.marks.staged]
             topic = self._pipeline.output("mark")
             size = self._producer.send_marked(topic, task.partition, records, task.await_delivery("mark"))
             self._metrics.emitted("mark", len(records), size)
+
+
+def back_off_s(error: TransactionAborted, failures: int) -> float:
+    """Seconds to wait before the work of a failed transaction is repeated.
+
+    After an error of a processor there is no wait: each rollback singles out one more record, and time mends nothing.
+
+    Args:
+        error: the reason of the failure.
+        failures: how many transactions failed in a row before this one.
+    """
+    return 0.0 if isinstance(error, ProcessorFailed) else _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
+
+
+def _suspect_tasks(error: OutputTooLarge, tasks: Iterable[Task], limits: OutputLimits, pipeline: Pipeline) -> bool:
+    """Have each task that may have made a refused output look for the record at fault.
+
+    Args:
+        error: the refusal, with topic and partition of the output as far as Kafka names them.
+        tasks: the tasks of the transaction.
+        limits: the known size limits, to which this one is added.
+        pipeline: lists the outputs whose partition does not identify the task.
+
+    Returns:
+        Whether the limit of the topic was not known before.
+    """
+    role = None if error.topic is None else limits.role_of(error.topic)
+    is_learnt = error.topic is not None and limits.refused(error.topic)
+    is_anywhere = error.partition is None or role in pipeline.repartitioned
+    for task in tasks:
+        if is_anywhere or task.partition == error.partition:
+            task.host.refused(role, error, is_learnt=is_learnt)
+    return is_learnt

@@ -1,8 +1,8 @@
-"""Writes wait for the compactions they have outrun: here, for RocksDB's own wait has no end where a compaction fails.
+"""Makes writes wait for the compactions that they have outrun, as RocksDB's own wait never ends if a compaction fails.
 
-One that lacks room is tried again every second, for ever. RocksDB would hold back writes, flushes and even the closing
-meanwhile, and tell nobody why. So it is told never to wait for that, and a write waits here until there are few enough
-tables to be read one by one, or until another try has failed.
+RocksDB retries a compaction that lacks room every second, for ever. Meanwhile it would hold back writes, flushes and
+even the closing, without an error. So it is configured never to wait for that, and a write waits here until there are
+few enough overlapping tables, or until another compaction has failed.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict, WriteOptions
 
 TABLES_MAX: Final = 20
-"""Tables that may lie on one another before writes wait: where RocksDB by itself begins to slow them down."""
+"""Number of overlapping tables (level 0) from which writes wait: RocksDB's own limit for slowing writes down."""
 _NEVER: Final = 1 << 30  # Tables.
-_LOOK_S: Final = 0.01  # A compaction of this many tables takes longer.
+_LOOK_S: Final = 0.01  # Compacting as many tables takes longer.
 
 
 def prepare(options: Options) -> None:
-    """Let RocksDB wait for no compaction of tables that lie on one another."""
+    """Configure RocksDB never to wait for the compaction of overlapping tables."""
     options.set_level_zero_slowdown_writes_trigger(_NEVER)
     options.set_level_zero_stop_writes_trigger(_NEVER)
 
 
 def wait(database: Rdict, tables_max: int, unlogged: WriteOptions, beat: Callable[[], None] = lambda: None) -> None:
-    """Wait until fewer than so many tables lie on one another.
+    """Wait until there are fewer overlapping tables than `tables_max`.
 
     Args:
-        database: is to be written.
-        tables_max: that number.
-        unlogged: how it is written.
-        beat: called again and again while a compaction is on its way: on a slow disk it may take longer than a thread
-            may be away.
+        database: the database to be written.
+        tables_max: the limit.
+        unlogged: the write options, without the write-ahead log.
+        beat: called again and again while a compaction runs: on a slow disk that may take longer than the watchdog
+            allows.
 
     Raises:
-        OSError: a compaction failed meanwhile for want of room.
+        OSError: a compaction failed meanwhile for lack of room.
         Exception: RocksDB's, if it failed for another reason.
     """
     if _tables(database) < tables_max:
@@ -50,7 +50,7 @@ def wait(database: Rdict, tables_max: int, unlogged: WriteOptions, beat: Callabl
     failures = _failures(database)
     while _tables(database) >= tables_max:
         has_failed = _failures(database) > failures
-        # After any failure but this one RocksDB tries no more: it refuses what is written, and says why.
+        # After any other failure RocksDB does not retry: it refuses writes, with the reason.
         database.write(WriteBatch(raw_mode=True), unlogged)
         if has_failed:
             size = database.property_int_value("rocksdb.total-sst-files-size") or 0
@@ -69,11 +69,11 @@ def _tables(database: Rdict) -> int:
 
 
 def _is_compacting(database: Rdict) -> bool:
-    """Whether a compaction or a flush runs: a wait without one has no end, and somebody should see it."""
+    """Whether a compaction or a flush runs; without one a wait would never end, and the operator should see that."""
     names = ("rocksdb.num-running-compactions", "rocksdb.num-running-flushes")
     return any(database.property_int_value(name) for name in names)
 
 
 def _failures(database: Rdict) -> int:
-    """How many flushes and compactions have failed since it was opened."""
+    """The number of flushes and compactions that have failed since the database was opened."""
     return database.property_int_value("rocksdb.background-errors") or 0

@@ -1,8 +1,8 @@
-"""Very many records at once: what a database is opened with while they come, and how they are written.
+"""Loads very many records at once: the database options for that time, and the batches.
 
-A database takes most of its time to keep its write buffer in order, which nobody reads meanwhile. So it is opened anew
-with a buffer that is only added to, and sorted when it is full, by a thread of RocksDB's; and its tables are compacted
-later, more of them at a time. What is read is read after it was opened again as usual.
+A database spends most of its time on keeping its write buffer sorted, though no one reads it during a load. So it is
+reopened with a buffer that is only appended to, and sorted by a thread of RocksDB's when it is full; and its tables are
+compacted later, more of them at a time. It is reopened as usual before the first read.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
     from processor.store.contract import Progress
 
-_COMPACTED_FROM: Final = 16  # Tables that lie on one another.
+_COMPACTED_FROM: Final = 16  # Overlapping tables.
 TABLES_MAX: Final = 3 * _COMPACTED_FROM
-"""Tables that may lie on one another before writes wait."""
+"""Number of overlapping tables from which writes wait during a load."""
 
 
 def prepare(options: Options) -> None:
-    """Change the options of a database for very many records."""
+    """Change the options of a database for a load."""
     options.set_memtable_factory(MemtableFactory.vector())
     options.set_allow_concurrent_memtable_write(False)  # RocksDB demands it.
     options.set_level_zero_file_num_compaction_trigger(_COMPACTED_FROM)
 
 
 def batches(rows: Mapping[bytes, bytes | None], progress: Progress, bytes_max: int) -> Iterator[WriteBatch]:
-    """Rows in batches of about so many bytes, the progress with the last."""
+    """Group rows into batches of about `bytes_max` bytes; the last batch has the progress."""
     size = sum(map(len, filter(None, rows.values())))
     count = max(1, -(-size // bytes_max))
     keys, values = list(map(layout.RECORD_PREFIX.__add__, rows)), list(rows.values())

@@ -1,4 +1,4 @@
-"""The contract of a store: committed records of one partition, and the SOW offset they stand for."""
+"""The interface of a store: the committed records of one partition, and the SOW offset that they correspond to."""
 
 from __future__ import annotations
 
@@ -10,97 +10,98 @@ if TYPE_CHECKING:
     from processor.record import Stored
 
 Expiring: TypeAlias = tuple[int, bytes]
-"""When a record expires, milliseconds since the epoch, and its key."""
+"""The time at which a record expires, milliseconds since the epoch, and its key."""
 
 
-Found: TypeAlias = Literal["new", "clean", "unclean", "format", "identity"]
-"""What a directory held when it was opened.
+InitialContent: TypeAlias = Literal["new", "clean", "unclean", "format", "identity"]
+"""The content of a directory when it was opened.
 
-`new` nothing; `clean` a store that was closed in good order; `unclean` one that was not: it is what some earlier batch
-left, and the SOW topic has the rest; `format` one of another version, `identity` one of another topic or partition,
-which were wiped.
+`new`: empty. `clean`: a store that was closed properly. `unclean`: a store that was not closed properly; it has the
+records of some earlier batch, and the SOW topic has the rest. `format`: a store of another version; `identity`: one of
+another topic or partition; both were wiped.
 """
 
 WipeReason: TypeAlias = Literal["format", "identity", "damaged", "ahead", "too_old"]
-"""Why a store is wiped: it is not ours to read, not ours, damaged, ahead of its SOW topic, or too old to have seen
-all deletes."""
+"""The reason for wiping a store: another format, another identity, damage, a position ahead of its SOW topic, or an age
+at which deletes may be missing.
+"""
 
 
 class Progress(NamedTuple):
-    """How far a store has come."""
+    """The progress of a store in its SOW topic."""
 
     position: int
     """The next SOW offset to apply; every record before it is in the store. 0 for an empty store."""
     applied_at_ms: int
-    """A time, milliseconds since the epoch, before which no record after the position was made; 0 for an empty store.
+    """A time before all records after the position, milliseconds since the epoch; 0 for an empty store.
 
-    Deletes older than this are all in the store: one that is not may be gone from the SOW topic some day.
+    The store has all deletes older than this; a later one may disappear from the SOW topic some day.
     """
 
 
 class Store(Protocol):
-    """Committed records only: it may lag behind the SOW topic and is never ahead of it.
+    """The committed records of one partition. A store may lag behind the SOW topic and is never ahead of it.
 
     It may hold records newer than its position (they are committed); applying them again changes nothing.
     """
 
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Its progress in the SOW topic."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
-        """The records of these keys, in their order, None where there is none.
+        """The records of these keys, in the order of the keys; None for a key without a record.
 
         Raises:
-            StateDamaged: what is there cannot be read.
+            StateDamaged: the store cannot be read.
         """
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
-        """Write records (None deletes) and the progress they stand for, which is never there without them.
+        """Write records (None deletes) and their progress, which is never written without them.
 
         Args:
             changes: by key.
-            progress: None: they are a part of what stands for one, which comes with the last part.
+            progress: None for all parts of a change but the last, which has the progress for all of them.
 
         Raises:
             StateDamaged: it cannot be written.
-            DiskUnusable: the disk takes no more; what was applied before is as good as it was.
+            DiskUnusable: the disk accepts no more; earlier writes are intact.
         """
 
     @property
     def can_load(self) -> bool:
-        """Whether no record in it expires, so that `load` may be used."""
+        """Whether no record in the store expires, so that `load` may be used."""
 
     def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
-        """Do as `apply` does with records that are encoded, of which none expires: the way for very many.
+        """Write encoded records, of which none expires, and their progress: a faster `apply` for very many records.
 
         Args:
-            rows: keys and what `layout.encode_record` makes of their records; None deletes.
-            progress: what they stand for.
-            is_many: whether so many more are to come that the store should prepare for them.
+            rows: keys and their records as encoded by `layout.encode_record`; None deletes.
+            progress: the progress after them.
+            is_many: whether so many more will follow that the store should prepare for them.
 
         Raises:
             StateDamaged: it cannot be written.
         """
 
     def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
-        """Every key and record, in key order; `after`: only the keys behind this one."""
+        """Every key and record, in key order; `after`: only the keys after this one."""
 
     def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
-        """The records that expire, in order of time and key: the first, or those after one already seen.
+        """The records that expire, in order of time and key: the first ones, or those after `after`.
 
         Args:
-            after: the last one seen; None to begin.
-            rows_max: how many at most; fewer come only at the end.
+            after: the last one of the previous call; None to begin.
+            rows_max: the most to return; fewer are returned only at the end.
 
         Raises:
-            StateDamaged: what is there cannot be read.
+            StateDamaged: the store cannot be read.
         """
 
     def usage(self) -> Mapping[str, int]:
-        """How many bytes it takes, by kind; nothing for a store that does not know."""
+        """The bytes that the store takes, by kind; empty for a store that does not count them."""
 
     def wipe(self) -> None:
-        """Forget everything."""
+        """Delete all records."""
 
     def close(self) -> None:
-        """Make what was applied durable and let go of it."""
+        """Make all writes durable and release the store."""

@@ -1,6 +1,6 @@
-"""What a failure of RocksDB or of the file system means: damage, a disk that cannot be used, or somebody else's lock.
+"""Maps failures of RocksDB and the file system to Sowstream's errors: damage, an unusable disk, a lock held elsewhere.
 
-rocksdict raises one class of error for everything; only the text, RocksDB's own, tells one from the other.
+rocksdict raises one class of error for everything; only RocksDB's text distinguishes them.
 """
 
 from __future__ import annotations
@@ -36,24 +36,23 @@ _TO_DO: Final = {
     errno.ENOLCK: f"give {_SETTING} a file system that has locks",
     errno.EOPNOTSUPP: f"give {_SETTING} a file system that has locks",
 }
-"""What helps, for the errors that no wiping and restoring helps against."""
+"""The remedy for errors that wiping and restoring cannot cure."""
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-_TOLD_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR, errno.ENOLCK}
-"""Within its directory a file of the wrong kind is damage like any other, and a lock it does not get is another's."""
+_REPORTED_BY_ROCKSDB: Final = {*_TO_DO, errno.EAGAIN} - {errno.ENOTDIR, errno.EISDIR, errno.ENOLCK}
+"""Within its directory, RocksDB reports a wrong file type, which is damage, and a lock that another process holds."""
 
 
 @contextmanager
-def telling(doing: str, directory: Path) -> Iterator[None]:
-    """Say in our words what rocksdict and the file system raise.
+def mapped_errors(doing: str, directory: Path) -> Iterator[None]:
+    """Convert the errors of rocksdict and the file system to ours.
 
     Args:
-        doing: what is being done, for the message: `writing`.
-        directory: the partition's.
+        doing: the action, for the message: `writing`.
+        directory: the directory of the partition.
 
     Raises:
-        DiskUnusable: the disk is full (`DiskFull`), read-only, failing or forbidden; the state on it is as good as it
-            was.
+        DiskUnusable: the disk is full (`DiskFull`), read-only, failing or forbidden; the state on it is intact.
         StateLocked: another process has the database open.
         StateDamaged: anything else.
     """
@@ -74,28 +73,28 @@ def _meaning(error: Exception, doing: str, directory: Path) -> SowstreamError:
             f"{doing} {directory}: {text} ({_room(directory)}). Nothing is lost, the SOW topic has everything: "
             f"{_TO_DO[number]}, then start again"
         )
-    # Our own lock comes first; this is for a directory whose lock file was deleted under its user.
+    # Our own lock is taken first; this is for a directory whose lock file was deleted while in use.
     if "lock" in text.lower() and ("lock hold by current process" in text or number == errno.EAGAIN):
         return StateLocked(f"{directory} is in use by another process: {text}")
     return StateDamaged(f"{doing} {directory}: {text}")
 
 
 def _number(text: str) -> int | None:
-    """The error number in a text of RocksDB's, which has its words at the end of a line, or of Rust's; None: none."""
-    if (told := re.search(r"\(os error (\d+)\)$", text)) is not None:
-        return int(told[1])
+    """The error number in a text of RocksDB's, which has it at the end of a line, or of Rust's; None: there is none."""
+    if (number := re.search(r"\(os error (\d+)\)$", text)) is not None:
+        return int(number[1])
     if "IO error" not in text:
         return None
     ends = {line.rpartition(": ")[2].strip() for line in text.splitlines()}
-    return next((number for number in _TOLD_BY_ROCKSDB if os.strerror(number) in ends), None)
+    return next((number for number in _REPORTED_BY_ROCKSDB if os.strerror(number) in ends), None)
 
 
 def _room(directory: Path) -> str:
-    """How much room is left where a directory is, or would be."""
+    """The room left on the disk of a directory, which may not exist yet."""
     for place in (directory, *directory.parents):
         try:
             free = shutil.disk_usage(place).free
         except OSError:
             continue
         return f"{free / 1e6:,.1f} MB are free there"
-    return "nobody says how much is free there"
+    return "the free space there is unknown"

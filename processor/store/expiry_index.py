@@ -1,4 +1,4 @@
-"""Which states expire next: what is not in the store yet, and the store's own index, merged in order of time."""
+"""Finds the states that expire next: merges the unwritten ones with the store's index, in order of time."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _ROWS_MAX: Final = 4096  # Rows of the store's index read at a time.
 
 
 class Expiry:
-    """Finds the states that are due without looking at those that are not.
+    """Finds the states that are due without reading the others.
 
     ::
 
-        heap     what was put since the last write to the store, and what was found due and may still be
-        rows     the store's index, read on from where the last look ended
+        heap     states put since the last write to the store, and states returned as due that may still be due
+        rows     the store's index, continued from the end of the last call
 
-    Of a key whose state waits before the store the index is out of date: the layers say what it is. All entries are
-    forgotten when the store or a layer loses something, which makes new ones of what is there.
+    The index is out of date for a key with an unwritten state: the layers have the newest. All entries are dropped when
+    the store or a layer loses something, and are built again from the remaining states.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._first_ms: float = 0  # Nothing is due before: most looks end with this comparison.
+        self._first_ms: float = 0  # No state is due before this time: most calls end with this comparison.
         self._heap: list[Expiring] = []
-        # The one entry of a key that counts. A later expiry waits for it to come up, so that a key which is put
+        # The one entry of a key that counts. A later expiry waits until this one is reached, so that a key that is put
         # again and again has one entry and not thousands.
         self._scheduled: dict[bytes, int] = {}
-        self._rows: list[Expiring] = []  # Read ahead; the next one is the last.
+        self._rows: list[Expiring] = []  # Rows read ahead, in reverse order.
         self._read_to: Expiring | None = None
         self._is_read = False
 
     def put(self, changes: Layer) -> None:
-        """States were put into a layer."""
+        """Enter states that were put into a layer."""
         expiring = [(stored[2], key) for key, stored in changes.items() if stored is not None and stored[2] > 0]
         for entry in expiring:
             expires_at_ms, key = entry
@@ -52,11 +52,11 @@ class Expiry:
                 self._first_ms = min(self._first_ms, expires_at_ms)
 
     def restart(self, layers: Iterable[Layer], *, same: bool) -> None:
-        """The store has changed, or a layer has lost something.
+        """Rebuild the entries after the store has changed or a layer has lost something.
 
         Args:
-            layers: what stands before the store now.
-            same: no key's state is another one by it, only its place.
+            layers: the layers in front of the store now.
+            same: whether every key kept its state, and only its layer changed.
         """
         self._heap, self._scheduled = [], {}
         self._rows, self._read_to, self._is_read = [], None, False
@@ -66,31 +66,31 @@ class Expiry:
             self.put(layer)
 
     def due(self, newest: Layer, until_ms: int, keys_max: int) -> list[Expiring]:
-        """What expires until then, in order of time, at most so many.
+        """The keys of states that expire until then, in order of time, at most `keys_max`.
 
         Args:
             newest: the state of every key that is in a layer.
             until_ms: milliseconds since the epoch.
-            keys_max: how many at most.
+            keys_max: the most to return.
         """
-        found: list[Expiring] = []
+        due: list[Expiring] = []
         if until_ms < self._first_ms:
-            return found
-        while len(found) < keys_max:
+            return due
+        while len(due) < keys_max:
             entry = self._next(until_ms, keys_max)
             if entry is None:
                 break
-            # What stands in the index and in a layer alike comes twice, one right after the other.
-            if self._holds(entry, newest) and (not found or found[-1] != entry):
-                found.append(entry)
-        if found:
-            self._first_ms = found[0][0]
-            self._heap += found  # Due until they are put again.
+            # A state in the index and in a layer appears twice, one entry right after the other.
+            if self._holds(entry, newest) and (not due or due[-1] != entry):
+                due.append(entry)
+        if due:
+            self._first_ms = due[0][0]
+            self._heap += due  # They stay due until they are put again.
             heapify(self._heap)
-        return found
+        return due
 
     def _next(self, until_ms: int, keys_max: int) -> Expiring | None:
-        """Take the next entry off the heap or the index, unless it expires later."""
+        """Remove the next entry from the heap or the index, unless it expires later."""
         if not self._rows and not self._is_read:
             self._read(min(max(keys_max, _ROWS_MIN), _ROWS_MAX))
         heap, rows = self._heap, self._rows
@@ -113,10 +113,10 @@ class Expiry:
         self._rows = rows
 
     def _holds(self, entry: Expiring, newest: Layer) -> bool:
-        """Whether an entry still says when its key expires; one put off since then is entered anew."""
+        """Whether an entry still has the expiry of its key; a key with a later expiry gets a new entry."""
         expires_at_ms, key = entry
         if key not in newest:
-            return True  # Of the index, and nothing was put since.
+            return True  # The entry is from the index, and the key was not put since.
         if self._scheduled.get(key) != expires_at_ms:
             return False
         stored = newest[key]

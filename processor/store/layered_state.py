@@ -1,4 +1,4 @@
-"""What a processor sees of its state: uncommitted changes over unwritten ones over a bounded cache over the store."""
+"""The state of a partition as its processor sees it: uncommitted over unwritten changes, a cache, and the store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from processor.store.contract import Store, WipeReason
 
 _ENTRY_BYTES = (
-    256  # A key, its dict slot, the tuple, its numbers and the bytes objects' heads; measured with tracemalloc.
+    256  # A key, its dict slot, the tuple, its numbers and the headers of the bytes objects; measured with tracemalloc.
 )
-_PIECE_KEYS = 64  # Read at once, where it is looked at how large they are.
-_REFRESH_MS = 600_000  # How old the mark of a quiet partition's store may be; the least horizon is hours.
+_PIECE_KEYS = 64  # Records read at once while their size is being limited.
+_REFRESH_MS = 600_000  # Greatest age of the progress of a quiet partition's store; the least horizon is hours.
 _UNKNOWN: Final = cast("Stored", object())
 
 
-class TransactionalState:
+class LayeredState:
     """One partition's state: dicts of encoded records stand before the store.
 
     ::
@@ -33,19 +33,19 @@ class TransactionalState:
         prepared    changed by the transaction that is being committed: kept by `commit`; `rollback` drops both
         unwritten   committed and not yet in the store, last state per key
         writing     the same, on its way there: piece by piece, as nothing is merged meanwhile; its position comes last
-        known       the newest state of every key in memory: of these four, and what the store is known to hold
+        known       the newest state of every key in memory: of these four, and cached records of the store
 
-    Every read of the hot path is one look-up in `known`; the others say what is to be done with it. Records stay
-    bytes: a cache of parsed ones misses more memory and feeds the garbage collector.
+    Every read of the hot path is one look-up in `known`; the other dicts track the stage of each change. Records stay
+    bytes: a cache of parsed ones takes more memory and feeds the garbage collector.
     """
 
     def __init__(self, store: Store, *, cache_bytes: int, on_wipe: Callable[[WipeReason], None] | None = None) -> None:
-        """Put the layers before a store.
+        """Put the layers in front of a store.
 
         Args:
             store: the committed records.
-            cache_bytes: how much of what the store holds is kept in memory.
-            on_wipe: is told whenever the store is wiped, and why.
+            cache_bytes: the size of the cache of the store's records.
+            on_wipe: called with the reason whenever the store is wiped.
         """
         self.store = store
         self._on_wipe = on_wipe
@@ -55,89 +55,90 @@ class TransactionalState:
         self._prepared: dict[bytes, Stored | None] = {}
         self._unwritten: dict[bytes, Stored | None] = {}
         self._writing: dict[bytes, Stored | None] = {}
-        self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None  # What is left of it; None: nothing is.
+        # The part still to be written; None: the write has ended.
+        self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None
         self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
-        self._expiry: Expiry | None = None  # Only for processors that ask.
+        self._expiry: Expiry | None = None  # Only for processors that use expiry.
         self._written = store.progress()
-        self._writes = self._written  # What the store will have come to.
+        self._writes = self._written  # The store's progress after the write.
         self._position = self._written.position
 
     @property
     def unwritten_bytes(self) -> int:
-        """About how much memory waits to be written, or is being written; a key may count for each of its changes."""
+        """About how many bytes wait to be written or are being written; a key may count once for each change."""
         return self._unwritten_bytes + self._writing_bytes
 
     def recount(self) -> None:
-        """Let each key that waits count once.
+        """Make each key that waits count once.
 
-        The fewer writes to the store, the more of a key's changes they hold; to look every key up with every commit,
-        only to count it once, is work that nobody sees.
+        The rarer the writes to the store, the more changes of a key they combine; looking every key up with every
+        commit, only to count it once, would be wasted work.
         """
         self._unwritten_bytes = _size(self._unwritten.values())
         self._writing_bytes = _size(self._writing.values())
 
     @property
     def is_writing(self) -> bool:
-        """Whether `write_some` is to be called again."""
+        """Whether `write_some` must be called again."""
         return self._pieces is not None
 
     @property
     def position(self) -> int:
-        """The next SOW offset after what is committed here, written or not."""
+        """The SOW offset after the last committed change, written or not."""
         return self._position
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
         """The states of these keys, None where there is none."""
         look_up = self._known.get
-        found = {key: look_up(key, _UNKNOWN) for key in keys}
-        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        states = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in states.items() if stored is _UNKNOWN]
         if missing:
             read = dict(zip(missing, self.store.get_many(missing), strict=True))
-            found.update(read)
+            states.update(read)
             self._remember(read)
-        return found
+        return states
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:
-        """`get_many` for the first of these keys, as far as what the store has of them fits; and how many those are."""
+        """`get_many` for the first of these keys, up to a size of the store's records; also returns their number."""
         look_up = self._known.get
-        found = {key: look_up(key, _UNKNOWN) for key in keys}
-        missing = [key for key, stored in found.items() if stored is _UNKNOWN]
+        states = {key: look_up(key, _UNKNOWN) for key in keys}
+        missing = [key for key, stored in states.items() if stored is _UNKNOWN]
         left_bytes, begin = bytes_max, 0
         while begin < len(missing) and left_bytes > 0:
             piece = missing[begin : begin + _PIECE_KEYS]
             read = dict(zip(piece, self.store.get_many(piece), strict=True))
-            found.update(read)
+            states.update(read)
             left_bytes -= self._remember(read)
             begin += _PIECE_KEYS
         if begin >= len(missing):
-            return found, len(keys)
+            return states, len(keys)
         unread = set(missing[begin:])
-        return found, next(number for number, key in enumerate(keys) if key in unread)
+        return states, next(number for number, key in enumerate(keys) if key in unread)
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage changes; None deletes."""
         self._staged.update(changes)
-        self._staged_bytes += _size(changes.values())  # Now, while they are in the processor's cache.
+        self._staged_bytes += _size(changes.values())  # Counted now, while they are in the processor's cache.
         self._known.update(changes)
         if self._expiry is not None:
             self._expiry.put(changes)
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
-        """The states that expire until then, in order of time, at most so many; due until they are put again.
+        """The states that expire until then, in order of time, at most `keys_max`; due until they are put again.
 
         Raises:
-            StateDamaged: the store's index and its records do not agree.
+            StateDamaged: the store's index and its records contradict each other.
         """
         if self._expiry is None:
             self._expiry = Expiry(self.store)
             self._restart_expiry(same=False)
         newest = ChainMap(self._staged, self._prepared, self._unwritten, self._writing)
-        found = self._expiry.due(newest, until_ms, keys_max)
-        if not found:
+        expiring = self._expiry.due(newest, until_ms, keys_max)
+        if not expiring:
             return []
-        states = self.get_many([key for _, key in found])
+        states = self.get_many([key for _, key in expiring])
         due = []
-        for expires_at_ms, key in found:
+        for expires_at_ms, key in expiring:
             stored = states[key]
             if stored is None or stored.expires_at_ms != expires_at_ms:
                 says = "is not there" if stored is None else f"says {stored.expires_at_ms}"
@@ -146,16 +147,16 @@ class TransactionalState:
         return due
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
-        """The states of the next keys in key order, changes that are not committed or not written included.
+        """The states of the next keys in key order, uncommitted and unwritten changes included.
 
         Args:
             after: the key before them; None begins with the first.
-            keys_max: how many at most; fewer come only at the end.
+            keys_max: the most to return; fewer are returned only at the end.
         """
-        found: list[tuple[bytes, Stored]] = []
+        live: list[tuple[bytes, Stored]] = []
         while True:
             rows = list(islice(self.store.scan(after), keys_max))
-            # Changed keys behind the last row belong to a later piece, unless the store has no more rows.
+            # Changed keys after the last row belong to a later piece, unless the store has no more rows.
             until = rows[-1][0] if len(rows) == keys_max else None
             states: dict[bytes, Stored | None] = dict(rows)
             for layer in (self._writing, self._unwritten, self._prepared, self._staged):  # The newest comes last.
@@ -166,19 +167,19 @@ class TransactionalState:
                         if (until is None or key <= until) and (after is None or key > after)
                     }
                 )
-            found += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
-            if until is None or len(found) >= keys_max:
-                return found[:keys_max]
-            after = until  # Some of them are deleted, and the store does not know it yet.
+            live += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
+            if until is None or len(live) >= keys_max:
+                return live[:keys_max]
+            after = until  # Some of them are deleted, and the store does not have the deletes yet.
 
     def prepare(self) -> None:
-        """What is staged is to be committed next; what is put from here on is not part of it."""
+        """Close the set of changes that is committed next; later changes are not part of it."""
         assert not self._prepared
         self._prepared, self._staged = self._staged, {}
         self._prepared_bytes, self._staged_bytes = self._staged_bytes, 0
 
     def rollback(self) -> None:
-        """Drop what is not committed: what is staged, and what is prepared."""
+        """Drop the uncommitted changes: the staged and the prepared ones."""
         changed = self._prepared | self._staged
         for key in changed:
             if key in self._unwritten:
@@ -193,7 +194,7 @@ class TransactionalState:
             self._restart_expiry(same=False)
 
     def commit(self, position: int | None) -> None:
-        """What was prepared is committed.
+        """Mark the prepared changes as committed.
 
         Args:
             position: the SOW offset after the transaction's last record; None if it wrote none.
@@ -205,12 +206,12 @@ class TransactionalState:
             self._position = position
 
     def restore(self, changes: Mapping[bytes, Stored | None], position: int, as_of_ms: int) -> None:
-        """Take over records read back from the SOW topic; nothing may be staged or prepared.
+        """Apply records read back from the SOW topic; no change may be staged or prepared.
 
         Args:
             changes: the last record of each key; None deletes.
             position: the offset after them.
-            as_of_ms: the time of the last of them, or now, if there is nothing after them.
+            as_of_ms: the time of the last of them, or now if no record follows.
         """
         assert not self._staged
         assert not self._prepared
@@ -230,7 +231,7 @@ class TransactionalState:
         return not self._unwritten and not self.is_writing and self.store.can_load
 
     def load(self, rows: Mapping[bytes, bytes | None], position: int, as_of_ms: int, *, is_many: bool) -> None:
-        """Do as `restore` does with records that none of them expires, encoded as a store has them; for very many."""
+        """Apply encoded records, of which none expires, as `restore` does; for very many."""
         assert not self._staged
         assert not self._prepared
         assert not self._unwritten
@@ -244,13 +245,13 @@ class TransactionalState:
         self._restart_expiry(same=False)
 
     def write(self, now_ms: int) -> None:
-        """Bring the store up to the position; `now_ms` may be 0 where nobody knows what comes after it."""
+        """Write the store up to the committed position; `now_ms` is a time before all later records, 0 if unknown."""
         self._write_rest()
         self.start_writing(now_ms)
         self._write_rest()
 
     def start_writing(self, now_ms: int) -> None:
-        """Let `write_some` bring the store up to the position of now; `now_ms` as for `write`."""
+        """Start writing the store up to the present position, with `write_some`; `now_ms` as for `write`."""
         is_fresh = now_ms - self._written.applied_at_ms < _REFRESH_MS
         is_done = not self._unwritten and self._written.position == self._position and is_fresh
         if is_done or self._pieces is not None:
@@ -261,14 +262,15 @@ class TransactionalState:
         self._writes = Progress(self._position, max(now_ms, self._written.applied_at_ms))
 
     def write_some(self, keys_max: int) -> None:
-        """Write the states of so many keys, after `start_writing`."""
+        """Write the states of the next `keys_max` keys, after `start_writing`."""
         assert self._pieces is not None
         piece = dict(islice(self._pieces, keys_max))
         is_last = len(piece) < keys_max
         try:
             self.store.apply(piece, self._writes if is_last else None)
         except BaseException:
-            # All of it waits again. Its position does not move: `close` would write one whose records were refused.
+            # All of it waits again. Its position does not move: `close` would write a position whose records were
+            # refused.
             self._unwritten = self._writing | self._unwritten
             self._unwritten_bytes += self._writing_bytes
             self._writing, self._writing_bytes, self._pieces = {}, 0, None
@@ -282,25 +284,25 @@ class TransactionalState:
             self._restart_expiry(same=True)
 
     def usage(self) -> dict[str, int]:
-        """How many bytes it takes, by kind: of the store, and what waits to be written or is kept of it in memory."""
+        """The bytes of memory and disk by kind: of the store, of unwritten changes, and of the cache."""
         return {**self.store.usage(), "unwritten": self.unwritten_bytes, "known": self._clean_bytes}
 
     def wipe(self, reason: WipeReason = "damaged") -> None:
-        """Forget everything, the store included."""
+        """Delete everything, also in the store."""
         self.store.wipe()
         if self._on_wipe is not None:
             self._on_wipe(reason)
         self._begin_at(Progress(0, 0))
 
     def heal(self, error: StateDamaged) -> None:
-        """Wipe what is damaged; go back to what the store has where it is only behind."""
+        """Wipe a damaged state; go back to the store's records if the store is only behind."""
         if isinstance(error, StateBehind):
             self._begin_at(self.store.progress())
         else:
             self.wipe()
 
     def _begin_at(self, progress: Progress) -> None:
-        """Forget all that is not in the store."""
+        """Drop everything that is not in the store."""
         self._known, self._staged, self._prepared, self._unwritten, self._writing = {}, {}, {}, {}, {}
         self._pieces = None
         self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
@@ -309,7 +311,7 @@ class TransactionalState:
         self._restart_expiry(same=False)
 
     def close(self, now_ms: int) -> None:
-        """Drop what is not committed, write the rest, as `write` does, and let go of the store."""
+        """Drop uncommitted changes, write the rest as `write` does, and close the store."""
         self.rollback()
         try:
             self.write(now_ms)
@@ -317,7 +319,7 @@ class TransactionalState:
             self.store.close()
 
     def _write_rest(self) -> None:
-        """Write what is left of the states on their way."""
+        """Write the rest of the states that are being written."""
         if self.is_writing:
             self.write_some(len(self._writing) + 1)
 
@@ -332,7 +334,7 @@ class TransactionalState:
             self._expiry.restart([self._writing, self._unwritten, self._prepared, self._staged], same=same)
 
     def _remember(self, read: Mapping[bytes, Stored | None]) -> int:
-        """Keep what the store holds, within the bound; about how much memory it takes."""
+        """Cache records of the store, within the limit; returns about how many bytes of memory they take."""
         size = _size(read.values())
         if size > self._cache_bytes_max:
             return size
@@ -343,11 +345,11 @@ class TransactionalState:
         return size
 
     def _forget_clean(self) -> None:
-        """Keep only what the store does not have."""
+        """Drop the cached records of the store."""
         self._known = self._writing | self._unwritten | self._prepared | self._staged
         self._clean_bytes = 0
 
 
 def _size(states: Collection[Stored | None]) -> int:
-    """About how many bytes of memory these take, with their keys."""
+    """About how many bytes of memory these states take, with their keys."""
     return len(states) * _ENTRY_BYTES + sum([len(stored[1]) for stored in states if stored is not None])

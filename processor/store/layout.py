@@ -1,4 +1,4 @@
-"""Every byte on disk.
+"""The format of every byte on disk.
 
 A partition's directory holds `lock` (held by the process that uses it; its time is that of the last use) and
 `rocksdb/`, or `rocksdb.former/` while a database that is not needed any more is removed. In RocksDB, one column family:
@@ -46,16 +46,16 @@ _PROGRESS = struct.Struct("<qq")
 
 
 def encode_record(stored: Stored) -> bytes:
-    """A record as it stands on disk."""
+    """Encode a record for the disk."""
     version, value, expires_at_ms, source_offset, expiration = stored
     return _RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(expiration)) + expiration + value
 
 
 def decode_record(data: bytes) -> Stored:
-    """A record from disk.
+    """Decode a record from the disk.
 
     Raises:
-        StateDamaged: it is too short to be one.
+        StateDamaged: it is too short.
     """
     try:
         version, expires_at_ms, source_offset, size = _RECORD_HEAD.unpack_from(data)
@@ -69,10 +69,10 @@ def decode_record(data: bytes) -> Stored:
 
 
 def expires_at_ms(data: bytes) -> int:
-    """When a record from disk expires; 0 is never.
+    """The expiry time in a record from the disk, milliseconds since the epoch; 0 for never.
 
     Raises:
-        StateDamaged: it is too short to be one.
+        StateDamaged: it is too short.
     """
     try:
         return int(_RECORD_HEAD.unpack_from(data)[1])
@@ -81,16 +81,16 @@ def expires_at_ms(data: bytes) -> int:
 
 
 def expiry_row(expiring: Expiring) -> bytes:
-    """The key under which the index has a record that expires: rows stand in order of time."""
+    """The index key of a record that expires; these keys sort by time."""
     time_ms, key = expiring
     return _EXPIRY_HEAD.pack(EXPIRY_PREFIX, time_ms) + key
 
 
 def expiring_of(row: bytes) -> Expiring:
-    """What a row of the index says.
+    """Decode a key of the index.
 
     Raises:
-        StateDamaged: it is too short to be one.
+        StateDamaged: it is too short.
     """
     try:
         return _EXPIRY_HEAD.unpack_from(row)[1], row[_EXPIRY_HEAD.size :]
@@ -99,12 +99,12 @@ def expiring_of(row: bytes) -> Expiring:
 
 
 def encode_progress(progress: Progress) -> bytes:
-    """Progress as it stands on disk."""
+    """Encode progress for the disk."""
     return _PROGRESS.pack(*progress)
 
 
 def decode_progress(data: bytes) -> Progress:
-    """Progress from disk.
+    """Decode progress from the disk.
 
     Raises:
         StateDamaged: it has the wrong length.

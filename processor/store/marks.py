@@ -1,4 +1,4 @@
-"""A partition's marks: small values that last besides its records, committed and restored like them."""
+"""A partition's marks: small values kept next to its records, and committed and restored like them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.marks")
 
 NAMES_MAX: Final = 100_000
-"""Marks kept for each partition; beyond them the one not changed for longest is forgotten."""
+"""Most marks kept for each partition; beyond that the mark not changed for longest is dropped."""
 
 POSITION_NAME: Final = b"\0sowstream/input"
-"""The mark that says up to which input record the outputs have come; a processor's own marks begin with no NUL."""
+"""The mark with the input position up to which the outputs are complete; a processor's own marks begin with no NUL."""
 
 _TOMBSTONES_MAX: Final = 1_000
-"""Forgotten marks that one transaction removes from the topic."""
+"""Most dropped marks that one transaction removes from the topic."""
 
 
 class TransactionalMarks:
-    """One partition's marks: committed ones, those of the transaction being committed, and those changed since.
+    """One partition's marks: the committed ones, those of the transaction being committed, and those changed since.
 
-    They are all in memory, so that a look-up costs one; the topic of role `mark` has the committed ones.
+    All of them are in memory, so that a look-up is one dict access; the topic of role `mark` has the committed ones.
     """
 
     def __init__(self, *, names_max: int = NAMES_MAX) -> None:
@@ -33,13 +33,13 @@ class TransactionalMarks:
         self._committed: dict[bytes, bytes] = {}  # In the order of their last change.
         self._prepared: dict[bytes, bytes] = {}
         self._staged: dict[bytes, bytes] = {}
-        # Forgotten here and still in the topic, which keeps the last value of each name for ever.
+        # Dropped here and still in the topic, which keeps the last value of each name for ever.
         self._left: dict[bytes, None] = {}
-        self._removing: list[bytes] = []  # By the transaction that is being committed.
+        self._removing: list[bytes] = []  # Tombstones of the transaction that is being committed.
         self.position = 0
-        """The next offset of the mark topic after what is committed here."""
+        """The offset in the mark topic after the last committed mark."""
         self.forgotten = 0
-        """How many marks had to make room."""
+        """How many marks were dropped to make room."""
 
     def get(self, name: bytes) -> bytes | None:
         """The newest value of a mark, committed or not; None if there is none."""
@@ -53,24 +53,24 @@ class TransactionalMarks:
         self._staged[name] = value
 
     def note(self, name: bytes, value: bytes) -> None:
-        """Take over a mark that was sent without a transaction."""
+        """Apply a mark that was sent without a transaction."""
         self._take([(name, value)])
 
     @property
     def has_staged(self) -> bool:
-        """Whether anything is to be sent."""
+        """Whether there is a mark to send."""
         return bool(self._staged)
 
     @property
     def staged(self) -> list[tuple[bytes, bytes | None]]:
-        """What is to be sent with the transaction: the last value of each mark put, then tombstones of forgotten ones.
+        """The records to send with the transaction: the last value of each mark put, then tombstones of dropped ones.
 
-        Tombstones never ask for a transaction of their own.
+        Tombstones alone never cause a transaction.
         """
         return [*self._staged.items(), *((name, None) for name in self._next_tombstones())]
 
     def prepare(self) -> None:
-        """What is staged, and sent, is to be committed next; what is put from here on is not part of it."""
+        """Close the set of marks that is committed next; later ones are not part of it."""
         assert not self._prepared
         self._removing = self._next_tombstones()
         for name in self._removing:
@@ -78,12 +78,12 @@ class TransactionalMarks:
         self._prepared, self._staged = self._staged, {}
 
     def rollback(self) -> None:
-        """Drop what is not committed."""
+        """Drop the uncommitted marks."""
         self._left |= dict.fromkeys(self._removing)
         self._prepared, self._staged, self._removing = {}, {}, []
 
     def commit(self, position: int | None) -> None:
-        """What was prepared is committed.
+        """Mark the prepared marks as committed.
 
         Args:
             position: the offset after the last mark sent; None if none was.
@@ -96,7 +96,7 @@ class TransactionalMarks:
             self._take(prepared.items())
 
     def restore(self, changes: Iterable[tuple[bytes, bytes | None]], position: int) -> None:
-        """Take over marks read back from their topic, in its order; nothing may be staged or prepared.
+        """Apply marks read back from their topic, in its order; no mark may be staged or prepared.
 
         Args:
             changes: names and values; None removes.
@@ -108,12 +108,12 @@ class TransactionalMarks:
         self._take(changes)
 
     def wipe(self) -> None:
-        """Forget everything."""
+        """Delete all marks."""
         self._committed, self._prepared, self._staged, self.position = {}, {}, {}, 0
         self._left, self._removing = {}, []
 
     def _next_tombstones(self) -> list[bytes]:
-        """The forgotten marks that the next transaction removes; those put again have a value to send."""
+        """The dropped marks that the next transaction removes; those put again have a value to send."""
         if not self._left or not self._staged:
             return []
         return [name for name in islice(self._left, _TOMBSTONES_MAX) if name not in self._staged]
@@ -121,7 +121,7 @@ class TransactionalMarks:
     def _take(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         committed = self._committed
         for name, value in changes:
-            committed.pop(name, None)  # What changes becomes the newest.
+            committed.pop(name, None)  # A changed mark becomes the newest.
             self._left.pop(name, None)
             if value is not None:
                 committed[name] = value

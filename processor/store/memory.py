@@ -1,4 +1,4 @@
-"""A store in a dict: for the test driver, and for states that may be restored at every start."""
+"""A store in a dict, for the test driver and for states that may be restored at every start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStore:
-    """Keeps the contract of `Store`; gone with the process."""
+    """Implements `Store` in memory."""
 
     def __init__(self) -> None:
         self._records: dict[bytes, Stored] = {}
@@ -24,7 +24,7 @@ class MemoryStore:
         self._progress = Progress(0, 0)
 
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Its progress in the SOW topic."""
         return self._progress
 
     def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
@@ -32,7 +32,7 @@ class MemoryStore:
         return [self._records.get(key) for key in keys]
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
-        """Write records and the progress they stand for, if any."""
+        """Write records and their progress, if any."""
         for key, stored in changes.items():
             old = self._records.get(key)
             if old is not None and old.expires_at_ms > 0:
@@ -48,7 +48,7 @@ class MemoryStore:
 
     @property
     def can_load(self) -> bool:
-        """Whether no record in it expires."""
+        """Whether no record in the store expires."""
         return not self._expiring
 
     def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:  # noqa: ARG002
@@ -56,7 +56,7 @@ class MemoryStore:
         self.apply({key: None if row is None else decode_record(row) for key, row in rows.items()}, progress)
 
     def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
-        """Every key and record, in key order; `after`: only the keys behind this one."""
+        """Every key and record, in key order; `after`: only the keys after this one."""
         return iter(sorted(item for item in self._records.items() if after is None or item[0] > after))
 
     def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
@@ -65,14 +65,14 @@ class MemoryStore:
         return self._expiring[begin : begin + rows_max]
 
     def usage(self) -> Mapping[str, int]:
-        """Nobody counts."""
+        """Empty: sizes are not counted."""
         return {}
 
     def wipe(self) -> None:
-        """Forget everything."""
+        """Delete all records."""
         self._records.clear()
         self._expiring.clear()
         self._progress = Progress(0, 0)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing; a store in memory is not durable."""

@@ -1,4 +1,4 @@
-"""The directory of one partition's database: locked by the process that uses it, and removed when nobody needs it."""
+"""The directory of one partition's database: locks it for one process, and removes an unused one."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import IO, TYPE_CHECKING
 
 from processor.errors import StateLocked
 from processor.store import layout
-from processor.store.errors import telling
+from processor.store.errors import mapped_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def lock(directory: Path) -> IO[bytes]:
-    """Make the directory if it is missing, and lock it: the lock file, ours until it is closed.
+    """Create the directory if it is missing, and lock it; the lock ends when the returned file is closed.
 
     Raises:
         StateLocked: another process uses it.
         DiskUnusable: the disk is full, read-only, failing or forbidden.
     """
-    with telling("opening", directory):
+    with mapped_errors("opening", directory):
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / layout.LOCK_FILE).open("a+b")
     try:
-        with telling("locking", directory):
+        with mapped_errors("locking", directory):
             _flock(file, directory)
     except BaseException:
         file.close()
@@ -46,13 +46,13 @@ def _flock(file: IO[bytes], directory: Path) -> None:
 
 
 def touch(file: IO[bytes]) -> None:
-    """Note on disk that the directory is in use, or was until now."""
-    with suppress(OSError, ValueError):  # As on a disk that takes nothing.
+    """Record on disk that the directory is in use, or was until now."""
+    with suppress(OSError, ValueError):  # As on a disk that accepts no writes.
         os.utime(file.fileno())
 
 
 def last_used_s(directory: Path) -> float | None:
-    """When the database was last opened or closed, seconds since the epoch; None: there is none."""
+    """The time when the database was last opened or closed, seconds since the epoch; None: there is no database."""
     if not (directory / layout.ROCKSDB_DIRECTORY).is_dir():
         return None
     try:
@@ -62,12 +62,12 @@ def last_used_s(directory: Path) -> float | None:
 
 
 def destroy(directory: Path) -> None:
-    """Remove the database from disk, and whatever else stands in its place; nobody may have it open.
+    """Remove the database, or any other file in its place; no process may have it open.
 
     Raises:
         DiskUnusable: it cannot be removed.
     """
-    with telling("wiping", directory):
+    with mapped_errors("wiping", directory):
         for place in (directory, directory / layout.ROCKSDB_DIRECTORY):
             if place.is_symlink() or place.is_file():
                 place.unlink()
@@ -76,24 +76,24 @@ def destroy(directory: Path) -> None:
 
 
 def discard(directory: Path) -> bool:
-    """Remove a database that nobody uses; False: there is none, or a process has it open.
+    """Remove a database that is not in use; False: there is none, or a process has it open.
 
-    It is moved aside under its lock, so that whoever opens the directory meanwhile finds all of it or nothing. The lock
-    file stays: another process may be about to lock it.
+    It is moved aside under its lock, so that a process that opens the directory meanwhile sees all of it or nothing.
+    The lock file stays: another process may be about to lock it.
 
     Raises:
         DiskUnusable: it cannot be removed.
     """
     aside = directory / layout.FORMER_DIRECTORY
-    with telling("removing", directory):
+    with mapped_errors("removing", directory):
         try:
             file = (directory / layout.LOCK_FILE).open("r+b")
         except FileNotFoundError:
-            return False  # Somebody deleted it, perhaps under a process that uses the database.
+            return False  # The lock file was deleted, perhaps while a process uses the database.
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(aside, ignore_errors=True)  # Of a process that ended on the way.
+                shutil.rmtree(aside, ignore_errors=True)  # Left by a process that ended during a removal.
                 (directory / layout.ROCKSDB_DIRECTORY).rename(aside)
             except (BlockingIOError, FileNotFoundError):
                 return False

@@ -1,4 +1,4 @@
-"""The store on disk: one RocksDB a partition, memory shared by all of them. The only home of rocksdict."""
+"""The store on disk: one RocksDB per partition, with memory shared by all of them. The only home of rocksdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 from processor.errors import DiskFull, StateBehind
 from processor.store import back_pressure, bulk_load, layout, partition_directory
 from processor.store.contract import Progress
-from processor.store.errors import telling
+from processor.store.errors import mapped_errors
 from processor.store.rocksdb_memory import RocksMemory
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from processor.record import Stored
-    from processor.store.contract import Expiring, Found
+    from processor.store.contract import Expiring, InitialContent
 
 
 _USAGE: Final = {
@@ -27,22 +27,22 @@ _USAGE: Final = {
     "table_readers": "rocksdb.estimate-table-readers-mem",
     "disk": "rocksdb.total-sst-files-size",
 }
-_ROW_BYTES: Final = 100  # About what a row takes in a write buffer besides its record's value.
+_ROW_BYTES: Final = 100  # About the size of a row in a write buffer without its record's value.
 
 
 class RocksStore:
-    """Keeps the contract of `Store`, in a directory that one process may use at a time."""
+    """Implements `Store` in a directory that one process may use at a time."""
 
     def __init__(
         self, directory: Path, *, identity: str, memory: RocksMemory, make_room: Callable[[], bool] | None = None
     ) -> None:
-        """Open the store of one partition; what does not belong to it is wiped.
+        """Open the store of one partition; a store with another identity or format is wiped.
 
         Args:
-            directory: made if it is missing.
-            identity: the SOW topic and partition it is a cache of, with the topic's id.
-            memory: the memory it shares.
-            make_room: called where the disk is full; says whether there may be room now. None: there is nothing to do.
+            directory: created if it is missing.
+            identity: the SOW topic, partition and topic id that it is a cache of.
+            memory: the memory shared by all stores of the process.
+            make_room: called when the disk is full; returns whether there may be room now. None: no room can be made.
 
         Raises:
             StateLocked: another process uses the directory.
@@ -54,26 +54,26 @@ class RocksStore:
         self._memory = memory
         self._make_room = make_room or (lambda: False)
         self._lock = partition_directory.lock(directory)
-        self._is_closed_on_disk = False  # Whether the database says so: the next batch takes it back.
+        self._is_closed_on_disk = False  # Whether the database is marked as closed; the next batch removes the mark.
         # A store that is dropped without close must not keep the directory from its successor in this process.
         self._release = weakref.finalize(self, self._lock.close)
         self._unlogged = WriteOptions()
         self._is_loading = False  # Whether it is opened for `load`, and must not be read.
-        # A time before which no record expires; None: none does, and the index costs nothing. Kept, because what
-        # expired leaves rows behind that RocksDB would have to step over at every look, until it compacts.
+        # A time before which no record expires; None: none expires, and the index costs nothing. Kept in memory,
+        # because expired records leave rows behind that RocksDB would have to skip in every call, until it compacts.
         self._expiring_from_ms: int | None = 0
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # A property; the stub says method.
         try:
             self._db = self._open()
-            self.found: Found = self._settle()
-            """What the directory held."""
+            self.initial_content: InitialContent = self._settle()
+            """The content of the directory when it was opened."""
         except BaseException:
             self._release()
             raise
 
     @staticmethod
     def destroy(directory: Path) -> None:
-        """Remove a partition's database from disk, and whatever else stands in its place; nobody may have it open.
+        """Remove a partition's database, or any other file in its place; no process may have it open.
 
         Raises:
             DiskUnusable: it cannot be removed.
@@ -81,24 +81,24 @@ class RocksStore:
         partition_directory.destroy(directory)
 
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Its progress in the SOW topic."""
         self._end_load()
-        with self._telling("reading"):
+        with self._mapped_errors("reading"):
             data = self._db.get(layout.PROGRESS_KEY)
         return Progress(0, 0) if data is None else layout.decode_progress(data)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Stored | None]:
-        """The records of these keys, in their order: one multi-get, which lets other threads run."""
+        """The records of these keys, in the order of the keys: one multi-get, which lets other threads run."""
         self._end_load()
-        with self._telling("reading"):
-            found = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
-        return [None if data is None else layout.decode_record(data) for data in found]
+        with self._mapped_errors("reading"):
+            rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in keys]))
+        return [None if data is None else layout.decode_record(data) for data in rows]
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress | None) -> None:
-        """Write records and the progress they stand for: in one batch, or the progress with the last of several.
+        """Write records and their progress: in one batch, or the progress with the last of several.
 
-        Without the write-ahead log: after a crash RocksDB holds some earlier batch's end, progress included, and
-        the SOW topic the rest.
+        The write-ahead log is not used: after a crash RocksDB has all batches up to some earlier one, progress
+        included, and the SOW topic has the rest.
         """
         self._end_load()
         parts = _parts(changes, self._memory.part_bytes)
@@ -112,29 +112,29 @@ class RocksStore:
 
     @property
     def can_load(self) -> bool:
-        """Whether no record in it expires: an index would have to be read."""
+        """Whether no record in the store expires; otherwise the index would have to be read."""
         return self._expiring_from_ms is None
 
     def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
-        """Write encoded records, of which none expires, and the progress they stand for, as `apply` does."""
+        """Write encoded records, of which none expires, and their progress, as `apply` does."""
         if is_many and not self._is_loading:
             self._reopen(is_loading=True)
         for batch in bulk_load.batches(rows, progress, self._memory.part_bytes):
             self._write(batch)
 
     def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
-        """Every key and record, in key order; `after`: only the keys behind this one."""
+        """Every key and record, in key order; `after`: only the keys after this one."""
         self._end_load()
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
-        with self._telling("reading"):
+        with self._mapped_errors("reading"):
             rows = self._db.iter(options)
-            # No key lies between one and the same with a zero byte at its end.
+            # No key lies between a key and the same key with a zero byte at its end.
             rows.seek(layout.RECORD_PREFIX if after is None else layout.RECORD_PREFIX + after + b"\0")
             while rows.valid():
                 yield rows.key()[len(layout.RECORD_PREFIX) :], layout.decode_record(rows.value())
                 rows.next()
-            # Damage ends an iteration like the last record does; only this tells one from the other.
+            # Damage ends an iteration as the last record does; only this call distinguishes them.
             rows.status()
 
     def expiring(self, after: Expiring | None, rows_max: int) -> list[Expiring]:
@@ -144,27 +144,27 @@ class RocksStore:
         begin = layout.expiry_row((self._expiring_from_ms, b"") if after is None else after)
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_EXPIRIES)
-        found: list[Expiring] = []
-        with self._telling("reading"):
+        entries: list[Expiring] = []
+        with self._mapped_errors("reading"):
             rows = self._db.iter(options)
             rows.seek(begin)
             if after is not None and rows.valid() and rows.key() == begin:
                 rows.next()
-            while len(found) < rows_max and rows.valid():
-                found.append(layout.expiring_of(rows.key()))
+            while len(entries) < rows_max and rows.valid():
+                entries.append(layout.expiring_of(rows.key()))
                 rows.next()
             rows.status()
         if after is None and rows_max > 0:
-            self._expiring_from_ms = found[0][0] if found else None
-        return found
+            self._expiring_from_ms = entries[0][0] if entries else None
+        return entries
 
     def usage(self) -> dict[str, int]:
-        """How many bytes it takes: write buffers, what is kept of open tables beside the cache, and tables on disk."""
-        with self._telling("reading"):
+        """The bytes that the store takes: write buffers, open tables without the block cache, and tables on disk."""
+        with self._mapped_errors("reading"):
             return {kind: self._db.property_int_value(name) or 0 for kind, name in _USAGE.items()}
 
     def wipe(self) -> None:
-        """Forget everything: a new, empty database."""
+        """Delete all records: continue with a new, empty database."""
         self._abandon()
         self._is_loading = False
         self.destroy(self._directory)
@@ -173,15 +173,15 @@ class RocksStore:
         self._claim()
 
     def close(self) -> None:
-        """Flush what was applied, which was not logged, and release the directory."""
+        """Flush the writes, which were not logged, and release the directory."""
         try:
-            with self._telling("closing"):
+            with self._mapped_errors("closing"):
                 try:
                     if not self._is_closed_on_disk:
-                        # With the last of the records: buffers are flushed in their order, or not at all.
+                        # With the last of the records: buffers are flushed in order, or not at all.
                         self._db.put(layout.CLOSED_KEY, b"", write_opt=self._unlogged)
                 finally:
-                    self._db.close()  # Flushes, and closes even if it cannot.
+                    self._db.close()  # It flushes, and closes even if the flush fails.
         finally:
             partition_directory.touch(self._lock)
             self._release()
@@ -199,10 +199,10 @@ class RocksStore:
         return batch
 
     def _write(self, batch: WriteBatch) -> None:
-        """Write a batch, when there is room for one more; the first one says that the store is open."""
+        """Write a batch when there is room for it; the first batch marks the store as open."""
         if self._is_closed_on_disk:
             batch.delete(layout.CLOSED_KEY)
-        with self._going_on(), self._telling("writing"):
+        with self._going_on(), self._mapped_errors("writing"):
             tables_max = bulk_load.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
             back_pressure.wait(self._db, tables_max, self._unlogged, self._memory.beat)
             self._db.write(batch, self._unlogged)
@@ -213,10 +213,10 @@ class RocksStore:
                 self._memory.relieve(self._db)
 
     def _index(self, batch: WriteBatch, changes: Mapping[bytes, Stored | None]) -> None:
-        """Bring the index of expiring records up to date with the records of a batch."""
+        """Add the changes of the expiry index for the records of a batch."""
         old: dict[bytes, int] = {}
         if self._expiring_from_ms is not None:
-            with self._telling("reading"):
+            with self._mapped_errors("reading"):
                 rows = cast("list[bytes | None]", self._db.get([layout.RECORD_PREFIX + key for key in changes]))
             old = {
                 key: expires_at_ms
@@ -237,12 +237,12 @@ class RocksStore:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Open the database again where the disk was full and has room now: RocksDB takes no more after a failed flush.
+        """Reopen the database when the disk was full and has room now: RocksDB accepts no writes after a failed flush.
 
-        What was not flushed is gone with it, as after a crash.
+        Writes that were not flushed are lost by that, as after a crash.
 
         Raises:
-            StateBehind: it was opened again, as the disk has it.
+            StateBehind: it was reopened with the records that are on disk.
             DiskFull: there is no room.
         """
         try:
@@ -263,13 +263,13 @@ class RocksStore:
             raise StateBehind(f"{self._directory}: there was no room; the SOW topic has what is missing") from error
 
     def _end_load(self) -> None:
-        """Open it as usual again: everything but loading needs that."""
+        """Reopen the database as usual after a load."""
         if self._is_loading:
             self._reopen(is_loading=False)
 
     def _reopen(self, *, is_loading: bool) -> None:
-        """Open it another way; what waits in its write buffers is flushed."""
-        with self._going_on(), self._telling("flushing"):
+        """Reopen the database in the other mode; its write buffers are flushed."""
+        with self._going_on(), self._mapped_errors("flushing"):
             self._db.close()
         self._is_loading = is_loading
         self._db = self._open()
@@ -278,32 +278,32 @@ class RocksStore:
         options = self._memory.options()
         if self._is_loading:
             bulk_load.prepare(options)
-        with self._telling("opening"):
-            # Without column_families a reopened database silently loses its table options: no bloom filter and an
-            # 8 MB cache of its own.
+        with self._mapped_errors("opening"):
+            # Without column_families a reopened database silently loses its table options: no bloom filter and an 8 MB
+            # cache of its own.
             path = str(self._directory / layout.ROCKSDB_DIRECTORY)
             return Rdict(path, options=options, column_families={"default": options})
 
-    def _settle(self) -> Found:
-        """Look what it is, wipe what is not ours, and claim what is new."""
+    def _settle(self) -> InitialContent:
+        """Classify the database, wipe one that is not ours, and claim a new one."""
         try:
-            found = self._look()
-            self._is_closed_on_disk = found == "clean"
-            is_ours = found in {"clean", "unclean"} and not self._has_begun_only()
+            content = self._look()
+            self._is_closed_on_disk = content == "clean"
+            is_ours = content in {"clean", "unclean"} and not self._has_begun_only()
             self.expiring(None, 1)
-            if found == "new":
+            if content == "new":
                 self._claim()
         except BaseException:
-            # RocksDB lets nobody open the directory again, wiped or not, before this handle is closed.
+            # RocksDB does not let the directory be opened again, wiped or not, before this handle is closed.
             self._abandon()
             raise
-        if found != "new" and not is_ours:
+        if content != "new" and not is_ours:
             self.wipe()
-        return found
+        return content
 
-    def _look(self) -> Found:
-        """What the database is to us."""
-        with self._telling("reading"):
+    def _look(self) -> InitialContent:
+        """The content of the database: whether it is new, ours, and closed properly."""
+        with self._mapped_errors("reading"):
             keys = layout.FORMAT_KEY, layout.IDENTITY_KEY, layout.CLOSED_KEY
             marked, identity, closed = cast("list[bytes | None]", self._db.get(list(keys)))
             if marked is None and identity is None:
@@ -319,32 +319,32 @@ class RocksStore:
         return "unclean" if closed is None else "clean"
 
     def _has_begun_only(self) -> bool:
-        """Whether a part of the first batch is all there is: position 0 is to mean that nothing is there.
+        """Whether only a part of the first batch was written: position 0 is to mean an empty store.
 
-        Else nobody could tell how old those records are, and that of a deleted one might stay for ever.
+        Otherwise the age of those records would be unknown, and a deleted one might stay for ever.
         """
         if self.progress().position > 0:
             return False
         return next(self.scan(), None) is not None
 
     def _claim(self) -> None:
-        """Write down whose a new database is."""
+        """Write format and identity into a new database."""
         batch = WriteBatch(raw_mode=True)
         batch[layout.FORMAT_KEY] = layout.FORMAT
         batch[layout.IDENTITY_KEY] = self._identity.encode()
         self._write(batch)
 
     def _abandon(self) -> None:
-        """Close without a wish to keep anything: damage may prevent the flush, not the closing."""
+        """Close the database without keeping its writes: damage may prevent the flush, not the closing."""
         with suppress(Exception):
             self._db.close()
 
-    def _telling(self, doing: str) -> AbstractContextManager[None]:
-        return telling(doing, self._directory)
+    def _mapped_errors(self, doing: str) -> AbstractContextManager[None]:
+        return mapped_errors(doing, self._directory)
 
 
 def _parts(changes: Mapping[bytes, Stored | None], bytes_max: int) -> list[Mapping[bytes, Stored | None]]:
-    """Changes in parts of about so many bytes; at least one part."""
+    """Split changes into parts of about `bytes_max` bytes; at least one part."""
     sizes = [_ROW_BYTES if stored is None else _ROW_BYTES + len(stored.value) for stored in changes.values()]
     if sum(sizes) <= bytes_max:
         return [changes]

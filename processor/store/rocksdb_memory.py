@@ -1,6 +1,6 @@
 """The memory that all RocksDB databases of a process share, and the options that keep them within it.
 
-What bounds what, with `runtime.block_cache_bytes` as the capacity:
+The limits, with `runtime.block_cache_bytes` as the capacity:
 
     block cache      data blocks, filters and indexes of the tables: the capacity. The filters and the top of each index
                      are read in parts, so a cold key costs the parts it needs.
@@ -29,59 +29,59 @@ from processor.store import back_pressure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred goes to disk; RocksDB's own advice.
+_BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred reads the disk; RocksDB's own advice.
 _BLOCK_BYTES: Final = 4 * 1024
-"""What is read and unpacked for one cold key: 16 KB took twice the time, and save 2 % of the disk."""
-_ARENA_BYTES: Final = 64 * 1024  # What an idle partition takes of the write buffers; RocksDB's own is 1 MB.
+"""The unit that is read and unpacked for one cold key: 16 KB took twice the time, and saved 2 % of the disk."""
+_ARENA_BYTES: Final = 64 * 1024  # The share of an idle partition in the write buffers; RocksDB's default is 1 MB.
 
 
 class RocksMemory:
     """The block cache and write-buffer budget that all partitions of a process share.
 
-    One for each partition would multiply "64 MB" by their number, as users of others found out.
+    One for each partition would multiply "64 MB" by their number.
     """
 
     def __init__(self, capacity_bytes: int, beat: Callable[[], None] = lambda: None) -> None:
-        """Share so many bytes; `beat` is called again and again by a thread that waits for a compaction."""
+        """Create the shared memory; `beat` is called again and again by a thread that waits for a compaction."""
         self.capacity_bytes = capacity_bytes
         self.beat = beat
         self._cache = Cache(capacity_bytes)
-        # Write buffers are charged to the cache, so that the capacity bounds both.
+        # Write buffers are charged to the cache, so that the capacity limits both.
         self._write_buffers_max = capacity_bytes // 2
         self._write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             self._write_buffers_max, False, self._cache
         )
         self.part_bytes = capacity_bytes // 16
-        """How much of a batch is to be written at once: what the write buffers may stand above their budget."""
+        """The largest part of a batch to be written at once: the write buffers may exceed their budget by it."""
 
     @property
     def used_bytes(self) -> int:
-        """What cache and write buffers take now."""
+        """The bytes that cache and write buffers take now."""
         return self._cache.get_usage()
 
     def relieve(self, database: Rdict) -> None:
         """Wait until a database that was just written is flushed, if the write buffers are over their budget.
 
-        RocksDB itself only begins to flush there and lets writes go on: a burst took nine times the budget.
+        RocksDB by itself only starts a flush then, and lets writes go on: a burst took nine times the budget.
         """
         if self._write_buffers.get_usage() > self._write_buffers_max:
             database.flush(True)
 
     def relieve_loading(self, database: Rdict) -> None:
-        """The same for one that is being loaded: it has the blocks' share too, to be written while it is flushed."""
+        """`relieve` for a database that is being loaded: its write buffers may take the share of the blocks, too."""
         if self._write_buffers.get_usage() > self.capacity_bytes:
             database.flush(True)
 
     def options(self) -> Options:
-        """Options of one partition's database."""
+        """The options of one partition's database."""
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
         table.set_block_size(_BLOCK_BYTES)
         table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        # In parts of 4 KB with a small index on top: whole ones are half a megabyte for each table, and where not all
-        # of them fit the cache, a key would cost that much.
+        # In parts of 4 KB with a small index on top: unpartitioned ones are half a megabyte for each table, and if not
+        # all of them fit into the cache, a key would cost that much.
         table.set_index_type(BlockBasedIndexType.two_level_index_search())
         table.set_partition_filters(True)
         table.set_pin_top_level_index_and_filter(True)

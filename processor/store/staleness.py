@@ -1,4 +1,4 @@
-"""Whether what a directory holds can still be a copy of its topic."""
+"""Decides whether the store in a directory can still be a copy of its topic."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from processor.store.contract import Progress, WipeReason
 
 
-def distrusted(
+def stale_reason(
     progress: Progress, end: int, horizon_ms: float, *, position: int | None = None
 ) -> tuple[WipeReason, str] | None:
-    """Why a copy is to be wiped, as a word and for people; None if it may be gone on with.
+    """The reason for wiping a copy, as a word and as a text; None if it can be used.
 
     Args:
-        progress: what the directory says of itself.
-        end: where its partition of the topic ends.
-        horizon_ms: how long deletes stay in the topic.
-        position: how far the copy has come in memory, if that is further.
+        progress: the progress that is stored in the directory.
+        end: the end of its partition of the topic.
+        horizon_ms: how long tombstones stay in the topic.
+        position: the position of the copy in memory, if that is further.
     """
     if max(progress.position, position or 0) > end:
         return "ahead", "it is ahead of the SOW topic, which must have been made anew"

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 from processor.codec.display import to_json_line
 from processor.record import Value
+from processor.wire.metadata import NO_HEADERS
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
 """What a message is: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""
 
 OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
 """Why a record went out of focus."""
-
-
-class PublisherHeaders(Mapping[str, str]):
-    """The headers of a publisher by name, to be read only. Unlike a mapping proxy it can be copied and pickled."""
-
-    __slots__ = ("_texts",)
-
-    def __init__(self, texts: dict[str, str]) -> None:
-        self._texts = texts
-
-    def __getitem__(self, name: str) -> str:
-        """The text of a header."""
-        return self._texts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, in the order of the record."""
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        """The number of headers."""
-        return len(self._texts)
-
-    def __repr__(self) -> str:
-        return repr(self._texts)
-
-
-NO_HEADERS: Final = PublisherHeaders({})
-"""The headers of a record whose publisher gave none."""
 
 
 class Message(NamedTuple):

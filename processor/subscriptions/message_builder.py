@@ -10,6 +10,7 @@ from processor.subscriptions.message import Message
 from processor.subscriptions.select import Select
 from processor.subscriptions.topic import key_text
 from processor.wire import metadata
+from processor.wire.sow_headers import kind_of_update
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -180,4 +181,4 @@ class MessageBuilder:
 
 def gone_reason(record: Record) -> OofReason:
     """The reason for which a tombstone deleted its record."""
-    return "expired" if metadata.kind(record.headers) == b"expire" else "deleted"
+    return "expired" if kind_of_update(record.headers) == "expire" else "deleted"

@@ -57,7 +57,7 @@ class Sharing:
             yield self._message(group).addressed(tuple([one.subscription.sub_id for one in group]))
 
     def _message(self, group: Sequence[Addressed]) -> Message:
-        """The message of one record with all fields that one of the subscriptions selects; full if one gets it in full."""
+        """The message of one record with all fields that a subscription of the group selects; full if one gets all."""
         full = next((message for _, _, message in group if not message.delta), None)
         message = group[0].message if full is None else full
         builders = {subscription.builder.style: subscription.builder for subscription, _, _ in group}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import RecordRejected
-from processor.wire.metadata import version
+from processor.wire.sow_headers import version_of
 from processor.wire.touched import touched_paths
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Update:
     @property
     def old_version(self) -> int | None:
         """The version of the record before; None if there was none."""
-        return None if self.old is None else version(self.old.headers)
+        return None if self.old is None else version_of(self.old.headers)
 
     @property
     def new_value(self) -> Value | None:

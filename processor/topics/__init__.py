@@ -1,19 +1,24 @@
-"""Compares topics as they are with topics as they should be: what breaks a promise, and what to do about it. Pure."""
+"""The topics of an installation: their names, their settings, and the checks of the topics on the cluster. Pure.
 
-from processor.topics.changes import changes, remade
+`family` defines the topics of one SOW topic's family, and the two that all families share. The other modules compare
+topics as they are with topics as they should be, and return problems, each with its remedy: `checks` runs all rules
+before a worker starts, `changes` those for a running worker. `processor.shared_topics` reads and writes the records of
+the two shared topics.
+"""
+
+from processor.topics.changes import changes, recreated
 from processor.topics.checks import problems
 from processor.topics.compaction import COMPACTION_LAG_MS
-from processor.topics.control import control_problems
-from processor.topics.directory import directory_problems
 from processor.topics.partitions import grown
-from processor.topics.problem import FoundTopic, Problem
-from processor.topics.rebuild import make_anew
+from processor.topics.problem import ActualTopic, Problem
+from processor.topics.rebuild import rebuild_steps
 from processor.topics.replication import internal_problems
 from processor.topics.retention import kept_ms
+from processor.topics.shared import control_problems, directory_problems
 
 __all__ = [
     "COMPACTION_LAG_MS",
-    "FoundTopic",
+    "ActualTopic",
     "Problem",
     "changes",
     "control_problems",
@@ -21,7 +26,7 @@ __all__ = [
     "grown",
     "internal_problems",
     "kept_ms",
-    "make_anew",
     "problems",
-    "remade",
+    "rebuild_steps",
+    "recreated",
 ]

@@ -1,24 +1,24 @@
-"""What has become of topics under a running worker."""
+"""Finds changes of topics under a running worker."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from processor.topics.partitions import partition_problems
-from processor.topics.problem import FoundTopic, Problem
-from processor.topics.rebuild import make_all_anew
+from processor.topics.problem import ActualTopic, Problem
+from processor.topics.rebuild import dependent_rebuild_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from processor.config.kafka_names import KafkaNames
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 
 def changes(
-    specs: Iterable[TopicSpec], before: Mapping[str, FoundTopic], now: Mapping[str, FoundTopic]
+    specs: Iterable[TopicSpec], before: Mapping[str, ActualTopic], now: Mapping[str, ActualTopic]
 ) -> list[Problem]:
-    """What no worker may go on with (`refuse`), and what it may but somebody should know (`warn`).
+    """The changes with which no worker may go on (`refuse`), and those that an operator should know (`warn`).
 
     Args:
         specs: the topics as they should be.
@@ -35,19 +35,19 @@ def changes(
             continue
         was = before.get(spec.name)
         if was is not None and was.topic_id != topic.topic_id:
-            problem = remade(spec.names, spec.family, spec.role)
-            wrong.append(problem._replace(to_do=problem.to_do + make_all_anew(spec)))
+            problem = recreated(spec.names, spec.family, spec.role)
+            wrong.append(problem._replace(to_do=problem.to_do + dependent_rebuild_steps(spec)))
         wrong += partition_problems(spec, topic)
     return wrong
 
 
-def remade(names: KafkaNames, family: str, role: Role) -> Problem:
-    """A topic that was deleted and made anew.
+def recreated(names: KafkaNames, family: str, role: str) -> Problem:
+    """The problem of a topic that was deleted and recreated.
 
     Args:
         names: the Kafka names of all families.
         family: the topic of the settings.
-        role: which of its topics.
+        role: the role of the topic in its family.
     """
     topic, what = names.topic(family, role), "was deleted and made anew"
     if role == "sow":
@@ -70,13 +70,13 @@ def _family(topic: str) -> str:
 
 def _deleted(spec: TopicSpec) -> str:
     if spec.role == "sow":
-        then = make_all_anew(spec)
+        then = dependent_rebuild_steps(spec)
         return f"sowstream topics apply makes an empty one; {_rebuild(spec.names, spec.family)}{then}"
     return "sowstream topics apply makes an empty one"
 
 
 def _rebuild(names: KafkaNames, family: str) -> str:
-    """How to get the records back: from what the input still has."""
+    """The steps that rebuild the records from the rest of the input."""
     sow, delta, mark = names.topic(family, "sow"), names.topic(family, "delta"), names.topic(family, "mark")
     return (
         "to rebuild them from what its input still has: (1) stop all workers of the family, and publishers where "

@@ -1,4 +1,4 @@
-"""Every rule about topics, one after the other."""
+"""Runs every rule about topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from processor.topics.compaction import cleanup_problems
 from processor.topics.family import BATCH_BYTES_MAX, FRAMING_BYTES
 from processor.topics.partitions import partition_problems
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 from processor.topics.replication import copies_problems
 from processor.topics.retention import retention_problems
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
 
 _BATCH_BYTES = BATCH_BYTES_MAX + FRAMING_BYTES
-"""Least that any topic must take: several records that a worker sends together."""
+"""Least batch size that any topic must accept: several records that a worker sends together."""
 
 
-def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, brokers: int = 1) -> list[Problem]:
-    """Everything that is wrong, in the order of the specs.
+def problems(specs: Iterable[TopicSpec], actual: Mapping[str, ActualTopic], *, brokers: int = 1) -> list[Problem]:
+    """All problems, in the order of the specs.
 
     Args:
         specs: the topics as they should be.
-        found: the topics as they are; one that is not in it does not exist.
-        brokers: how many the cluster has; one alone cannot keep more than one copy.
+        actual: the topics as they are; a missing one does not exist.
+        brokers: the number of brokers of the cluster; a single one cannot keep more than one copy.
     """
     wrong: list[Problem] = []
     for spec in specs:
-        topic = found.get(spec.name)
+        topic = actual.get(spec.name)
         if topic is None:
             wrong.append(_missing(spec))
             continue
@@ -43,22 +43,22 @@ def problems(specs: Iterable[TopicSpec], found: Mapping[str, FoundTopic], *, bro
 
 
 def _missing(spec: TopicSpec) -> Problem:
-    """A topic that does not exist."""
+    """The problem of a topic that does not exist."""
     if not spec.is_optional:
         return Problem("refuse", spec.name, "does not exist", "sowstream topics apply")
     what = "does not exist: if the group's offsets are lost, nothing says which input is in the SOW topic"
     return Problem("warn", spec.name, what, "sowstream topics apply, give workers Read and Write, restart them")
 
 
-def _size(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """A record that is accepted must fit wherever it goes from there; more room than that is no problem."""
+def _size(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
+    """The problem of a topic that accepts smaller records than its family allows; a larger limit is no problem."""
     needed = spec.message_bytes
     set_to = topic.number("max.message.bytes", needed)
     if set_to >= needed:
         return []
     to_do = alter(spec.name, f"max.message.bytes={needed}")
     if spec.role == "publish" and set_to >= _BATCH_BYTES:
-        # What is on the input is not larger than that; only publishers meet the limit.
+        # Records on the input are not larger than its limit; only publishers meet it.
         what = f"max.message.bytes is {set_to}, less than {needed}: Kafka refuses the largest records of publishers"
         return [Problem("warn", spec.name, what, f"{to_do}, if they have any")]
     what = f"max.message.bytes is {set_to}, less than {needed}: a large record would stop the worker"

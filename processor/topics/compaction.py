@@ -1,11 +1,11 @@
-"""What Kafka may throw away: of SOW what is superseded, of the others what is old, of none what is needed."""
+"""Checks the cleanup policies: Kafka may delete superseded records from SOW, and only old ones from other topics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from processor.topics.family import DAY_MS
-from processor.topics.problem import FoundTopic, Problem, alter, duration
+from processor.topics.problem import ActualTopic, Problem, alter, duration
 
 if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
@@ -18,13 +18,13 @@ _FORGOTTEN: Final = "the input position in it goes while nothing is published or
 _GROWS: Final = "it grows with every commit, and each start of a worker reads it whole"
 
 
-def policies(topic: FoundTopic) -> set[str]:
-    """What Kafka does to a topic's old records: `delete`, `compact`, both or nothing."""
+def policies(topic: ActualTopic) -> set[str]:
+    """The `cleanup.policy` of a topic: `delete`, `compact`, both or neither."""
     return {part.strip() for part in topic.config.get("cleanup.policy", "delete").split(",")} - {""}
 
 
-def cleanup_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """What is wrong with a topic's `cleanup.policy`."""
+def cleanup_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
+    """The problems of a topic's `cleanup.policy`."""
     policy = policies(topic)
     if spec.role == "sow":
         return [] if policy == {"compact"} else [_refused(spec, policy, _SUPERSEDED, "compact")]
@@ -37,7 +37,7 @@ def cleanup_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return [_refused(spec, policy, "compaction keeps a key's last record only", "delete")]
 
 
-def _marks(spec: TopicSpec, topic: FoundTopic, policy: set[str]) -> list[Problem]:
+def _marks(spec: TopicSpec, topic: ActualTopic, policy: set[str]) -> list[Problem]:
     if "compact" not in policy:
         return [_refused(spec, policy, _GROWS, "compact")]
     retention_ms = topic.number("retention.ms", 7 * DAY_MS)
@@ -48,13 +48,13 @@ def _marks(spec: TopicSpec, topic: FoundTopic, policy: set[str]) -> list[Problem
 
 
 def _refused(spec: TopicSpec, policy: set[str], why: str, right: str) -> Problem:
-    said = ",".join(sorted(policy)) or "empty"
+    value = ",".join(sorted(policy)) or "empty"
     to_do = alter(spec.name, f"cleanup.policy={right}")
-    return Problem("refuse", spec.name, f"cleanup.policy is {said}: {why}", to_do)
+    return Problem("refuse", spec.name, f"cleanup.policy is {value}: {why}", to_do)
 
 
-def _compacted_input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """Compaction keeps a key's last delta and drops those before it: it must wait for the worker."""
+def _compacted_input(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
+    """The problem of an input that is compacted before the worker has read it: only a key's last delta stays."""
     lag_ms = topic.number("min.compaction.lag.ms", 0)
     if lag_ms >= COMPACTION_LAG_MS:
         return []

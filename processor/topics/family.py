@@ -15,37 +15,38 @@ Role: TypeAlias = kafka_names.Role
 """The purpose of a topic of a family; also the last part of its name."""
 
 Allowance: TypeAlias = Literal["lossy_compaction", "one_replica"]
-"""A loss that the settings of a topic accept; what is otherwise refused is then told only."""
+"""A loss that the settings of a topic accept; its problem is then a warning only."""
 
 DAY_MS = 86_400_000
 
 MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
-"""More than the largest record that any settings allow; the bound of producers, whatever a topic's own limit is."""
+"""More than the largest record that any settings allow; the limit of producers, independent of each topic's limit."""
 
 KEY_BYTES_MAX: Final = 64 * 1024
 """Longest Kafka key of a record."""
 
 PASSED_BYTES_MAX: Final = 1024 * 1024
-"""Most bytes of a publisher's headers that travel on, names and values."""
+"""Most bytes of a publisher's headers that are passed on, names and values."""
 
 REMOVED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Longest header `removed` of a delta."""
 
 FRAMING_BYTES: Final = 16 * 1024
-"""Room for Sowstream's own short headers, and for what Kafka writes round a record."""
+"""Room for Sowstream's own short headers, and for Kafka's overhead of a record."""
 
 DLQ_HEADERS_BYTES: Final = 64 * 1024
-"""Room for the headers that say why a record was rejected."""
+"""Room for the headers with the reason of a rejection."""
 
 BATCH_BYTES_MAX: Final = 1_000_000
-"""Most bytes of a batch of several records that our producers send: Kafka holds a topic's limit against batches."""
+"""Most bytes of a batch of several records that our producers send: Kafka applies a topic's limit to batches."""
 
 CREATED_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Limit that a new topic gets where its settings need less: the most that managed Kafka usually allows. So there is
-room for a larger `max_record_bytes` later, and for a larger input to become a dead letter."""
+"""The limit of a new topic whose settings need less: the most that managed Kafka usually allows. So there is room for a
+larger `max_record_bytes` later, and for a larger input to become a dead letter.
+"""
 
 SHORT_MAX_BYTES: Final = 1024 * 1024
-"""Limit that a new topic of short records gets, acknowledgements and marks."""
+"""The limit of a new topic of short records: acknowledgements and marks."""
 
 MARK_SEGMENT_BYTES: Final = 50 * 1024 * 1024
 """Size of a segment of a new mark topic: the least that managed Kafka usually allows."""
@@ -54,11 +55,12 @@ RECORD_BYTES_MAX: Final = 10 * 1024 * 1024
 """Highest value of `max_record_bytes`."""
 
 CONTROL_RECORD_MAX_BYTES: Final = 1024 * 1024
-"""Largest record of the control topic: a message of a few thousand characters fits many times."""
+"""Largest record of the control topic: a message has a few thousand characters."""
 
 SNAPSHOT_MS_MAX: Final = 600_000
-"""A reader must end a snapshot within this time: later, compaction may have taken a record that was there when it
-began, because of one that came after."""
+"""Longest time for reading a snapshot: later, compaction may have removed a record that was there when it began,
+because of a newer one.
+"""
 
 
 class TopicSpec(NamedTuple):
@@ -66,32 +68,32 @@ class TopicSpec(NamedTuple):
 
     name: str
     """The Kafka topic name, `<prefix><family>.<role>` unless it is mapped."""
-    role: Role
-    """What it is for."""
+    role: str
+    """Its purpose."""
     partitions: int
     """Number of partitions: the same over the whole family, as output goes to the input's partition number."""
     config: Mapping[str, str]
-    """Topic settings as Kafka spells them."""
+    """Topic settings in Kafka's spelling."""
     allows: frozenset[Allowance] = frozenset()
-    """What its settings accept."""
-    made_of: str = ""
-    """The other family's Kafka topic that a processor makes its family of; empty where it is published to."""
-    made_into: tuple[str, ...] = ()
-    """Families that processors make of it, as far as it is known."""
+    """The losses that its settings accept."""
+    derived_from: str = ""
+    """The other family's Kafka topic that a processor derives its family from; empty if publishers write to it."""
+    derived_families: tuple[str, ...] = ()
+    """Families that processors derive from it, as far as they are known."""
     least: Mapping[str, str] = MappingProxyType({})
-    """What of `config` is needed: a topic is created with it where Kafka's policy refuses the rest."""
+    """The necessary part of `config`: a topic is created with it if Kafka's policy refuses the rest."""
     message_bytes: int = 0
-    """Largest batch that it must take, in bytes."""
+    """Largest batch that it must accept, in bytes."""
     family: str = ""
     """The topic of the settings that it belongs to."""
     names: KafkaNames = KafkaNames()
-    """The Kafka names of the others."""
+    """The Kafka names of all topics."""
     is_optional: bool = False
-    """Whether a worker goes on without it, with a warning."""
+    """Whether a worker runs without it, with a warning."""
 
 
 def directory_spec(prefix: str = "") -> TopicSpec:
-    """The topic directory as it should be: one description for each topic, for ever."""
+    """The topic directory as it should be: one description for each topic, kept for ever."""
     least = {"cleanup.policy": "compact"}
     config = {**least, "max.message.bytes": str(CREATED_MAX_BYTES)}
     return TopicSpec(KafkaNames(prefix).directory, "sow", 1, config, allows=frozenset(("one_replica",)), least=least)
@@ -101,7 +103,7 @@ def control_topic(prefix: str = "") -> str:
     """The Kafka name of the control topic.
 
     Args:
-        prefix: what the names of all topics of an installation begin with; empty where they have no prefix.
+        prefix: the prefix of all topic names of an installation; may be empty.
     """
     return KafkaNames(prefix).control
 
@@ -109,19 +111,19 @@ def control_topic(prefix: str = "") -> str:
 def control_spec(prefix: str = "") -> TopicSpec:
     """The control topic as it should be: the last notice of each held partition, and the last order for it.
 
-    Small segments, cleaned early: every worker reads it whole when it starts.
+    Small segments, compacted early: every worker reads all of it at its start.
     """
     least = {"cleanup.policy": "compact", "max.message.bytes": str(CONTROL_RECORD_MAX_BYTES)}
     config = {**least, "segment.ms": str(DAY_MS), "min.cleanable.dirty.ratio": "0.1"}
     return TopicSpec(control_topic(prefix), "sow", 1, config, allows=frozenset(("one_replica",)), least=least)
 
 
-def message_max_bytes(role: Role, max_record_bytes: int = RECORD_BYTES_MAX) -> int:
-    """The largest message that a topic of a role must take: record, key, headers and framing, or a batch of small ones.
+def message_max_bytes(role: str, max_record_bytes: int = RECORD_BYTES_MAX) -> int:
+    """The largest message that a topic of a role must accept: a full record with key, headers and overhead, or a batch.
 
     Args:
         role: the purpose of the topic.
-        max_record_bytes: the setting of its family; without it, of the family that allows most.
+        max_record_bytes: the setting of its family; if unknown, the largest of all families.
     """
     if role in _SHORT:
         return BATCH_BYTES_MAX + FRAMING_BYTES
@@ -133,29 +135,29 @@ def message_max_bytes(role: Role, max_record_bytes: int = RECORD_BYTES_MAX) -> i
     return max(largest, BATCH_BYTES_MAX + FRAMING_BYTES)
 
 
-_SHORT: Final[frozenset[Role]] = frozenset(("ack", "mark"))
-"""Topics whose records are short, as large as the family's may be."""
+_SHORT: Final[frozenset[str]] = frozenset(("ack", "mark"))
+"""Topics whose records are short, independent of the record size of the family."""
 
-_WISHES: Final[Mapping[Role, frozenset[str]]] = {
+_WISHES: Final[Mapping[str, frozenset[str]]] = {
     "sow": frozenset(("segment.ms",)),
     "mark": frozenset(("segment.ms", "segment.bytes", "min.cleanable.dirty.ratio")),
 }
-"""Settings that make a topic smaller, and on which no promise depends."""
+"""Settings that make a topic smaller, and on which no guarantee depends."""
 
 
-def _created_max_bytes(role: Role, needed: int) -> int:
+def _created_max_bytes(role: str, needed: int) -> int:
     """The limit of a new topic: a dead letter has room for the largest input with its headers."""
     if role in _SHORT:
         return max(needed, SHORT_MAX_BYTES)
     return max(needed, CREATED_MAX_BYTES - (DLQ_HEADERS_BYTES if role == "publish" else 0))
 
 
-def _config(role: Role, needed: int) -> dict[str, str]:
-    """What a new topic of a role gets, under the topic's own `config` section."""
+def _config(role: str, needed: int) -> dict[str, str]:
+    """The settings of a new topic of a role; the topic's own `config` section has priority over them."""
     config = {"max.message.bytes": str(_created_max_bytes(role, needed))}
     if role == "sow":
-        # The SOW topic is the only place the records live: compacted, and deletes are kept long enough for a
-        # worker that was down to see them.
+        # The SOW topic is the only place of the records: compacted, and tombstones are kept long enough for a worker
+        # that was down.
         config |= {
             "cleanup.policy": "compact",
             "delete.retention.ms": str(DAY_MS),
@@ -163,8 +165,8 @@ def _config(role: Role, needed: int) -> dict[str, str]:
             "min.compaction.lag.ms": str(SNAPSHOT_MS_MAX),
         }
     elif role == "mark":
-        # The last value of each mark, for ever: the input position is one, and must outlast any pause. Marks beyond a
-        # bound are removed by tombstones. Small segments, cleaned early: every start reads it whole.
+        # The last value of each mark, kept for ever: the input position is one, and must outlast any pause. Tombstones
+        # remove the marks beyond a limit. Small segments, compacted early: every start reads all of it.
         config |= {
             "cleanup.policy": "compact",
             "segment.ms": str(DAY_MS // 24),
@@ -179,7 +181,7 @@ def _config(role: Role, needed: int) -> dict[str, str]:
 
 def family_specs(
     family: str,
-    roles: Iterable[Role],
+    roles: Iterable[str],
     *,
     partitions: int,
     settings: Mapping[str, str] | None = None,
@@ -187,13 +189,13 @@ def family_specs(
     max_record_bytes: int = 1024 * 1024,
     names: KafkaNames | None = None,
 ) -> list[TopicSpec]:
-    """The topics of a family as they should be, in the order records pass through them.
+    """The topics of a family as they should be, in the order in which records pass through them.
 
     Args:
         family: the topic of the settings.
-        roles: which of its topics.
-        partitions: of each.
-        settings: the section `config` of the topic, which beats ours.
+        roles: the roles of its topics.
+        partitions: the number of partitions of each.
+        settings: the section `config` of the topic, which has priority over ours.
         allows: the losses that are accepted.
         max_record_bytes: the largest record of the family.
         names: the Kafka names of the installation; None: those without a prefix.
@@ -222,14 +224,14 @@ def family_specs(
 
 
 def copies(brokers: int) -> int:
-    """How many copies a new topic gets on a cluster: as many as outlive a broker, where there are others."""
+    """The number of copies of a new topic: enough to survive the loss of a broker, if the cluster has several."""
     return min(3, brokers)
 
 
 def durable(specs: Iterable[TopicSpec], brokers: int) -> list[TopicSpec]:
-    """The topics as they are made on a cluster of so many brokers: with three copies, two must have a record.
+    """The topics for a new cluster of so many brokers: with three copies, two must have a record before it counts.
 
-    Kafka's own default is that one is enough, and then a record is lost with the broker that alone had it.
+    Kafka's own default is one; a record is then lost with the only broker that had it.
     """
     if copies(brokers) < 3:
         return list(specs)

@@ -1,34 +1,38 @@
-"""One count of partitions for a family: output goes to the input's partition number, and a key's hash chooses that."""
+"""Checks the number of partitions, which is the same in a whole family.
+
+Output goes to the partition number of its input, and the hash of a key chooses that.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.topics.problem import FoundTopic, Problem
-from processor.topics.rebuild import make_all_anew, make_anew
+from processor.topics.problem import ActualTopic, Problem
+from processor.topics.rebuild import dependent_rebuild_steps, rebuild_steps
 
 if TYPE_CHECKING:
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 
-def partition_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """Whether a topic has as many partitions as its family is configured with."""
+def partition_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
+    """The problem of a topic whose number of partitions differs from its family's setting; empty if there is none."""
     if topic.partitions == spec.partitions:
         return []
     return [grown(spec, topic.partitions)]
 
 
 def grown(spec: TopicSpec, partitions: int) -> Problem:
-    """A topic with another number of partitions than the settings say.
+    """The problem of a topic with another number of partitions than the settings have.
 
     Args:
         spec: the topic as it should be.
-        partitions: as many as it has, or at least has.
+        partitions: the number that it has, or has at least.
     """
     family = spec.family
-    if spec.made_of:
-        what = f"has {_count(partitions)}, and {spec.made_of}, which {family} is made of, is to have {spec.partitions}"
-        to_do = make_anew(family, spec.made_of, spec.names) + make_all_anew(spec)
+    if spec.derived_from:
+        source = spec.derived_from
+        what = f"has {_count(partitions)}, and {source}, which {family} is made of, is to have {spec.partitions}"
+        to_do = rebuild_steps(family, source, spec.names) + dependent_rebuild_steps(spec)
         return Problem("refuse", spec.name, what, to_do)
     what = f"has {_count(partitions)} where the family {family!r} is configured with {spec.partitions}"
     to_do = f"set `partitions: {partitions}` if the whole family has as many from the start"
@@ -36,12 +40,12 @@ def grown(spec: TopicSpec, partitions: int) -> Problem:
 
 
 def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
-    """How to come out of it: Kafka never takes partitions away, and never moves a record."""
+    """The steps out of it: Kafka never removes partitions, and never moves a record."""
     if partitions < spec.partitions:
         return f"set `partitions: {partitions}` back, as keys do not move with a count"
     if spec.role in _KEYED:
         new = f"{family}_{partitions}"
-        copies = " and ".join(spec.made_into)
+        copies = " and ".join(spec.derived_families)
         then = f"; (5) name {new} as the `underlying` of {copies}, and do what topics check says then" if copies else ""
         return (
             "keys have moved, and Kafka takes no partition back: (1) stop publishers and workers; (2) configure a "
@@ -55,8 +59,8 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
     )
 
 
-_KEYED: frozenset[Role] = frozenset(("publish", "sow"))
-"""Topics in which a key is looked for by its hash, and that cannot be made anew without their records."""
+_KEYED: frozenset[str] = frozenset(("publish", "sow"))
+"""Topics in which a key is found by its hash, and that cannot be recreated without losing their records."""
 
 
 def _count(partitions: int) -> str:

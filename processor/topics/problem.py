@@ -1,4 +1,4 @@
-"""A topic as it was found, and one thing that is wrong with it."""
+"""A topic as it is on the cluster, and one problem of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class FoundTopic(NamedTuple):
+class ActualTopic(NamedTuple):
     """One Kafka topic as it is."""
 
     partitions: int
@@ -16,26 +16,26 @@ class FoundTopic(NamedTuple):
     config: Mapping[str, str]
     """The settings in force, defaults included."""
     replicas: int = 1
-    """Copies of the partition that has fewest."""
+    """Copies of the partition with the fewest."""
     topic_id: str = ""
-    """What tells it from another one that had its name before."""
+    """The id of the topic, which differs from that of a deleted topic of the same name."""
 
     def number(self, setting: str, default: int) -> int:
-        """A setting that is a number; the default for one that Kafka did not tell."""
+        """The value of a numeric setting; the default if Kafka did not report it."""
         return int(self.config.get(setting, default))
 
 
 class Problem(NamedTuple):
-    """One thing about a topic that breaks a promise."""
+    """One property of a topic that breaks a guarantee."""
 
     severity: Literal["refuse", "warn"]
-    """`refuse`: no worker starts; `warn`: the promise holds until something else fails, too."""
+    """`refuse`: no worker starts; `warn`: the guarantee holds until something else fails, too."""
     topic: str
     """The Kafka topic."""
     what: str
-    """What is wrong with it."""
+    """The problem."""
     to_do: str
-    """What to do about it."""
+    """The remedy."""
 
     def __str__(self) -> str:
         return f"{self.topic} {self.what}; {self.to_do}"
@@ -45,7 +45,7 @@ _UNITS_MS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)
 
 
 def duration(ms: int) -> str:
-    """A time as people say it: `7 days`, `36 hours`, `90 seconds`, `20 ms`; rounded down."""
+    """A duration for people: `7 days`, `36 hours`, `90 seconds`, `20 ms`; rounded down."""
     for name, unit_ms in _UNITS_MS:
         count = ms // unit_ms
         if count >= 2 or (count == 1 and ms % unit_ms == 0):
@@ -54,5 +54,5 @@ def duration(ms: int) -> str:
 
 
 def alter(topic: str, setting: str) -> str:
-    """The command of Kafka's own tools that mends a setting."""
+    """The command of Kafka's own tools that corrects a setting."""
     return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {setting}"

@@ -1,4 +1,4 @@
-"""What is to be done about a family that a processor makes of another one's topic."""
+"""The steps that rebuild a family derived from another one's topic."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
 
 
-def make_anew(family: str, source: str, names: KafkaNames) -> str:
-    """How to make a family again of what its input has: nothing is lost by it but dead letters.
+def rebuild_steps(family: str, source: str, names: KafkaNames) -> str:
+    """The steps that rebuild a family from its input; only dead letters are lost by it.
 
     Args:
         family: the family, such as `orders_5s`.
-        source: the Kafka topic it is made of, such as `orders.sow`.
+        source: the Kafka topic that it is derived from, such as `orders.sow`.
         names: the Kafka names of all families.
     """
     dead_letters, topics = names.topic(family, "dlq"), names.family_text(family)
@@ -25,6 +25,6 @@ def make_anew(family: str, source: str, names: KafkaNames) -> str:
     )
 
 
-def make_all_anew(spec: TopicSpec) -> str:
-    """What is to follow when a topic has lost its records; empty where nothing is made of it."""
-    return "".join(f"; then {make_anew(family, spec.name, spec.names)}" for family in spec.made_into)
+def dependent_rebuild_steps(spec: TopicSpec) -> str:
+    """The steps that rebuild all families derived from a topic that has lost its records; empty if there are none."""
+    return "".join(f"; then {rebuild_steps(family, spec.name, spec.names)}" for family in spec.derived_families)

@@ -1,10 +1,10 @@
-"""How many brokers hold a record before it counts as written: whether it outlives one of them."""
+"""Checks how many brokers must have a record before it counts as written: whether it survives the loss of one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,11 +15,11 @@ INTERNAL: Final = {
     "__transaction_state": "transaction.state.log",
     "__consumer_offsets": "offsets.topic",
 }
-"""Kafka's own topics that every transaction stands on, with the names of the brokers' settings they are made by."""
+"""Kafka's own topics on which every transaction depends, with the names of the brokers' settings that create them."""
 
 
-def copies_problems(spec: TopicSpec, topic: FoundTopic, brokers: int) -> list[Problem]:
-    """Whether what was committed outlives a broker. Where there is only one, nothing could."""
+def copies_problems(spec: TopicSpec, topic: ActualTopic, brokers: int) -> list[Problem]:
+    """The problems of a topic whose committed records would be lost with one broker; none on a single broker."""
     if brokers < 2:
         return []
     if topic.replicas < 2:
@@ -36,16 +36,16 @@ def copies_problems(spec: TopicSpec, topic: FoundTopic, brokers: int) -> list[Pr
     return [*_in_sync(spec.name, topic), *_unclean(spec.name, topic)]
 
 
-def internal_problems(found: Mapping[str, FoundTopic], brokers: int) -> list[Problem]:
-    """Whether Kafka's own topics, which say what was committed, outlive a broker; all of it is the operator's to mend.
+def internal_problems(topics: Mapping[str, ActualTopic], brokers: int) -> list[Problem]:
+    """The problems of Kafka's own topics, with commits and offsets; the operator of the brokers must correct them.
 
     Args:
-        found: Kafka's internal topics, as far as they may be looked at.
-        brokers: how many the cluster has.
+        topics: Kafka's internal topics, as far as we are allowed to see them.
+        brokers: the number of brokers of the cluster.
     """
     wrong: list[Problem] = []
     for name, made_by in INTERNAL.items():
-        topic = found.get(name)
+        topic = topics.get(name)
         if topic is None or brokers < 2:
             continue
         if topic.replicas < 2:
@@ -59,8 +59,8 @@ def internal_problems(found: Mapping[str, FoundTopic], brokers: int) -> list[Pro
     return wrong
 
 
-def _in_sync(name: str, topic: FoundTopic) -> list[Problem]:
-    """How many copies a record needs before it counts as written: neither one nor all."""
+def _in_sync(name: str, topic: ActualTopic) -> list[Problem]:
+    """The problem of `min.insync.replicas`: neither one nor all copies should be required."""
     least = topic.number("min.insync.replicas", 1)
     if least >= topic.replicas:
         what = f"has {topic.replicas} copies and min.insync.replicas {least}: without any one of their brokers, nothing"
@@ -75,8 +75,8 @@ def _in_sync(name: str, topic: FoundTopic) -> list[Problem]:
     return []
 
 
-def _unclean(name: str, topic: FoundTopic) -> list[Problem]:
-    """Whether a broker that lacks records may become the leader: the others then drop them."""
+def _unclean(name: str, topic: ActualTopic) -> list[Problem]:
+    """The problem of a broker that may become leader although it lacks records: the others then drop them."""
     if topic.config.get("unclean.leader.election.enable") != "true":
         return []
     what = "unclean.leader.election.enable is true: a broker that was behind may take over, and committed records go"

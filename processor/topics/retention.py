@@ -1,4 +1,4 @@
-"""How long records are kept, and what for: outages of workers, readers that come back, snapshots, restores."""
+"""Checks how long records are kept: long enough for outages of workers, returning readers, snapshots and restores."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Final
 
 from processor.topics.compaction import policies
 from processor.topics.family import DAY_MS, SNAPSHOT_MS_MAX
-from processor.topics.problem import FoundTopic, Problem, alter, duration
+from processor.topics.problem import ActualTopic, Problem, alter, duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.topics.family import Role, TopicSpec
+    from processor.topics.family import TopicSpec
 
 OUTAGE_MS: Final = 3 * DAY_MS
-"""A long weekend, after which somebody looks."""
+"""A long weekend, after which an operator looks."""
 
 _FIGURE_BYTES_S: Final = 1_000_000
-"""A rate to show by what a limit of bytes means."""
+"""The data rate for examples that convert a size limit to a time."""
 
-_LATE: Final[Mapping[Role, str]] = {
+_LATE: Final[Mapping[str, str]] = {
     "delta": "a subscriber that was away for longer has to take a new snapshot",
     "dlq": "rejected records go before anybody has looked at them",
 }
-"""Topics of which somebody reads the past, and what becomes of who is late."""
+"""Topics with readers of old records, and the consequence for a reader that is late."""
 
 
-def kept_ms(topic: FoundTopic) -> int | None:
-    """How long each record of a topic is there for sure; None: for ever. Limits of bytes are not counted."""
+def kept_ms(topic: ActualTopic) -> int | None:
+    """The time that each record of a topic is kept for certain; None: for ever. Size limits are not counted."""
     policy = policies(topic)
     limits_ms = []
     if "delete" in policy and (retention_ms := topic.number("retention.ms", 7 * DAY_MS)) >= 0:
@@ -37,8 +37,8 @@ def kept_ms(topic: FoundTopic) -> int | None:
     return min(limits_ms, default=None)
 
 
-def retention_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """What is kept for too short a time, or for an unknown one; none of it breaks a promise by itself."""
+def retention_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
+    """The problems of records that are kept too short, or for an unknown time; no guarantee is broken by that alone."""
     if spec.role == "publish":
         return [*_input(spec, topic), *_bytes(spec, topic, "how long an outage it outlasts depends on the traffic")]
     if spec.role == "sow":
@@ -48,7 +48,7 @@ def retention_problems(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return []
 
 
-def _input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def _input(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     if "delete" not in policies(topic):
         return []
     retention_ms = topic.number("retention.ms", -1)
@@ -58,8 +58,8 @@ def _input(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return [Problem("warn", spec.name, what, alter(spec.name, f"retention.ms={7 * DAY_MS}"))]
 
 
-def _bytes(spec: TopicSpec, topic: FoundTopic, so: str) -> list[Problem]:
-    """A limit of bytes says nothing of time."""
+def _bytes(spec: TopicSpec, topic: ActualTopic, so: str) -> list[Problem]:
+    """The problem of a size limit, which does not guarantee any time."""
     limit_bytes = topic.number("retention.bytes", -1)
     if "delete" not in policies(topic) or limit_bytes < 0:
         return []
@@ -68,7 +68,7 @@ def _bytes(spec: TopicSpec, topic: FoundTopic, so: str) -> list[Problem]:
     return [Problem("warn", spec.name, what, alter(spec.name, "retention.bytes=-1"))]
 
 
-def _late(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
+def _late(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     retention_ms = topic.number("retention.ms", -1)
     if not 0 <= retention_ms < DAY_MS:
         return []
@@ -76,8 +76,8 @@ def _late(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
     return [Problem("warn", spec.name, what, alter(spec.name, f"retention.ms={7 * DAY_MS}"))]
 
 
-def _sow(spec: TopicSpec, topic: FoundTopic) -> list[Problem]:
-    """Readers of the whole topic need time: what they have not come to yet must not go before them."""
+def _sow(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
+    """The problem of a SOW topic whose readers may be overtaken by deletion: they need time for all of it."""
     wrong: list[Problem] = []
     lag_ms = topic.number("min.compaction.lag.ms", 0)
     if lag_ms < SNAPSHOT_MS_MAX:

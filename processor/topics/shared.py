@@ -1,11 +1,11 @@
-"""A topic that all families of an installation share: there, compacted, and kept by more than one broker."""
+"""Checks the two topics that all families of an installation share: the control topic and the topic directory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from processor.topics.compaction import policies
-from processor.topics.problem import FoundTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter
 from processor.topics.replication import copies_problems
 
 if TYPE_CHECKING:
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def shared_topic_problems(
-    spec: TopicSpec, topic: FoundTopic | None, brokers: int, *, absent: str, content: str
+    spec: TopicSpec, topic: ActualTopic | None, brokers: int, *, absent: str, content: str
 ) -> list[Problem]:
-    """The problems of the topic; workers run in spite of any of them.
+    """The common problems of a shared topic; workers run in spite of them.
 
     Args:
         spec: the topic as it should be.
@@ -32,3 +32,31 @@ def shared_topic_problems(
         what = f"cleanup.policy is {policy}: {content} are lost after a time, or old ones are kept"
         problems.append(Problem("warn", spec.name, what, alter(spec.name, "cleanup.policy=compact")))
     return problems
+
+
+def control_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int = 1) -> list[Problem]:
+    """The problems of the control topic; workers run in spite of them.
+
+    Args:
+        spec: the topic as it should be.
+        topic: the topic as it is; None: it does not exist.
+        brokers: the number of brokers of the cluster.
+    """
+    absent = "held partitions cannot be seen with `sowstream status`, nor resumed"
+    problems = shared_topic_problems(spec, topic, brokers, absent=absent, content="notices")
+    if topic is not None and topic.partitions != 1:
+        what = f"has {topic.partitions} partitions: only the first one is used"
+        problems.append(Problem("warn", spec.name, what, "delete it, then sowstream topics apply"))
+    return problems
+
+
+def directory_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int = 1) -> list[Problem]:
+    """The problems of the topic directory; workers run in spite of them.
+
+    Args:
+        spec: the directory as it should be.
+        topic: the directory as it is; None: it does not exist.
+        brokers: the number of brokers of the cluster.
+    """
+    absent = "readers need a settings file each"
+    return shared_topic_problems(spec, topic, brokers, absent=absent, content="descriptions")

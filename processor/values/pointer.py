@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Final
+from typing import Final, TypeAlias
 
 from processor.errors import RecordRejected
 from processor.record import Value
 from processor.values.equality import MISSING
+
+Touched: TypeAlias = dict[str, "Touched"]
+"""The touched members of an object, each with the touched members below it; an empty one was touched whole.
+
+It holds names only: it may live as long as the interval and keeps no record alive.
+"""
 
 GONE_CHARACTERS_MAX: Final = 4 * 1024 * 1024
 """Longest list of removed paths, in characters: it goes into one header of one record."""

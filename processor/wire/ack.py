@@ -1,19 +1,27 @@
-"""What an ack is: how a publisher asks for one, and what a worker answers."""
+"""Acks: how a publisher asks for them, and the records of an ack topic, which workers write and clients read."""
 
 from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
+from processor.topics.family import KEY_BYTES_MAX
+
+if TYPE_CHECKING:
+    from processor.record import Outgoing
 
 AckType: TypeAlias = Literal["received", "processed", "completed", "persisted", "stats"]
 """How far a command has come: read by a worker, merged, told, committed and replicated; `stats`: what a delete did."""
 
 ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "persisted", "stats")
 """In the order in which a command gets them; `persisted` may come last."""
+
+
+TEXT_BYTES_MAX: Final = 1024
+"""Longest client, command id, correlation id and SOW key of a command."""
 
 
 class Ack(NamedTuple):
@@ -62,32 +70,72 @@ def ack_types(text: str | None, *, is_delete: bool = False) -> tuple[AckType, ..
     return tuple(name for name in ACK_TYPES if name in names)
 
 
+def write_ack(
+    ack_type: str,
+    status: str,
+    reason: str | None = None,
+    *,
+    client: bytes = b"",
+    command_id: bytes = b"",
+    sequence: int = -1,
+    sow_key: bytes | None = None,
+    records_deleted: int | None = None,
+) -> Outgoing:
+    """Return the record of an ack topic that answers a command; a field without a value is left out.
+
+    Args:
+        ack_type: how far the command has come.
+        status: `success` or `failure`.
+        reason: see `Ack`.
+        client: the publisher's name, also the record's key.
+        command_id: the command's id; empty: none.
+        sequence: the command's number; -1: none.
+        sow_key: the record's key; None, and a key that is too long for an ack: none.
+        records_deleted: how many records a delete removed.
+    """
+    ack: dict[str, Any] = {"ack_type": ack_type}
+    if command_id:
+        ack["command_id"] = command_id.decode(errors="replace")
+    if client:
+        ack["client"] = client.decode(errors="replace")
+    if sequence >= 0:
+        ack["sequence"] = sequence
+    if sow_key is not None and len(sow_key) <= KEY_BYTES_MAX:
+        ack["sow_key"] = sow_key.decode(errors="replace")
+    ack["status"] = status
+    if reason is not None:
+        ack["reason"] = reason
+    if records_deleted is not None:
+        ack["records_deleted"] = records_deleted
+    return client, json.dumps(ack, ensure_ascii=False).encode(errors="replace"), []
+
+
 def read_ack(topic: str, value: bytes) -> Ack:
     """Parse a record of an ack topic; a field that is not there is None.
 
     Raises:
         ValueError: it is not one.
     """
-    said: Any = json.loads(value)
+    ack: Any = json.loads(value)
     try:
-        if said["ack_type"] not in ACK_TYPES or said["status"] not in ("success", "failure"):
-            raise ValueError(f"neither type nor status of an ack: {said!r:.200}")
-        sequence = said.get("sequence")
+        if ack["ack_type"] not in ACK_TYPES or ack["status"] not in ("success", "failure"):
+            raise ValueError(f"neither type nor status of an ack: {ack!r:.200}")
+        sequence = ack.get("sequence")
         if sequence is not None and type(sequence) is not int:
             raise ValueError(f"no sequence: {sequence!r:.100}")
-        deleted = said.get("records_deleted")
+        deleted = ack.get("records_deleted")
         if deleted is not None and type(deleted) is not int:
             raise ValueError(f"no number of records: {deleted!r:.100}")
         return Ack(
-            said["status"],
-            said.get("reason"),
-            cast("AckType", said["ack_type"]),
+            ack["status"],
+            ack.get("reason"),
+            cast("AckType", ack["ack_type"]),
             topic,
-            said.get("sow_key"),
-            said.get("client"),
+            ack.get("sow_key"),
+            ack.get("client"),
             sequence,
-            said.get("command_id"),
+            ack.get("command_id"),
             deleted,
         )
     except (AttributeError, KeyError, TypeError):
-        raise ValueError(f"not an ack: {said!r:.200}") from None
+        raise ValueError(f"not an ack: {ack!r:.200}") from None

@@ -1,35 +1,39 @@
-"""What the headers of an input record ask for: one pass over them, each checked, the last of a name counts."""
+"""The headers of a command, as workers read them: one pass over them, each checked; the last of a name counts.
+
+`processor.wire.publisher_headers` writes them.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-from processor.api import Headers, Name, RecordRejected, Value
-from processor.record import OUR_HEADERS, TRAVELLING_HEADERS, Command
+from processor.errors import RecordRejected
+from processor.record import Command, Headers, Value
 from processor.topics.family import KEY_BYTES_MAX as _KEY_BYTES_MAX
 from processor.topics.family import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
-from processor.wire.expiration import ttl_ms_of
+from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
+from processor.wire.headers import NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name, last_value, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TEXT_BYTES_MAX: Final = 1024
-"""Longest client, command id, correlation id and SOW key."""
+    from processor.record import Record
 
 KEY_BYTES_MAX: Final = _KEY_BYTES_MAX
 """Longest key of a record: it goes beside the record onto every topic, and into acks."""
 
-SEQUENCE_MAX: Final = 2**63 - 1
+SEQUENCE_MAX: Final = NUMBER_END - 1
+
+TTL_MS_MAX: Final = 100 * 365 * 86_400_000
+"""Longest life of a record that is not for ever: a hundred years."""
 
 PASSED_BYTES_MAX: Final = _PASSED_BYTES_MAX
 """Most that headers which travel on may have together: they go onto records that are larger than what brought them."""
-
-ACK_TYPES: Final = ("received", "processed", "completed", "persisted", "stats")
-"""What an `ack_type` may list, in the order in which they are sent."""
 
 _READ: Final = frozenset((
     Name.COMMAND, Name.ALLOW_MERGE, Name.REMOVE, Name.EXPIRATION, Name.CLIENT, Name.SEQUENCE, Name.CORRELATION_ID,
@@ -37,22 +41,22 @@ _READ: Final = frozenset((
 ))  # fmt: skip
 _ALLOW_MERGE: Final = "allow_merge"
 """Universal Messaging's flag is read with `-` and with `_`."""
-_NUMBER = re.compile(rb"[0-9]{1,19}")
+_SECONDS = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=]{1,1024}")
 _COMMANDS: Final[Mapping[str, Command]] = {command: command for command in get_args(Command)}
 _MERGE_COMMANDS: Final[Mapping[bytes, Command]] = {b"true": "delta_publish", b"false": "publish"}
 
-# Request(...) goes through a function written in Python; this makes the same tuple in half the time.
+# CommandHeaders(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
 
 
-class Request(NamedTuple):
-    """What is asked of one record."""
+class CommandHeaders(NamedTuple):
+    """A command: the headers of one input record, checked and parsed."""
 
     command: Command
-    """The command, by header or by the topic's default."""
+    """What to do with the record, by header or by the topic's default."""
     passed: Headers
-    """What travels on as it was sent."""
+    """The headers that travel on as they were sent."""
     expiration: bytes | None = None
     """Header `expiration`, seconds; None where there is none."""
     correlation_id: bytes = b""
@@ -77,8 +81,8 @@ class Request(NamedTuple):
     """The version that the record must have, 0 for no record; -1 where any will do."""
 
 
-class RequestReader:
-    """Reads requests as a topic's settings say."""
+class CommandReader:
+    """Reads the commands of a topic."""
 
     def __init__(self, default_command: Command, codec_headers: frozenset[str] = frozenset()) -> None:
         """Create a reader.
@@ -87,12 +91,12 @@ class RequestReader:
             default_command: the command of a record without header `command`.
             codec_headers: headers that are part of the message, for its message type alone to read.
         """
-        self.plain: Final = Request(default_command, [])
-        """The request of a record without headers."""
+        self.plain: Final = CommandHeaders(default_command, [])
+        """The command of a record without headers."""
         self._dropped = OUR_HEADERS | codec_headers
 
-    def read(self, headers: Headers) -> Request:
-        """What these headers ask for.
+    def read(self, headers: Headers) -> CommandHeaders:
+        """Check and parse the headers of an input record.
 
         Raises:
             RecordRejected: `bad_header` or `unknown_command`, naming the header.
@@ -143,7 +147,7 @@ class RequestReader:
             elif name == Name.EXPECT_VERSION:
                 expect_version = _whole_number(name, value)
         return _new(
-            Request,
+            CommandHeaders,
             (command, passed, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id,
              is_replay, source, expect_version),
         )  # fmt: skip
@@ -162,6 +166,27 @@ def ack_types(value: bytes) -> tuple[str, ...]:
     if unknown := sorted(words - {"none", *ACK_TYPES}):
         raise _bad(Name.ACK_TYPE, f"lists {unknown[0]!r:.100}; known: none, {', '.join(ACK_TYPES)}")
     return tuple(word for word in ACK_TYPES if word in words)
+
+
+@lru_cache(maxsize=256)
+def ttl_ms_of(header: bytes) -> int:
+    """A header `expiration` in milliseconds, never rounded down: nothing expires early.
+
+    Raises:
+        RecordRejected: `bad_header`: not a number of seconds, or too many.
+    """
+    if _SECONDS.fullmatch(header) is None:
+        raise RecordRejected(
+            "bad_header",
+            f"header {Name.EXPIRATION} is {header!r:.100}; it is a number of seconds such as 60 or 0.5, or 0 for ever",
+        )
+    milliseconds = math.ceil(Decimal(header.decode()) * 1000)
+    if milliseconds > TTL_MS_MAX:
+        raise RecordRejected(
+            "bad_header",
+            f"header {Name.EXPIRATION} is {header.decode()}; at most {TTL_MS_MAX // 1000} seconds, or 0 for ever",
+        )
+    return milliseconds
 
 
 def text_of(name: str, value: bytes) -> str:
@@ -220,7 +245,7 @@ def _misspelling_of(name: str) -> str | None:
 
 
 def _whole_number(name: str, value: bytes) -> int:
-    if _NUMBER.fullmatch(value) is None or (number := int(value)) > SEQUENCE_MAX:
+    if (number := read_number(value)) is None:
         raise _bad(name, f"is {value!r:.100}; it is an integer from 0 to {SEQUENCE_MAX}")
     return number
 
@@ -257,3 +282,81 @@ def _array(name: str, value: bytes) -> list[Value]:
 
 def _bad(name: str, said: str) -> RecordRejected:
     return RecordRejected("bad_header", f"header {name} {said}")
+
+
+class ReadableCommand(NamedTuple):
+    """What can be read of a command that was rejected, for the answer to its publisher."""
+
+    acks: tuple[str, ...]
+    """The acks asked for, as far as they are known types."""
+    client: bytes
+    """The publisher's name; empty where there is none, and where it is too long for an ack."""
+    command_id: bytes
+    """The command's id, likewise."""
+    sequence: int
+    """The command's number; -1 where there is none, and where it is no number."""
+    is_delete: bool
+    """Whether it is a delete."""
+
+
+def read_leniently(record: Record) -> ReadableCommand | None:
+    """Read the headers of a rejected command, which may be the reason of the rejection; None if it wants no ack.
+
+    A text that is longer than it may be is left out: an ack that Kafka does not take would stop the worker for ever.
+    """
+    by_name: dict[str, bytes] = {name: value or b"" for name, value in record.headers or ()}
+    types = by_name.get(Name.ACK_TYPE)
+    if types is None:
+        return None
+    client, command_id = (_short_or_none(by_name.get(name, b"")) for name in (Name.CLIENT, Name.COMMAND_ID))
+    sequence = read_number(by_name.get(Name.SEQUENCE))
+    is_delete = record.value is None or by_name.get(Name.COMMAND) == b"sow_delete"
+    return ReadableCommand(_known_types(types), client, command_id, -1 if sequence is None else sequence, is_delete)
+
+
+def _short_or_none(text: bytes) -> bytes:
+    return text if len(text) <= TEXT_BYTES_MAX else b""
+
+
+def _known_types(value: bytes) -> tuple[str, ...]:
+    """Return the ack types that a header lists, whatever else it lists."""
+    try:
+        return ack_types(value)
+    except RecordRejected:
+        words = {word.strip() for word in value[:TEXT_BYTES_MAX].decode(errors="replace").split(",")}
+        return tuple(word for word in ACK_TYPES if word in words)
+
+
+def is_delete_by_filter(record: Record) -> bool:
+    """Whether a record without a key asks for a delete by filter; on other commands `filter` is a publisher's own."""
+    headers = dict(record.headers or ())
+    return Name.FILTER in headers and (record.value is None or headers.get(Name.COMMAND) == b"sow_delete")
+
+
+def has_filter(record: Record) -> bool:
+    """Whether a record has a header `filter`."""
+    return bool(record.headers) and Name.FILTER in dict(record.headers or ())
+
+
+def filter_text(record: Record) -> str:
+    """Return the filter of a delete by filter.
+
+    Raises:
+        RecordRejected: `bad_header`: it is not UTF-8.
+    """
+    return text_of(Name.FILTER, last_value(record.headers, Name.FILTER) or b"")
+
+
+def without_filter(headers: Headers) -> Headers:
+    """Return the headers of a delete by filter that travel on with each record it deletes."""
+    return [header for header in headers if header[0] != Name.FILTER]
+
+
+def was_forwarded(record: Record, own_source: bytes) -> bool:
+    """Whether a worker, or a client that writes keys as text, has marked the key of an input record as text.
+
+    Args:
+        record: the input record.
+        own_source: the input topic and a `/`, with which the header `source` of such a record begins.
+    """
+    return any(name == Name.SOURCE and (value or b"").startswith(own_source) for name, value in record.headers or ())

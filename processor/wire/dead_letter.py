@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
-from processor.record import Header, Headers, Name, Outgoing, Record
+from processor.record import Headers, Outgoing, Record
+from processor.wire.headers import Name, read_number, read_shown_text
+from processor.wire.publisher_headers import replay_headers
 
 _ADDED = (Name.DLQ_REASON, Name.DLQ_DETAIL, Name.SOURCE)
 _ADDED_TO_CUT = (Name.DLQ_BYTES, Name.DLQ_SHA256, Name.DLQ_TRUNCATED)
@@ -42,9 +45,10 @@ def read_letter(partition: int, record: Record) -> DeadLetter:
     whole_bytes = sha256 = None
     # Ours come last: a publisher's of these names stand before the reason.
     if tuple(name for name, _ in headers[-3:]) == _ADDED_TO_CUT:
-        size, sha256, _ = (_taken(headers, name) for name in _ADDED_TO_CUT)
-        whole_bytes = int(size) if size is not None and size.isdecimal() else 0
-    reason, detail, source = (_taken(headers, name) for name in _ADDED)
+        size, checksum, _ = (_taken(headers, name) for name in _ADDED_TO_CUT)
+        sha256 = read_shown_text(checksum)
+        whole_bytes = read_number(size) or 0
+    reason, detail, source = (read_shown_text(_taken(headers, name)) for name in _ADDED)
     return DeadLetter(partition, record, headers, reason, detail, source, whole_bytes, sha256)
 
 
@@ -58,19 +62,26 @@ def input_record(letter: DeadLetter, topic: str, whole: Record | None = None) ->
     """
     source = letter.source or f"{topic}/{letter.partition}/{letter.record.offset}"
     record, theirs = (letter.record, letter.headers) if whole is None else (whole, whole.headers or [])
-    headers: Headers = [header for header in theirs if header[0] != Name.REPLAY_OF]
-    return record.key, record.value, [*headers, (Name.REPLAY_OF, source.encode())]
+    return record.key, record.value, replay_headers(theirs, source)
 
 
-def _taken(headers: Headers, name: str) -> str | None:
-    """Take off the last header of this name; its text."""
+def reason_headers(reason: str, detail: bytes, source: str) -> Headers:
+    """Return the headers that every dead letter has after those of its input record."""
+    return [(Name.DLQ_REASON, reason.encode()), (Name.DLQ_DETAIL, detail), (Name.SOURCE, source.encode())]
+
+
+def cut_headers(value: bytes) -> Headers:
+    """Return the headers of a dead letter that has only a part of the input record with this value."""
+    return [
+        (Name.DLQ_BYTES, b"%d" % len(value)),
+        (Name.DLQ_SHA256, hashlib.sha256(value).hexdigest().encode()),
+        (Name.DLQ_TRUNCATED, b"true"),
+    ]
+
+
+def _taken(headers: Headers, name: str) -> bytes | None:
+    """Remove the last header of this name; return its value."""
     for index in range(len(headers) - 1, -1, -1):
         if headers[index][0] == name:
-            return _text(headers.pop(index))
+            return headers.pop(index)[1]
     return None
-
-
-def _text(header: Header) -> str | None:
-    """A header's value as people read it."""
-    value = header[1]
-    return None if value is None else value.decode(errors="backslashreplace")

@@ -1,17 +1,15 @@
-"""The metadata of a record: what its headers say to a subscriber."""
+"""The metadata of a message: the headers of its record, as subscribers get them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.record import OUR_HEADERS, Name
-from processor.subscriptions.message import NO_HEADERS, PublisherHeaders
+from processor.wire.headers import OUR_HEADERS, Name, last_value, read_number, read_shown_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from processor.record import Headers, Record
 
 KEPT_NAMES: Final = frozenset(
@@ -25,19 +23,45 @@ KEPT_NAMES: Final = frozenset(
         Name.TOUCHED,
     )
 )
-"""Headers of ours that a view keeps of a SOW record, next to those of its publisher: its messages are made of them."""
+"""Headers of ours that a view keeps of a SOW record, next to its publisher's: messages are made of them."""
 
 _VERSION: Final = Name.VERSION
 _KIND: Final = Name.KIND
-_DIGITS_MAX: Final = 18
-"""Longest number that a worker writes."""
 _SECOND_LENGTH: Final = len("2026-01-02T03:04:05")
 _TIME_END_MS: Final = 253_402_300_800_000
 """The year 10000, which ISO 8601 has no four digits for."""
 
 
+class PublisherHeaders(Mapping[str, str]):
+    """The headers of a publisher by name, to be read only. Unlike a mapping proxy it can be copied and pickled."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, name: str) -> str:
+        """The text of a header."""
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in the order of the record."""
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        """The number of headers."""
+        return len(self._texts)
+
+    def __repr__(self) -> str:
+        return repr(self._texts)
+
+
+NO_HEADERS: Final = PublisherHeaders({})
+"""The headers of a record whose publisher gave none."""
+
+
 class Metadata(NamedTuple):
-    """What the headers of one record say; the fields are those of `Message`."""
+    """The headers of one record, parsed; the fields are those of `Message`."""
 
     version: int | None
     correlation_id: str | None = None
@@ -59,12 +83,12 @@ def is_kept(name: str) -> bool:
 
 
 def metadata(headers: Headers | None) -> Metadata:
-    """All that some headers say; of a header that occurs more than once the last one counts."""
+    """Parse the headers of a record."""
     number = None
-    # Every message comes through here, and most records say no more than their version, some their kind.
+    # Every message comes through here, and most records have no more than their version, some their kind.
     for name, value in headers or ():
         if name == _VERSION:
-            number = _number(value)
+            number = read_number(value)
         elif name != _KIND:
             return _all(headers or [])
     return _new(Metadata, (number, *_NOTHING_ELSE))
@@ -77,32 +101,22 @@ def _all(headers: Headers) -> Metadata:
         if name in OUR_HEADERS:
             ours[name] = value
         else:
-            theirs[name] = _text(value) or ""
+            theirs[name] = read_shown_text(value) or ""
     find = ours.get
     return Metadata(
-        _number(find(_VERSION)),
-        _text(find(Name.CORRELATION_ID)),
+        read_number(find(_VERSION)),
+        read_shown_text(find(Name.CORRELATION_ID)),
         PublisherHeaders(theirs) if theirs else NO_HEADERS,
-        _number(find(Name.CONFLATED)),
+        read_number(find(Name.CONFLATED)),
         _time(find(Name.FIRST_TIMESTAMP)),
-        _number(find(Name.DELTA_BASE)),
+        read_number(find(Name.DELTA_BASE)),
         _time(find(Name.EXPIRES_AT)),
     )
 
 
-def version(headers: Headers | None) -> int | None:
-    """The version of a record alone."""
-    return _number(_last(headers, _VERSION))
-
-
 def correlation_id(headers: Headers | None) -> str | None:
-    """The publisher's correlation id alone."""
-    return _text(_last(headers, Name.CORRELATION_ID))
-
-
-def kind(headers: Headers | None) -> bytes | None:
-    """The kind of an update; None where it is an ordinary one."""
-    return _last(headers, _KIND)
+    """Return the publisher's correlation id alone."""
+    return read_shown_text(last_value(headers, Name.CORRELATION_ID))
 
 
 def is_over(record: Record, now_ms: int) -> bool:
@@ -110,7 +124,7 @@ def is_over(record: Record, now_ms: int) -> bool:
     headers = record.headers
     if not headers or len(headers) == 1:  # A SOW record has its version in any case.
         return False
-    expires_at_ms = _number(_last(headers, Name.EXPIRES_AT))
+    expires_at_ms = read_number(last_value(headers, Name.EXPIRES_AT))
     return bool(expires_at_ms) and expires_at_ms <= now_ms  # type: ignore[operator]
 
 
@@ -126,24 +140,7 @@ def _second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat()[:_SECOND_LENGTH]
 
 
-def _last(headers: Headers | None, wanted: str) -> bytes | None:
-    found = None
-    for name, value in headers or ():
-        if name == wanted:
-            found = value
-    return found
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None
-
-
-def _text(value: bytes | None) -> str | None:
-    """A header's text; a byte that is not UTF-8 is shown, not hidden."""
-    return None if value is None else value.decode(errors="backslashreplace")
-
-
 def _time(value: bytes | None) -> str | None:
     """A time that a worker wrote in milliseconds; 0 is never."""
-    time_ms = _number(value)
+    time_ms = read_number(value)
     return iso(time_ms) if time_ms and time_ms < _TIME_END_MS else None

@@ -1,28 +1,29 @@
-"""What a SOW record says of itself; a copy keeps and passes it on."""
+"""The headers of SOW records, as restores, conflated topics and tools read them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from processor.api import Name, RecordRejected
-from processor.builtin.conflate.pending import VERSION_BYTES_MAX
-from processor.record import OUR_HEADERS
+from processor.errors import RecordRejected
+from processor.record import Headers, Record, Stored
+from processor.wire.headers import OUR_HEADERS, Name, last_value, read_kind, read_number, read_source_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from processor.api import Headers, Record
+    from processor.record import Header, Kind
+
+PLAIN_DIGITS_MAX: Final = 18
+"""Longest version of an update with a plain head: so many digits are a number of 63 bits, whichever they are."""
 
 _VERSION: Final = Name.VERSION
-_DIGITS_MAX: Final = 19
-_LENGTHS_SAFE: Final = frozenset(range(1, VERSION_BYTES_MAX + 1))
-"""So many digits are a number of 63 bits whatever they are."""
-_NUMBER_END: Final = 2**63
+_PLAIN_LENGTHS: Final = frozenset(range(1, PLAIN_DIGITS_MAX + 1))
 _TEXT_BYTES_MAX: Final = 2**16 - 1
+"""Longest text that a store holds."""
 
 
-class Said(NamedTuple):
-    """What the headers of an update say."""
+class SowHeaders(NamedTuple):
+    """The headers of an update, parsed for a copy of its topic."""
 
     version: int
     """The underlying record's version."""
@@ -33,18 +34,43 @@ class Said(NamedTuple):
     is_expiry: bool
     """Whether a record that is gone has expired."""
     others: Headers
-    """Those that travel on as they are."""
+    """The headers that travel on as they are."""
+
+
+def read_sow_headers(headers: Headers | None) -> SowHeaders:
+    """Parse the headers of an update.
+
+    Raises:
+        RecordRejected: `bad_header`: no worker wrote them to a SOW topic.
+    """
+    headers = headers or []
+    by_name = dict(headers)
+    text = by_name.get(_VERSION)
+    if (version := read_number(text)) is None:
+        raise RecordRejected("bad_header", f"a SOW record carries its version; this one has {text!r:.100}")
+    if len(headers) == 1:
+        return SowHeaders(version, 0, b"", False, [])
+    expires_at = by_name.get(Name.EXPIRES_AT, b"0")
+    if (expires_at_ms := read_number(expires_at)) is None:
+        raise RecordRejected("bad_header", f"header {Name.EXPIRES_AT} of a SOW record is {expires_at!r:.100}, no time")
+    return SowHeaders(
+        version,
+        expires_at_ms,
+        correlation_id(headers),
+        read_kind(by_name.get(Name.KIND)) == "expire",
+        [header for header in headers if header[0] not in OUR_HEADERS],
+    )
 
 
 def plain_versions(records: Sequence[Record]) -> list[bytes]:
-    """The version of each that says its version and nothing else, as most do: `said` would have no more to tell.
+    """Return the version of each record that has no other header, as most have, as text.
 
-    Empty for all others: those whose headers must be kept.
+    The text is empty for all other records: their headers must be kept, and `read_sow_headers` parses them later.
     """
     heads = cast("list[list[tuple[str, bytes]]]", [record[2] for record in records])  # Where one is not, it raises.
     try:
         texts = [text for ((name, text),) in heads if name == _VERSION]
-        if len(texts) == len(records) and b"".join(texts).isdigit() and _LENGTHS_SAFE.issuperset(map(len, texts)):
+        if len(texts) == len(records) and b"".join(texts).isdigit() and _PLAIN_LENGTHS.issuperset(map(len, texts)):
             return texts
     except (TypeError, ValueError):
         pass  # One has no headers or several, or a version without a value.
@@ -55,40 +81,90 @@ def _plain_version(headers: Headers | None) -> bytes:
     if headers is None or len(headers) != 1:
         return b""
     name, text = headers[0]
-    return text if name == _VERSION and text and text.isdigit() and len(text) <= VERSION_BYTES_MAX else b""
-
-
-def said(headers: Headers | None) -> Said:
-    """What an update says of itself.
-
-    Raises:
-        RecordRejected: `bad_header`: no worker wrote it to a SOW topic.
-    """
-    headers = headers or []
-    found = dict(headers)
-    version = found.get(_VERSION)
-    if version is None or not _is_number(version):
-        raise RecordRejected("bad_header", f"a SOW record carries its version; this one says {version!r:.100}")
-    if len(headers) == 1:
-        return Said(int(version), 0, b"", False, [])
-    expires_at = found.get(Name.EXPIRES_AT) or b"0"
-    if not _is_number(expires_at):
-        raise RecordRejected("bad_header", f"header {Name.EXPIRES_AT} of a SOW record is {expires_at!r:.100}, no time")
-    return Said(
-        int(version),
-        int(expires_at),
-        correlation_id(headers),
-        found.get(Name.KIND) == b"expire",
-        [header for header in headers if header[0] not in OUR_HEADERS],
-    )
+    return text if name == _VERSION and text and text.isdigit() and len(text) <= PLAIN_DIGITS_MAX else b""
 
 
 def correlation_id(headers: Headers | None) -> bytes:
-    """The one that it carries; one that no store holds is left out."""
+    """Return the correlation id of an update; empty for none, and for one that is longer than a store holds."""
     text = dict(headers or ()).get(Name.CORRELATION_ID) or b""
     return text if len(text) <= _TEXT_BYTES_MAX else b""
 
 
-def _is_number(text: bytes) -> bool:
-    """Whether it is one that a store holds: of 63 bits."""
-    return text.isdigit() and len(text) <= _DIGITS_MAX and int(text) < _NUMBER_END
+def is_at_once(headers: Headers | None) -> bool:
+    """Whether the publisher of an update asks that it is not conflated.
+
+    The value is compared as bytes: a header that is not UTF-8 must not keep its record from the copy.
+    """
+    return dict(headers or ()).get(Name.NO_CONFLATE) == b"true"
+
+
+def stored_from(record: Record) -> Stored | None:
+    """Return a SOW record as a store keeps it; None for a tombstone.
+
+    Raises:
+        ValueError: its headers are not those of a SOW record.
+    """
+    return None if record.value is None else stored_of(record.headers or (), record.value)
+
+
+def stored_of(headers: Iterable[Header], value: bytes) -> Stored:
+    """Return a value with the numbers that its headers have.
+
+    Raises:
+        ValueError: the headers are not those of a SOW record.
+    """
+    version: int | None = 0
+    expires_at_ms: int | None = 0
+    source_offset: int | None = -1
+    expiration = b""
+    for name, text in headers:
+        if name == _VERSION:
+            version = read_number(text)
+        elif name == Name.EXPIRES_AT:
+            expires_at_ms = read_number(text)
+        elif name == Name.SOURCE:
+            source_offset = read_source_offset(text)
+        elif name == Name.EXPIRATION:
+            expiration = text or b""
+    if version is None or expires_at_ms is None or source_offset is None or len(expiration) > _TEXT_BYTES_MAX:
+        raise ValueError(f"a header of it is none that a worker writes: {list(headers)!r:.300}")
+    return Stored(version, value, expires_at_ms, source_offset, expiration)
+
+
+def source_offset(headers: Headers | None, prefix: bytes = b"") -> int | None:
+    """Return the offset of the input record that a record was made of.
+
+    Args:
+        headers: the record's.
+        prefix: `topic/partition/` of the input; empty: of any.
+
+    Returns:
+        The offset; None where no header names an input record of that partition.
+    """
+    value = last_value(headers, Name.SOURCE)
+    return read_source_offset(value) if value is not None and value.startswith(prefix) else None
+
+
+def version_of(headers: Headers | None) -> int | None:
+    """Return the version of a SOW or delta record; None where it has none."""
+    return read_number(last_value(headers, _VERSION))
+
+
+def kind_of_update(headers: Headers | None) -> Kind | None:
+    """Return the kind of a SOW or delta record; None where it is an ordinary update."""
+    return read_kind(last_value(headers, Name.KIND))
+
+
+def first_timestamp_ms(headers: Headers | None) -> int | None:
+    """Return Kafka's timestamp of the first update of a conflated record; None where it has none."""
+    return read_number(last_value(headers, Name.FIRST_TIMESTAMP))
+
+
+def expires_at_ms_of(headers: Headers | None) -> int | None:
+    """Return the time at which a record expires, milliseconds since the epoch; None or 0 is never."""
+    return read_number(last_value(headers, Name.EXPIRES_AT))
+
+
+def input_place(headers: Headers | None) -> bytes | None:
+    """Return the header `source` as it stands in a record; None where there is none."""
+    return last_value(headers, Name.SOURCE)

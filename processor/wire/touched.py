@@ -10,15 +10,15 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import RecordRejected
-from processor.record import Name
 from processor.values.equality import strictly_equal
 from processor.values.pointer import child, names
+from processor.wire.headers import Name, last_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from processor.merge import Touched
     from processor.record import Header, Headers, Value
+    from processor.values.pointer import Touched
 
 TOUCHED_BYTES_MAX: Final = 1024 * 1024
 """Longest header; a longer list is replaced by the pointer of the whole record, so that Kafka still takes it."""
@@ -60,7 +60,7 @@ def touched_paths(headers: Headers | None, record: Value) -> Touched | None:
     Raises:
         RecordRejected: `bad_header`: not a JSON array of JSON Pointers.
     """
-    text = next((value for name, value in reversed(headers or ()) if name == Name.TOUCHED), None)
+    text = last_value(headers, Name.TOUCHED)
     if text is None:
         return None
     try:

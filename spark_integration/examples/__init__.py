@@ -1,1 +1,1 @@
-"""Programs to read and run: what people do with SOW and delta topics in Spark."""
+"""Example programs to read and run: typical uses of SOW and delta topics in Spark."""

@@ -1,11 +1,12 @@
-"""How often each record changes: updates per key and minute, from the delta topic, as they come.
+"""Counts the updates per key and minute of a delta topic while they arrive.
 
-A row of `stream_deltas` is one update; its `timestamp` is when the worker merged it, so that a watermark closes a
-minute soon after it is over, and Spark forgets it. A touch, which changes nothing, is told by `empty`. ::
+A row of `stream_deltas` is one update; its `timestamp` is the time at which the worker merged it, so that a
+watermark closes a minute soon after its end and Spark drops its state. Column `empty` marks touches, which change
+nothing. ::
 
     python -m spark_integration.examples.change_rate --bootstrap localhost:9092 --topic orders --checkpoint /tmp/rate
 
-With `--once` it does what there is, and ends.
+With `--once` it processes the deltas that exist and ends.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ def change_rate(deltas: DataFrame, every: str = "1 minute", late: str = "10 seco
     """Count changes: columns `since`, `sow_key`, `changes`, `inserts`, `deletes`, `touches`.
 
     Args:
-        deltas: what `stream_deltas` gives.
+        deltas: the result of `stream_deltas`.
         every: length of the windows.
-        late: for how long after its end a window waits for deltas of other partitions.
+        late: for how long after its end a window accepts deltas of other partitions.
     """
     counted = (
         deltas.withWatermark("timestamp", late)
@@ -40,12 +41,12 @@ def change_rate(deltas: DataFrame, every: str = "1 minute", late: str = "10 seco
 
 
 def main() -> None:
-    """Show the rates on the console, those that changed with each batch."""
+    """Print the rates that changed, after each batch."""
     parser = argparse.ArgumentParser(description="Updates per key and minute.")
     parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
     parser.add_argument("--topic", default="orders", help="the family's name")
     parser.add_argument("--checkpoint", required=True, help="a directory: where the query keeps how far it is")
-    parser.add_argument("--once", action="store_true", help="do what there is, and end")
+    parser.add_argument("--once", action="store_true", help="process the deltas that exist, and end")
     arguments = parser.parse_args()
     options = {"kafka.bootstrap.servers": arguments.bootstrap, "startingOffsets": "earliest"}
     with spark_session("change-rate") as spark:

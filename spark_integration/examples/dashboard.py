@@ -1,8 +1,8 @@
-"""A table for dashboards that follows a topic, and a page of figures from it.
+"""Keeps a table for dashboards that follows a topic, and prints figures from it.
 
 Each batch of the SOW topic inserts, replaces and removes rows of a table: plain Parquet here, `format="delta"` or
-`"iceberg"` where the session has the package. Who reads it has one row per living record, and needs no Kafka. How far
-it is behind the topic is told after each batch. ::
+`"iceberg"` where the session has the package. A reader of the table sees one row per live record and needs no Kafka.
+The lag of the table behind the topic is printed after each batch. ::
 
     python -m spark_integration.examples.dashboard --bootstrap localhost:9092 --topic orders \
         --table /tmp/orders --checkpoint /tmp/orders-checkpoint
@@ -28,14 +28,14 @@ ORDER = "id STRING, customer STRING, state STRING, balance DECIMAL(18,2)"
 
 
 def follow(spark: SparkSession, topic: str, options: Options, table: str, checkpoint: str) -> None:
-    """Bring the table up to what the topic has now; run again, it goes on from there."""
+    """Apply all updates that the topic has now to the table; a second run continues where the first one ended."""
     orders = stream_sow(spark, topic, ORDER, {**options, "startingOffsets": "earliest"})
     writer = orders.writeStream.foreachBatch(upsert_to(table)).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def figures(orders: DataFrame) -> DataFrame:
-    """What the page shows: columns `customer`, `orders`, `waiting`, `balance`, `updated`."""
+    """The figures by customer: columns `customer`, `orders`, `waiting`, `balance`, `updated`."""
     return (
         orders.groupBy("customer")
         .agg(
@@ -48,8 +48,8 @@ def figures(orders: DataFrame) -> DataFrame:
     )
 
 
-def tell(lags: Sequence[PartitionLag]) -> None:
-    """Say how far the table is behind."""
+def print_lag(lags: Sequence[PartitionLag]) -> None:
+    """Print how many offsets the table is behind the topic."""
     sys.stdout.write(f"{sum(lag.offsets for lag in lags)} offsets behind\n")
 
 
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
     options = {"kafka.bootstrap.servers": arguments.bootstrap}
     with spark_session("dashboard") as spark:
-        spark.streams.addListener(LagListener(tell))
+        spark.streams.addListener(LagListener(print_lag))
         follow(spark, arguments.topic, options, arguments.table, arguments.checkpoint)
         figures(read_snapshot(spark, arguments.table)).show(100, truncate=False)
 

@@ -1,7 +1,7 @@
-"""Who joins late loses nothing: a snapshot, and the deltas that follow it, are the records that came of them.
+"""Checks that a late joiner loses nothing: a snapshot and the deltas after it give the records of a later snapshot.
 
-It notes where the delta topic ends, reads the SOW topic, waits, reads it again, and applies to the first snapshot the
-deltas since then, key by key, from the version behind the snapshot's on. ::
+It notes the end of the delta topic, reads the SOW topic, waits, and reads the SOW topic again. Then it applies the
+deltas since then to the first snapshot, key by key, beginning with the version after that of the snapshot. ::
 
     python -m spark_integration.examples.late_joiner --bootstrap localhost:9092 --topic orders --wait 30
 """
@@ -25,13 +25,13 @@ Snapshot = dict[str, tuple[int, str]]
 
 
 def snapshot(spark: SparkSession, topic: str, options: Options) -> Snapshot:
-    """The records as they are now."""
+    """The current version and record of each key."""
     rows = read_sow(spark, topic, options=options).select("sow_key", "version", "value").collect()
     return {row["sow_key"]: (row["version"], row["value"]) for row in rows}
 
 
 def deltas(spark: SparkSession, topic: str, options: Options) -> dict[str, list[Row]]:
-    """Every delta up to now by key, in the order of the topic."""
+    """The deltas published until now, by key, in the order of the topic."""
     stream = stream_deltas(spark, topic, options={**options, "startingOffsets": "earliest"})
     stream.writeStream.format("memory").queryName("deltas").trigger(availableNow=True).start().awaitTermination()
     by_key: dict[str, list[Row]] = defaultdict(list)
@@ -41,7 +41,7 @@ def deltas(spark: SparkSession, topic: str, options: Options) -> dict[str, list[
 
 
 def differing(before: Snapshot, after: Snapshot, by_key: dict[str, list[Row]]) -> list[str]:
-    """The keys whose record is not what the deltas from before the one snapshot made of it until the other."""
+    """The keys whose record in the second snapshot differs from the first one after its deltas are applied."""
     wrong = []
     for key, (version, record) in after.items():
         joined, text = before.get(key, (0, "null"))
@@ -58,20 +58,20 @@ def differing(before: Snapshot, after: Snapshot, by_key: dict[str, list[Row]]) -
 
 
 def main() -> None:
-    """Join, wait, compare."""
+    """Take two snapshots and compare the second with the first and its deltas."""
     parser = argparse.ArgumentParser(description="A snapshot and the deltas after it, compared with a later snapshot.")
     parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
     parser.add_argument("--topic", default="orders", help="the family's name")
     parser.add_argument("--wait", type=float, default=30, help="seconds between the snapshots")
-    given = parser.parse_args()
-    options = {"kafka.bootstrap.servers": given.bootstrap}
+    arguments = parser.parse_args()
+    options = {"kafka.bootstrap.servers": arguments.bootstrap}
     with spark_session("late-joiner") as spark:
-        known = deltas(spark, given.topic, options)
-        before = snapshot(spark, given.topic, options)
-        time.sleep(given.wait)
-        after = snapshot(spark, given.topic, options)
-        for key, rows in (by_key := deltas(spark, given.topic, options)).items():
-            del rows[: len(known[key])]
+        earlier = deltas(spark, arguments.topic, options)
+        before = snapshot(spark, arguments.topic, options)
+        time.sleep(arguments.wait)
+        after = snapshot(spark, arguments.topic, options)
+        for key, rows in (by_key := deltas(spark, arguments.topic, options)).items():
+            del rows[: len(earlier[key])]
         wrong = differing(before, after, by_key)
     sys.exit(f"{len(wrong)} of {len(after)} records differ: {wrong[:10]}" if wrong else 0)
 

@@ -1,11 +1,11 @@
-"""The order book as it is now: of every open order its latest record, summed up by instrument, side and price.
+"""Prints the current order book: the latest record of every open order, summed by instrument, side and price.
 
-`read_sow` gives one row per living order, whatever was published in parts and when; what was deleted or has expired is
-not there. The filter is one of the filter language, of the merged record, and Spark sees only what is true for it. ::
+`read_sow` returns one row per live order, merged from all its publishes and deltas; deleted and expired orders are left
+out. The filter is written in the filter language and applies to the merged record; Spark gets the matching rows. ::
 
     python -m spark_integration.examples.latest_order_book --bootstrap localhost:9092 --topic orders
 
-An order has `id`, `instrument`, `side` (`buy` or `sell`), `price`, `open` (what is left of it) and `state`.
+An order has `id`, `instrument`, `side` (`buy` or `sell`), `price`, `open` (the open quantity) and `state`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def order_book(spark: SparkSession, topic: str, options: Options) -> DataFrame:
 
 
 def main() -> None:
-    """Show the book."""
+    """Print the order book of a topic."""
     parser = argparse.ArgumentParser(description="The order book as it is now.")
     parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
     parser.add_argument("--topic", default="orders", help="the family's name")

@@ -1,13 +1,13 @@
-"""A copy of a topic in another one, with nothing lost, doubled or made up: deltas go on as the deltas they were.
+"""Copies a topic to another one: each delta is published again as the same delta, so that nothing is lost or added.
 
-`mask="changed"` publishes of each delta what it carried, a null that was set among it; `removed` takes away what was
-removed; a delete is a delete. The offset orders what comes together. Workers of the copy drop what Spark writes twice,
-for as long as the checkpoint is kept: it is what makes a repeat the same record. ::
+`mask="changed"` publishes the fields that each delta carried, nulls included; `removed` names the removed fields; a
+delete stays a delete. The offset orders the deltas of one batch. Workers of the copy drop the records that Spark writes
+twice, as long as the checkpoint is kept: with it, Spark repeats the same records. ::
 
     python -m spark_integration.examples.mirror --bootstrap localhost:9092 --topic orders --copy orders_copy \
         --schema "id LONG, customer STRUCT<name: STRING>, balance DOUBLE" --checkpoint /tmp/mirror
 
-The schema has every field that a delta may carry: one that it lacks ends the query, and is named.
+The schema must contain every field that a delta may carry: the query fails at another field, with its name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from spark_integration.options import Options
 
 
 def mirror(deltas: DataFrame, copy: str, options: Options) -> DataStreamWriter:
-    """The writer that publishes deltas to another family.
+    """Create the writer that publishes deltas to another family.
 
     Args:
-        deltas: what `stream_deltas` gives.
-        copy: the name of the family that is published to; its key is `/id`, and its null policy `set`.
+        deltas: the result of `stream_deltas`.
+        copy: the name of the target family; its key is `/id`, and its null policy `set`.
         options: of Spark's Kafka sink.
     """
     rows = deltas.withColumn("is_gone", F.col("kind").isin("delete", "expire"))
@@ -40,7 +40,7 @@ def mirror(deltas: DataFrame, copy: str, options: Options) -> DataStreamWriter:
 
 
 def start(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    """Mirror what there is, and with `--once` end."""
+    """Copy the deltas; with `--once`, end after those that exist."""
     options = {"kafka.bootstrap.servers": arguments.bootstrap}
     deltas = stream_deltas(spark, arguments.topic, arguments.schema, options | {"startingOffsets": "earliest"})
     writer = mirror(deltas, arguments.copy, options).option("checkpointLocation", arguments.checkpoint)
@@ -49,14 +49,14 @@ def start(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Mirror a topic."""
+    """Copy a topic to another one."""
     parser = argparse.ArgumentParser(description="A copy of a topic in another one.")
     parser.add_argument("--bootstrap", default="localhost:9092", help="where Kafka is")
     parser.add_argument("--topic", default="orders", help="the family's name")
     parser.add_argument("--copy", default="orders_copy", help="the other family's name")
     parser.add_argument("--schema", required=True, help="the fields of the records, as DDL")
     parser.add_argument("--checkpoint", required=True, help="a directory: where the query keeps how far it is")
-    parser.add_argument("--once", action="store_true", help="do what there is, and end")
+    parser.add_argument("--once", action="store_true", help="copy the deltas that exist, and end")
     arguments = parser.parse_args()
     with spark_session("mirror") as spark:
         start(spark, arguments)

@@ -1,4 +1,4 @@
-"""Our filter language as a Spark Column: what Spark SQL says just as well in the JVM, the rest by the processor."""
+"""The filter language as a Spark Column: Spark SQL evaluates the parts that it treats alike, the processor the rest."""
 
 from spark_integration.filter.column import Split, filter_column, split_filter
 

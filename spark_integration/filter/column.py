@@ -1,4 +1,4 @@
-"""A filter as a boolean Column: what Spark SQL says exactly as we do goes to the JVM, the rest to the processor."""
+"""Turns a filter into a boolean Column: parts with the same meaning in Spark SQL run in the JVM, the rest in Python."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from spark_integration.filter.translate import Truth, translate
 
 
 class Split(NamedTuple):
-    """Which parts of a filter go where; a record matches if all of them do."""
+    """The parts of a filter by the place of their evaluation; a record matches if all parts match."""
 
     pushed: tuple[str, ...]
-    """What Spark SQL evaluates, in the JVM."""
+    """Parts that Spark SQL evaluates, in the JVM."""
     rest: tuple[str, ...]
-    """What is left to the processor, in Python, for records that pass the above."""
+    """Parts that the processor evaluates, in Python, for records that pass those above."""
 
 
 def filter_column(text: str, schema: StructType | None, *, record: Column | None, value: Column) -> Column:
-    """The filter's verdict on each record, true or false, exactly as the workers and the clients have it.
+    """Evaluate a filter on each record, to true or false, exactly as the workers and the clients do.
 
-    The operands of an `AND` that can be said exactly in Spark SQL are evaluated there; see `split_filter`. Spark was
-    told by the schema what the record's fields are: where a record has something else that Spark does not refuse by
-    itself, such as a number in a STRING, and a verdict hangs on it, the query fails.
+    The operands of an `AND` that have an exact equivalent in Spark SQL are evaluated there; see `split_filter`. The
+    query fails where the result depends on a value of another type than its column that Spark accepts, such as a number
+    in a STRING column.
 
     Args:
         text: the filter.
-        schema: the fields of `record`; without it the processor evaluates all of the filter.
+        schema: the fields of `record`; without it the processor evaluates the complete filter.
         record: the record as a struct of that schema, which Spark made of `value`, mode FAILFAST.
         value: the record as JSON text; null is a record without fields.
 
     Raises:
         FilterError: the text is no filter; the message shows the place.
-        ConfigurationError: it asks for what is known of a record besides its values.
+        ConfigurationError: it uses metadata of a record, and not only its values.
     """
     pushed, rest = _split(text, schema if record is not None else None)
     verdicts = []
@@ -56,11 +56,11 @@ def filter_column(text: str, schema: StructType | None, *, record: Column | None
 
 
 def split_filter(text: str, schema: StructType | None) -> Split:
-    """Which parts of a filter Spark SQL evaluates, and which the processor.
+    """Split a filter into the parts for Spark SQL and the parts for the processor.
 
     Raises:
         FilterError: the text is no filter; the message shows the place.
-        ConfigurationError: it asks for what is known of a record besides its values.
+        ConfigurationError: it uses metadata of a record, and not only its values.
     """
     pushed, rest = _split(text, schema)
     return Split(tuple(spelled(node) for node, _ in pushed), tuple(map(spelled, rest)))
@@ -86,7 +86,7 @@ def _in_jvm(pushed: list[tuple[Node, Truth]], source: Source) -> Column:
         here = source._replace(record=record)
         return reduce(and_, [truth(here) for _, truth in pushed])
 
-    # Spark would make the struct anew for every field that is looked at; so it does once.
+    # Spark would parse the struct again for every field of the filter; in an array it parses once.
     return F.coalesce(F.exists(F.array(source.record), matches), F.lit(False))
 
 
@@ -95,9 +95,9 @@ def _all(nodes: list[Node]) -> Node:
 
 
 def _refuse_facts(tree: Node) -> None:
-    """A Column sees the record's text, and not the Kafka record around it."""
+    """Reject functions of the Kafka record: a Column has the record's text only."""
     function = BUILT_IN.get(tree.name) if isinstance(tree, Call) else None
-    # One that moves by itself has the clock to look at.
+    # A function that moves by itself only needs the clock.
     if function is not None and function.takes == "facts" and not function.moves_by_itself:
         raise ConfigurationError(
             f"{function.name}() cannot be asked here: a filter in Spark sees the record's values and nothing else; "

@@ -12,11 +12,11 @@ from processor.filter.syntax_tree import Node
 
 
 def evaluated(text: str, tree: Node, value: Column) -> Column:
-    """The verdict on JSON text, true or false; no text at all is a record without fields.
+    """Evaluate a filter on JSON text, to true or false; a null text counts as a record without fields.
 
     Args:
-        text: the filter that the tree is of, for errors.
-        tree: what is evaluated, all of the filter or a part.
+        text: the text of the filter, for error messages.
+        tree: the filter to evaluate, or a part of it.
         value: the records as JSON text.
     """
     verdicts: Callable[[Column], Column] = pandas_udf(_verdicts(text, tree), "boolean")  # type: ignore[call-overload]
@@ -25,7 +25,7 @@ def evaluated(text: str, tree: Node, value: Column) -> Column:
 
 def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator[pd.Series]]:
     def of_batches(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
-        # Here, as this runs on executors: what is compiled does not travel, and is made once a task.
+        # Imported here, as this runs on executors: a compiled filter cannot be pickled, so each task compiles it once.
         from processor.codec.json import JsonCodec  # noqa: PLC0415
         from processor.filter.compile import Compiler  # noqa: PLC0415
         from processor.filter.record_metadata import NO_METADATA  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""Compares typed numbers with a constant by what is written in the record, though the type may have rounded it.
+"""Compares typed numbers with a constant by the digits in the record, though the type may have rounded them.
 
-Rounding keeps the order. So a rounded number decides, save where it meets the constant, or is next to it: there the
-record's own digits are read, which Spark does for no other.
+Rounding keeps the order, so the rounded number usually decides. Only where it is equal or next to the constant, Spark
+reads the record's own digits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from processor.filter.compare import OPERATORS
 from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import number
-from spark_integration.filter.resolved_path import Check, Place, Source
+from spark_integration.filter.resolved_path import Check, ResolvedPath, Source
 
 _LARGEST: Final[dict[type[DataType], int]] = {
     BooleanType: 1,
@@ -41,26 +41,26 @@ _LARGEST: Final[dict[type[DataType], int]] = {
 }
 
 WHOLE: Final[tuple[type[DataType], ...]] = tuple(_LARGEST)
-"""Types that hold just what is written: Spark refuses anything else for them."""
+"""Types that hold exactly the number in the record: Spark rejects every other value for them."""
 
 NUMBERS: Final[tuple[type[DataType], ...]] = (*WHOLE, FloatType, DoubleType, DecimalType)
-"""Types of which nothing that is there is NULL in a filter."""
+"""Types whose values are never NULL in a filter, unless they are missing."""
 
 _DIGITS: Final = 38
 """Digits of Spark's longest decimal."""
 _CONTEXT: Final = Context(prec=400)
-"""Enough for any float, digit by digit."""
+"""A decimal context with enough digits for every float."""
 
 
-def comparing(name: Comparison, constant: Scalar, place: Place) -> Check | None:
-    """The comparison of numbers at a place with a constant, not NULL; None where it cannot be said exactly."""
-    kind, given = place.type, number(constant)
+def comparing(name: Comparison, constant: Scalar, place: ResolvedPath) -> Check | None:
+    """Compare the numbers of a path with a constant, not NULL; None where Spark SQL has no exact equivalent."""
+    kind, value = place.type, number(constant)
     if not isinstance(kind, NUMBERS):
         return None
-    if given is None:
-        # A text that is no number stands above every number.
+    if value is None:
+        # A text that is no number is greater than every number.
         return lambda found, source: _known(OPERATORS[name](0, 1), found)  # noqa: ARG005
-    exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given)
+    exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not exact.is_finite():
         return None
     if isinstance(kind, WHOLE):
@@ -73,14 +73,14 @@ def comparing(name: Comparison, constant: Scalar, place: Place) -> Check | None:
 
 
 def compare_whole(name: Comparison, found: Column, exact: Decimal, kind: DataType, largest: int) -> Column:
-    """Whole numbers compared with any number.
+    """Compare whole numbers with any number.
 
     Args:
         name: the comparison.
-        found: the whole numbers, null where there is none.
-        exact: what they are compared with.
+        found: the whole numbers, null where a record has none.
+        exact: the number to compare with.
         kind: their type.
-        largest: the largest whole number there can be; the least is that with a minus sign, or one less.
+        largest: the largest possible whole number; the smallest is its negative, or one less.
     """
     low, high = math.floor(exact), math.ceil(exact)
     # Never with what the type does not hold: Spark 4.0.0 takes null < 9223372036854775808 for true.
@@ -104,7 +104,7 @@ def _comparing_double(name: Comparison, exact: Decimal, names: tuple[str, ...]) 
     as_written = _as_written(name, exact, names)
     if math.isinf(near) or as_written is None:
         return None
-    said = (
+    problem = (
         f"a record has no finite number at /{'/'.join(names)}, where the schema says DOUBLE, so that a filter cannot "
         "tell what it is: correct the schema, or filter without it"
     )
@@ -113,7 +113,7 @@ def _comparing_double(name: Comparison, exact: Decimal, names: tuple[str, ...]) 
         # Spark makes infinity of a number beyond doubles, and of the text 'Infinity' as well.
         is_strange = F.isnan(found) | (F.abs(found) == math.inf)
         return (
-            F.when(is_strange, F.raise_error(said).cast("boolean"))
+            F.when(is_strange, F.raise_error(problem).cast("boolean"))
             .when(found == near, as_written(source))
             .otherwise(compared(name, found, F.lit(near)))
         )
@@ -138,7 +138,7 @@ def _comparing_decimal(name: Comparison, exact: Decimal, kind: DecimalType, name
 
 
 def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Callable[[Source], Column] | None:
-    """The comparison with all digits of the record; None where Spark's longest decimal has not enough."""
+    """Compare with all digits of the record; None where Spark's longest decimal has too few."""
     whole_digits = max(exact.adjusted() + 1, 1)
     scale = _DIGITS - whole_digits - 1
     exponent = exact.as_tuple().exponent
@@ -147,23 +147,25 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
     kind: DataType = DecimalType(_DIGITS, scale)
     for member in reversed(names):
         kind = StructType([StructField(member, kind)])
-    said = f"a record's number at /{'/'.join(names)} has more digits than Spark can compare: filter without the schema"
+    problem = (
+        f"a record's number at /{'/'.join(names)} has more digits than Spark can compare: filter without the schema"
+    )
 
     def compare(source: Source) -> Column:
         found = F.from_json(source.value, kind)  # type: ignore[arg-type]
         for member in names:
             found = found.getField(member)
         constant = F.lit(exact.quantize(Decimal(1).scaleb(-scale), None, _CONTEXT))
-        return F.coalesce(compared(name, found, constant), F.raise_error(said).cast("boolean"))
+        return F.coalesce(compared(name, found, constant), F.raise_error(problem).cast("boolean"))
 
     return compare
 
 
 def _known(verdict: bool, found: Column) -> Column:
-    """A verdict on whatever is there."""
+    """A constant result for every value that is not null."""
     return found.isNotNull() & F.lit(verdict)
 
 
 def compared(name: Comparison, one: Column, other: Column) -> Column:
-    """A comparison of two columns."""
+    """Compare two columns."""
     return cast("Column", OPERATORS[name](one, other))

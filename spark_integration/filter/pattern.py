@@ -1,7 +1,7 @@
-r"""Regular expressions that Java takes for the same as RE2 does, and searches for as quickly.
+r"""Translates regular expressions that Java matches exactly as RE2 does, and as fast.
 
-Java's engine goes back and tries again where RE2 cannot be kept busy, so only what needs no such trying is taken: at
-most one quantifier without an end, and none on a group. `.`, `$` and `\s` are written out, as the two differ in them.
+Java's engine backtracks and RE2 does not, so only patterns without backtracking are translated: at most one unbounded
+quantifier, and none on a group. `.`, `$` and `\s` are written out, as the two engines differ in them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 _PLAIN: Final = re.compile(r"(\^?)([^\\.^$*+?{}\[\]|()]*)(\$?)", re.DOTALL)
 _COUNT_MAX: Final = 20
-"""Longest repetition that is taken over."""
+"""Longest repetition that is translated."""
 
 # Only what is ASCII and no letter or digit may be escaped, and classes hold characters and ranges, nothing else.
 _ATOM: Final = re.compile(
@@ -40,10 +40,10 @@ _JAVA: Final = {
 
 
 def searching(pattern: str) -> Callable[[Column], Column] | None:
-    """Whether a pattern is found somewhere in a text; None where Java may have it otherwise.
+    """A function that searches a text column for a pattern; None where Java may differ from RE2.
 
     Args:
-        pattern: for RE2, which takes it.
+        pattern: a valid pattern of RE2.
     """
     plain = _PLAIN.fullmatch(pattern)
     if plain is not None:
@@ -63,7 +63,7 @@ def _plain(begin: str, text: str, end: str) -> Callable[[Column], Column]:
 
 
 def _java(pattern: str) -> str | None:
-    """The pattern as Java has it; None where the two may differ."""
+    """The pattern in Java's syntax; None where the two engines may differ."""
     made: list[str] = []
     at, open_ends = 0, 0
     if pattern.startswith("^"):
@@ -84,7 +84,7 @@ def _java(pattern: str) -> str | None:
         at = quantifier.end()
         open_ends += quantifier["open"] is not None
         counts = re.findall("[0-9]+", quantifier[0])
-        # What follows may make it lazy, possessive or wrong.
+        # The next character may make the quantifier lazy, possessive or invalid.
         if pattern[at : at + 1] in tuple("*+?{") or open_ends > 1 or any(int(count) > _COUNT_MAX for count in counts):
             return None
         made.append(quantifier[0])

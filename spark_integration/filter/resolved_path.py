@@ -1,6 +1,6 @@
-"""Where a path leads in a typed record, and whether anything there is as wanted.
+"""Resolves a path in the schema of a typed record, and checks the values at it.
 
-A path that goes through arrays leads to all of their elements; a check of it holds if it holds of any.
+A path through arrays leads to all of their elements; a check is true if it is true of any element.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ELEMENTS: Final = "[*]"
 """The step from an array to its elements."""
 
 Step: TypeAlias = str | int
-"""From a value down: the name of a member, the number of an element, or `ELEMENTS`, which no member is called."""
+"""One step down from a value: a member's name, an element's number, or `ELEMENTS`; no member may be called so."""
 
 
 class Source(NamedTuple):
@@ -26,45 +26,45 @@ class Source(NamedTuple):
     record: Column
     """As a struct."""
     value: Column
-    """As JSON text, for what the struct does not say."""
+    """As JSON text, for details that the struct has lost."""
 
 
 Check: TypeAlias = Callable[[Column, Source], Column]
-"""Whether a scalar is as wanted: true, false, or null where there is none."""
+"""A test of a scalar: true, false, or null where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a path leads to: one value, or the elements of arrays."""
+class ResolvedPath:
+    """The target of a path: one value, or the elements of arrays."""
 
     steps: tuple[tuple[Step, DataType], ...]
     """Each step down, with the type it leads to."""
 
     @property
     def type(self) -> DataType:
-        """The type of what is there."""
+        """The type of the values at the path."""
         return self.steps[-1][1]
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one value: no array is gone through."""
+        """Whether the path leads to one value, through no array."""
         return all(step != ELEMENTS for step, _ in self.steps)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The members down to it; None where the way goes through an array."""
+        """The member names of the path; None where it goes through an array."""
         names = tuple(step for step, _ in self.steps if isinstance(step, str) and step != ELEMENTS)
         return names if len(names) == len(self.steps) else None
 
     def single(self, source: Source) -> Column:
-        """The value, null where there is none; of a place that is one."""
+        """The value of a single path, null where a record has none."""
         column = source.record
         for step, _ in self.steps:
             column = F.get(column, step) if isinstance(step, int) else column.getField(step)
         return column
 
     def any(self, check: Check, source: Source) -> Column:
-        """Whether anything there is as wanted, true or false."""
+        """Whether a check is true of any value at the path, true or false."""
         return self._any(source.record, 0, check, source)
 
     def _any(self, column: Column, at: int, check: Check, source: Source) -> Column:
@@ -77,25 +77,25 @@ class Place:
         return self._any(below, at + 1, check, source)
 
 
-def find_place(parts: tuple[str | int, ...], schema: StructType) -> Place | None:
-    """Where a path leads; None where the schema does not say all of what a record may have there.
+def resolve_path(parts: tuple[str | int, ...], schema: StructType) -> ResolvedPath | None:
+    """Resolve a path in a schema; None where the schema does not describe everything that a record may have there.
 
-    So it is of a member that the schema does not name, and of what is below a text: the record may have an object
-    there, of which Spark made a text.
+    This is the case for a member that the schema does not name, and for a path below a text: the record may have an
+    object there, which Spark has turned into a text.
     """
     steps: list[tuple[Step, DataType]] = []
     kind: DataType = schema
     for part in parts:
         if isinstance(part, int):
             if any(step == ELEMENTS for step, _ in steps):
-                # Which element it is depends on which objects have the member, null or not; a struct does not say.
+                # The element depends on which objects have the member, null or not; a struct has lost that.
                 return None
             if isinstance(kind, ArrayType):
                 kind = kind.elementType
                 steps.append((part, kind))
             elif part or isinstance(kind, StringType):
                 return None
-            continue  # What is no array is its own element 0.
+            continue  # A value that is no array is its own element 0.
         while isinstance(kind, ArrayType):
             kind = kind.elementType
             steps.append((ELEMENTS, kind))
@@ -107,12 +107,12 @@ def find_place(parts: tuple[str | int, ...], schema: StructType) -> Place | None
     while isinstance(kind, ArrayType):
         kind = kind.elementType
         steps.append((ELEMENTS, kind))
-    return Place(tuple(steps))
+    return ResolvedPath(tuple(steps))
 
 
 def _field(name: str, kind: DataType) -> StructField | None:
     if not isinstance(kind, StructType) or name == ELEMENTS:
         return None
     # Spark may look for names without regard to case, and then finds two.
-    found = [field for field in kind.fields if field.name.lower() == name.lower()]
-    return found[0] if len(found) == 1 and found[0].name == name else None
+    fields = [field for field in kind.fields if field.name.lower() == name.lower()]
+    return fields[0] if len(fields) == 1 and fields[0].name == name else None

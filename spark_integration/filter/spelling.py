@@ -1,4 +1,4 @@
-"""A filter's tree as text again, to show which part of it went where."""
+"""Writes the tree of a filter as text, to show how it was split."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from processor.filter.syntax_tree import (
 
 
 def spelled(node: Node) -> str:
-    """The node as a filter has it, each operand of an operator that could be torn from it in brackets."""
+    """The text of a node, with brackets around every operand that needs them."""
     match node:
         case Constant():
             return _scalar(node.value)
@@ -51,7 +51,7 @@ def spelled(node: Node) -> str:
 
 
 def _checked(node: Between | In | Like | BeginsWith | EndsWith | IsNull | IsNan) -> str:
-    """What stands behind the operand."""
+    """The text of a predicate after its operand."""
     match node:
         case Between():
             return f"BETWEEN {_operand(node.low)} AND {_operand(node.high)}"

@@ -1,4 +1,4 @@
-"""Makes sure that a text column holds texts: Spark puts numbers, objects and arrays into one, as their JSON."""
+"""Makes sure that a text column holds texts: Spark stores numbers, objects and arrays in it as their JSON."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.filter.resolved_path import ELEMENTS, Check, Place, Source, Step
+from spark_integration.filter.resolved_path import ELEMENTS, Check, ResolvedPath, Source, Step
 
 _NO_TEXT: Final = r"\A(?:[\[{]|-?[0-9]|(?:true|false)\z)"
-"""How begins what may be the JSON of something else than a text."""
+"""Matches the beginning of values that may be the JSON of another type than a text."""
 
 _UNQUOTABLE: Final = frozenset("'\"\\[]")
 
 
-def can_be_checked(place: Place) -> bool:
-    """Whether a path of Spark's can name the place."""
+def can_be_checked(place: ResolvedPath) -> bool:
+    """Whether a JSON path of Spark can address the path."""
     return all(isinstance(step, int) or step == ELEMENTS or _UNQUOTABLE.isdisjoint(step) for step, _ in place.steps)
 
 
-def of_texts(place: Place, check: Check) -> Check:
-    """The check of what is a text; anything else there fails the query.
+def of_texts(place: ResolvedPath, check: Check) -> Check:
+    """Limit a check to texts; a value of another type fails the query.
 
-    An empty text is NULL. Only texts that look like something else make Spark read the record once more.
+    An empty text is NULL. Only texts that look like another type make Spark read the record once more.
     """
     steps = [step for step, _ in place.steps]
     where = "".join(f"[{step}]" if isinstance(step, int) else "" if step == ELEMENTS else f"/{step}" for step in steps)
-    said = (
+    problem = (
         f"a record has no text at {where}, where the schema says STRING, so that a filter cannot tell what it is: "
         "correct the schema, or filter without it"
     )
 
     def checked(text: Column, source: Source) -> Column:
         are_texts = _are_texts(F.try_parse_json(source.value), steps)
-        is_text = F.when(text.rlike(_NO_TEXT) & ~are_texts, F.raise_error(said).cast("boolean")).otherwise(F.lit(True))
+        is_text = F.when(text.rlike(_NO_TEXT) & ~are_texts, F.raise_error(problem).cast("boolean")).otherwise(
+            F.lit(True)
+        )
         return is_text & (text != "") & check(text, source)
 
     return checked
 
 
 def _are_texts(variant: Column, steps: list[Step]) -> Column:
-    """Whether everything at the place is a text or null."""
+    """Whether every value at the path is a text or null."""
     if not steps:
         return F.coalesce(F.schema_of_variant(variant), F.lit("VOID")).isin("STRING", "VOID")
     step, *rest = steps

@@ -1,4 +1,4 @@
-"""What a part of a filter is in Spark SQL, where that is exactly the same; else the part is left to the processor.
+"""Translates parts of a filter to Spark SQL where the result is exactly the same; the processor evaluates the others.
 
 A part is translated when the query is planned, from the schema alone, and becomes a Column when it meets a record.
 """
@@ -37,7 +37,7 @@ from processor.filter.syntax_tree import (
 from processor.filter.syntax_tree import Comparison as Name
 from spark_integration.filter.number_check import NUMBERS, WHOLE, compared, comparing
 from spark_integration.filter.pattern import searching
-from spark_integration.filter.resolved_path import Check, Place, Source, find_place
+from spark_integration.filter.resolved_path import Check, ResolvedPath, Source, resolve_path
 from spark_integration.filter.text_check import can_be_checked, of_texts
 from spark_integration.filter.whole_numbers import compare_numbers
 
@@ -45,20 +45,20 @@ Truth: TypeAlias = Callable[[Source], Column]
 """A part of a filter as a truth value of a record: true, false, or null."""
 
 _CHOICES_MAX: Final = 200
-"""Longest list that becomes comparisons of Spark's; what is longer is looked up by the processor."""
+"""Longest list that becomes comparisons in Spark; the processor looks up longer ones."""
 
 
 def translate(node: Node, schema: StructType) -> Truth | None:
-    """A part of a filter in Spark SQL; None where that cannot say it exactly."""
+    """Translate a part of a filter to Spark SQL; None where there is no exact equivalent."""
     if _is_constant(node):
         return _constant(node)
     match node:
         case And() | Or():
-            found = [translate(operand, schema) for operand in node.operands]
-            if None in found:
+            truths = [translate(operand, schema) for operand in node.operands]
+            if None in truths:
                 return None
             operation = and_ if isinstance(node, And) else or_
-            return lambda source: reduce(operation, [truth(source) for truth in found if truth is not None])
+            return lambda source: reduce(operation, [truth(source) for truth in truths if truth is not None])
         case Not():
             negated = translate(node.operand, schema)
             return None if negated is None else lambda source: ~negated(source)
@@ -67,30 +67,30 @@ def translate(node: Node, schema: StructType) -> Truth | None:
         case Compare():
             return _compare(node, schema)
         case Between() | In() | Like() | BeginsWith() | EndsWith() | IsNull():
-            place = find_place(node.operand.parts, schema) if isinstance(node.operand, Path) else None
+            place = resolve_path(node.operand.parts, schema) if isinstance(node.operand, Path) else None
             return None if place is None else _predicate(node, place)
         case _:
             return None
 
 
 def _is_constant(node: Node) -> bool:
-    """Whether a node is the same for every record, and now as later."""
+    """Whether a node has the same value for every record and at any time."""
     return not isinstance(node, Path | Call) and all(map(_is_constant, children(node)))
 
 
 def _constant(node: Node) -> Truth:
-    found = Compiler("").truth(node)({}, NO_METADATA)
-    return lambda source: F.lit(found).cast("boolean")  # noqa: ARG005
+    result = Compiler("").truth(node)({}, NO_METADATA)
+    return lambda source: F.lit(result).cast("boolean")  # noqa: ARG005
 
 
 def _value(node: Node) -> Scalar:
-    """The scalar that a constant node comes to."""
-    found: Scalar = Compiler("").value(node)({}, NO_METADATA)
-    return found
+    """The value of a constant node."""
+    scalar: Scalar = Compiler("").value(node)({}, NO_METADATA)
+    return scalar
 
 
 def _truth_of_path(node: Path, schema: StructType) -> Truth | None:
-    place = find_place(node.parts, schema)
+    place = resolve_path(node.parts, schema)
     if place is None or not place.is_single or not isinstance(place.type, WHOLE):
         return None
     if isinstance(place.type, BooleanType):
@@ -103,17 +103,17 @@ def _compare(node: Compare, schema: StructType) -> Truth | None:
     if _is_constant(left):
         name, left, right = MIRRORED[name], right, left
     if isinstance(left, Path) and _is_constant(right):
-        place = find_place(left.parts, schema)
+        place = resolve_path(left.parts, schema)
         check = None if place is None else _comparing(name, _value(right), place)
         return None if place is None or check is None else _any(place, check)
     return compare_numbers(name, left, right, schema) or _compare_texts(name, left, right, schema)
 
 
 def _compare_texts(name: Name, left: Node, right: Node, schema: StructType) -> Truth | None:
-    """Two text columns."""
+    """Compare two text columns."""
     if not isinstance(left, Path) or not isinstance(right, Path):
         return None
-    one, other = find_place(left.parts, schema), find_place(right.parts, schema)
+    one, other = resolve_path(left.parts, schema), resolve_path(right.parts, schema)
     if one is None or other is None or not (_is_text(one) and _is_text(other) and other.is_single):
         return None
 
@@ -126,11 +126,11 @@ def _compare_texts(name: Name, left: Node, right: Node, schema: StructType) -> T
     return lambda source: one.any(of_texts(one, with_text), source)
 
 
-def _any(place: Place, check: Check) -> Truth:
+def _any(place: ResolvedPath, check: Check) -> Truth:
     return lambda source: place.any(check, source)
 
 
-def _predicate(node: Between | In | Like | BeginsWith | EndsWith | IsNull, place: Place) -> Truth | None:
+def _predicate(node: Between | In | Like | BeginsWith | EndsWith | IsNull, place: ResolvedPath) -> Truth | None:
     if isinstance(node, IsNull):
         return _is_null(place)
     check: Check | None = None
@@ -149,7 +149,7 @@ def _predicate(node: Between | In | Like | BeginsWith | EndsWith | IsNull, place
     return None if check is None else _any(place, check)
 
 
-def _is_null(place: Place) -> Truth | None:
+def _is_null(place: ResolvedPath) -> Truth | None:
     if isinstance(place.type, StructType):
         return lambda source: F.lit(True)  # noqa: ARG005 - an object is NULL
     if _is_text(place):
@@ -160,13 +160,13 @@ def _is_null(place: Place) -> Truth | None:
     return lambda source: ~place.any(lambda found, source: found.isNotNull(), source)  # noqa: ARG005
 
 
-def _between(node: Between, place: Place) -> Check | None:
+def _between(node: Between, place: ResolvedPath) -> Check | None:
     if not _is_constant(node.low) or not _is_constant(node.high):
         return None
     return _all_of(_comparing(">=", _value(node.low), place), _comparing("<=", _value(node.high), place))
 
 
-def _among(node: In, place: Place) -> Check | None:
+def _among(node: In, place: ResolvedPath) -> Check | None:
     if len(node.choices) > _CHOICES_MAX or not all(map(_is_constant, node.choices)):
         return None
     constants = [constant for choice in node.choices if (constant := _value(choice)) is not None and constant != ""]
@@ -175,12 +175,12 @@ def _among(node: In, place: Place) -> Check | None:
     checks = [_comparing("=", constant, place) for constant in constants]
     if None in checks:
         return None
-    known = [check for check in checks if check is not None]
-    return lambda found, source: reduce(or_, [check(found, source) for check in known], F.lit(False))
+    translated = [check for check in checks if check is not None]
+    return lambda found, source: reduce(or_, [check(found, source) for check in translated], F.lit(False))
 
 
-def _comparing(name: Name, constant: Scalar, place: Place) -> Check | None:
-    """The comparison with a constant; None where it cannot be said exactly."""
+def _comparing(name: Name, constant: Scalar, place: ResolvedPath) -> Check | None:
+    """Compare with a constant; None where Spark SQL has no exact equivalent."""
     if constant is None or constant == "":
         return lambda found, source: F.lit(False)  # noqa: ARG005
     if not isinstance(place.type, StringType):
@@ -190,14 +190,14 @@ def _comparing(name: Name, constant: Scalar, place: Place) -> Check | None:
     return of_texts(place, lambda text, source: compared(name, text, F.lit(constant)))  # noqa: ARG005
 
 
-def _is_text(place: Place) -> bool:
-    """Whether there are texts, compared by their characters and not by another collation."""
+def _is_text(place: ResolvedPath) -> bool:
+    """Whether a path leads to texts that are compared by their characters, not by another collation."""
     return type(place.type) is StringType and place.type == StringType() and can_be_checked(place)
 
 
 def _one_of(texts: tuple[str, ...], holds: Callable[[Column, Column], Column]) -> Check:
-    known = list(filter(None, texts))
-    return lambda found, source: reduce(or_, [holds(found, F.lit(text)) for text in known], F.lit(False))  # noqa: ARG005
+    nonempty = list(filter(None, texts))
+    return lambda found, source: reduce(or_, [holds(found, F.lit(text)) for text in nonempty], F.lit(False))  # noqa: ARG005
 
 
 def _all_of(one: Check | None, other: Check | None) -> Check | None:

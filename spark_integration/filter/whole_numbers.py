@@ -1,4 +1,4 @@
-"""Sums, differences and products of whole numbers that Spark computes without rounding, and what they compare to."""
+"""Compares sums, differences and products of whole numbers that Spark computes without rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from processor.filter.compare import MIRRORED
 from processor.filter.syntax_tree import Arithmetic, Comparison, Constant, Negative, Node, Path
 from processor.filter.value import number
 from spark_integration.filter.number_check import WHOLE, compare_whole, compared
-from spark_integration.filter.resolved_path import Source, find_place
+from spark_integration.filter.resolved_path import Source, resolve_path
 
 _LARGEST: Final = 10**37
 """Spark's longest decimal holds any whole number up to here."""
@@ -22,16 +22,16 @@ _KIND: Final = DecimalType(38, 0)
 
 
 class Whole(NamedTuple):
-    """A whole number that is computed of a record."""
+    """A whole number that is computed from a record."""
 
     column: Callable[[Source], Column]
-    """The number as a decimal, null where a part of it is NULL."""
+    """The number as a decimal, null where an operand is NULL."""
     largest: int
-    """It is not above this, nor below it with a minus sign."""
+    """Upper bound of its absolute value."""
 
 
 def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructType) -> Callable[[Source], Column] | None:
-    """A comparison of whole numbers, at least one of which is of the record; None where Spark might round."""
+    """Compare whole numbers, at least one of them from the record; None where Spark might round."""
     one, other = whole(left, schema), whole(right, schema)
     if one is None and other is not None:
         name, left, right, one, other = MIRRORED[name], right, left, other, one
@@ -39,8 +39,8 @@ def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructTyp
         return None
     computed, largest = one
     if isinstance(right, Constant) and isinstance(right.value, int | float | Decimal):
-        given = number(right.value)
-        exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given or 0)
+        constant = number(right.value)
+        exact = Decimal(repr(constant)) if isinstance(constant, float) else Decimal(constant or 0)
         if not exact.is_finite():
             return None
         return lambda source: F.coalesce(compare_whole(name, computed(source), exact, _KIND, largest), F.lit(False))
@@ -51,7 +51,7 @@ def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructTyp
 
 
 def whole(node: Node, schema: StructType) -> Whole | None:
-    """A node as a whole number; None where it may be something else, or too large."""
+    """A node as a whole number; None where it may be of another type, or too large."""
     match node:
         case Constant(value=bool()):
             return None
@@ -69,7 +69,7 @@ def whole(node: Node, schema: StructType) -> Whole | None:
 
 
 def _at(node: Path, schema: StructType) -> Whole | None:
-    place = find_place(node.parts, schema)
+    place = resolve_path(node.parts, schema)
     if place is None or not place.is_single or not isinstance(place.type, WHOLE) or place.type == BooleanType():
         return None
     return Whole(lambda source: place.single(source).cast(_KIND), 2**63)

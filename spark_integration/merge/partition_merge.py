@@ -1,41 +1,38 @@
-"""Runs the workers' delta merge of one Kafka partition without Kafka: state comes from and outputs go to the caller."""
+"""Runs the workers' delta merge of one Kafka partition without Kafka: the caller has the state and gets the output."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from processor.builtin.delta_merge.deduplication import Sequences
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import RecordRejected, SowstreamError
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
-from processor.record import Name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from processor.api import Codec, Marks, State
     from processor.record import Outgoing, Record, Stored
-    from processor.topics.family import Role
-    from processor.wire.command import Request
     from spark_integration.settings import TopicSettings
 
 
 def refuse_scan() -> NoReturn:
-    """Reject a delete by filter: it looks at every record of its partition, and here each key is merged by itself.
+    """Reject a delete by filter: it needs every record of its partition, and here each key is merged by itself.
 
     Raises:
         RecordRejected: `bad_header`.
     """
     raise RecordRejected(
         "bad_header",
-        f"header {Name.FILTER}: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
+        "header filter: a merge on Spark sees one key at a time and cannot delete by filter; delete by keys, "
         "or send it to workers",
     )
 
 
 class KeyedState:
-    """The states of a few keys, in memory; the caller says when a key is done."""
+    """The states of a few keys, in memory; the caller removes finished keys."""
 
     def __init__(self) -> None:
         self._stored: dict[bytes, Stored] = {}
@@ -46,11 +43,11 @@ class KeyedState:
         return {key: get(key) for key in keys}
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
-        """The states of all these keys: they are in memory."""
+        """The states of all these keys, as they are in memory."""
         return self.get_many(keys), len(keys)
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
-        """Take over changes."""
+        """Store changes; None removes a key."""
         for key, stored in changes.items():
             if stored is None:
                 self._stored.pop(key, None)
@@ -58,23 +55,23 @@ class KeyedState:
                 self._stored[key] = stored
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
-        """What expires until then."""
-        found = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
-        return sorted(found, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
+        """The records that expire until a time, in order of due time."""
+        expired = [(key, stored) for key, stored in self._stored.items() if 0 < stored.expires_at_ms <= until_ms]
+        return sorted(expired, key=lambda due: (due[1].expires_at_ms, due[0]))[:keys_max]
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
-        """Not here; see `refuse_scan`."""
+        """Reject the scan; see `refuse_scan`."""
         refuse_scan()
 
     def pop(self, key: bytes) -> Stored | None:
-        """The state of a key that is done."""
+        """Remove a key, and return its state."""
         return self._stored.pop(key, None)
 
 
-class Host:
-    """One partition's `DeltaMerge`, and what a runtime is to it.
+class PartitionMerge:
+    """The `DeltaMerge` of one partition, with the context that a worker would give it.
 
-    Nothing is rolled back from outside: who must repeat begins with a new host on the state of before.
+    It has no rollback: a repeat needs a new `PartitionMerge` and the earlier state.
     """
 
     def __init__(
@@ -85,20 +82,23 @@ class Host:
         marks: Marks | None,
         *,
         codec: Codec | None = None,
-        processor_type: type[DeltaMerge] | None = None,
         partitions: int = 1,
+        clock: Callable[[Record], int] | None = None,
+        duplicates: Callable[[Record], bool] | None = None,
     ) -> None:
-        """Begin with a partition.
+        """Create the merge of a partition.
 
         Args:
-            settings: the topic's.
-            partition: the input's partition number, which headers `source` name.
+            settings: the settings of the topic.
+            partition: the partition number of the input, for headers `source`.
             state: the last record of every key.
-            marks: the highest sequence of each client; None where repeats have been taken out of the input already, as
-                they must be where it does not come in the order of its offsets.
-            codec: the topic's message type, made before; None: it is made here.
-            processor_type: a merge that does something more; None: the workers' own.
-            partitions: the number of partitions that new keys are hashed over; 1: every key belongs to this one.
+            marks: the highest sequence of each client; None where the caller has found the duplicates, as it must
+                if the input is not in the order of its offsets.
+            codec: the codec of the topic's message type; None: a new one.
+            partitions: the number of partitions that new keys are hashed over; 1: every key belongs to this partition.
+            clock: the time at which a record is merged, milliseconds since the epoch; None: the time of `process`.
+            duplicates: whether a record with a sequence repeats an earlier one; None: the marks decide, and without
+                marks no record does.
 
         Raises:
             ConfigurationError: the settings cannot be used.
@@ -106,34 +106,35 @@ class Host:
         self._settings, self._partition, self._state, self._marks = settings.topic, partition, state, marks
         self._codec = codec or settings.codec()
         self._partitions = partitions
-        self._processor_type = processor_type or (RepeatsTakenOut if marks is None else DeltaMerge)
+        self._clock = clock
+        self._duplicates = _is_never_duplicate if duplicates is None and marks is None else duplicates
         self._pipeline = Pipeline.of(
-            self._processor_type, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
+            DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
-        self._outputs: dict[Role, list[Outgoing]] = {}
+        self._outputs: dict[str, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
-        """How often each event was counted."""
+        """The counters of events."""
         self.rejected: Counter[str] = Counter()
-        """How many records were rejected for each reason."""
+        """The number of rejected records for each reason."""
         self._begin()
 
     def process(self, records: Sequence[Record], now_ms: int) -> None:
-        """Merge records of the partition, in their order.
+        """Merge records of the partition in their order.
 
         Args:
             records: at least one.
-            now_ms: the time at which they are merged, milliseconds since the epoch.
+            now_ms: the time of the merge, milliseconds since the epoch.
 
         Raises:
-            Stop: what a worker stops for, such as a schema registry that does not answer.
+            Stop: a worker would stop, for example as a schema registry does not answer.
         """
         self._context.now_ms = self._context.stream_time_ms = now_ms
         try:
             self._processor.process(records)
         except SowstreamError:
             raise
-        except Exception as error:  # noqa: BLE001 - a third party's rule may raise anything
-            # As a worker does it: what the batch came to is dropped, and its records are given one at a time.
+        except Exception as error:  # noqa: BLE001 - a plug-in's rule may raise anything
+            # As in a worker, the results of the batch are dropped, and its records are merged one at a time.
             self._begin()
             if len(records) == 1:
                 self._put_aside(records[0], error)
@@ -144,27 +145,27 @@ class Host:
             self._collect()
 
     def expire(self, now_ms: int) -> None:
-        """Expire what is due."""
+        """Expire all records that are due."""
         self._context.now_ms = self._context.stream_time_ms = now_ms
         while self._state.due(now_ms, 1):
             self._processor.punctuate(now_ms)
         self._collect()
 
-    def take(self) -> dict[Role, list[Outgoing]]:
-        """What was forwarded since the last time, by role; roles without records are left out."""
+    def take(self) -> dict[str, list[Outgoing]]:
+        """The output since the last call, by role; roles without records are left out."""
         taken, self._outputs = self._outputs, {}
         return taken
 
     def _begin(self) -> None:
-        """A new instance, and nothing of what the last one did since its last records."""
+        """Create a new processor, and drop the output that was not collected."""
         self._context = TaskContext(
             self._pipeline, self._partition, self._codec, self._state, self._marks, partitions=self._partitions
         )
-        self._processor = self._processor_type()
+        self._processor = DeltaMerge(clock=self._clock, duplicates=self._duplicates)
         self._processor.init(self._context, self._settings)
 
     def _collect(self) -> None:
-        """Take over what the processor did."""
+        """Collect the output and the counters of the processor."""
         context = self._context
         for role, records in context.take_outputs().items():
             self._outputs.setdefault(role, []).extend(records)
@@ -180,18 +181,5 @@ class Host:
         self._collect()
 
 
-class NoRepeats(Sequences):
-    """Recognises nothing: records come in the order of their keys, in which a client's numbers do not grow."""
-
-    def is_duplicate(self, request: Request) -> bool:  # noqa: ARG002
-        """It is not, as far as anybody looks here."""
-        return False
-
-    def take(self, request: Request) -> None:
-        """Nothing is remembered of it."""
-
-
-class RepeatsTakenOut(DeltaMerge):
-    """Merges an input without repeats, in any order of its keys."""
-
-    sequences_type = NoRepeats
+def _is_never_duplicate(record: Record) -> bool:  # noqa: ARG001
+    return False

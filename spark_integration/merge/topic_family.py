@@ -1,8 +1,7 @@
-"""What the driver asks Kafka about one family of topics and the workers that merge it."""
+"""Answers the driver's questions to Kafka about a family of topics and the group of its workers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -24,23 +23,23 @@ _TIMEOUT_S: Final = 15.0
 
 
 class Bounds(NamedTuple):
-    """A part of each partition of a topic."""
+    """A range of offsets in each partition of a topic."""
 
     begins: dict[int, int]
-    """The first offset of each."""
+    """The first offset of each partition."""
     ends: dict[int, int]
-    """The offset after the last one."""
+    """The offset after the last one of each partition."""
 
 
-class Family:
-    """One family and its workers' group, as they are now; close it."""
+class TopicFamily:
+    """A family of topics and its workers' group in Kafka; close it after use."""
 
     def __init__(self, settings: TopicSettings, kafka: Mapping[str, str]) -> None:
-        """Connect.
+        """Connect to Kafka.
 
         Args:
-            settings: the topic's.
-            kafka: how to reach Kafka, librdkafka's properties: see `client_properties`.
+            settings: the settings of the topic.
+            kafka: librdkafka properties, see `client_properties`.
 
         Raises:
             ConfigurationError: a property cannot be used.
@@ -63,10 +62,10 @@ class Family:
         self._reader.close()
 
     def partitions(self, role: Role) -> int:
-        """How many partitions a topic of the family has.
+        """The number of partitions of a topic of the family.
 
         Raises:
-            ConfigurationError: there is no such topic.
+            ConfigurationError: the topic does not exist.
         """
         topic = self._kafka_topic(role)
         count = self.admin.cluster().topics.get(topic)
@@ -76,50 +75,44 @@ class Family:
         return count
 
     def bounds(self, role: Role, partitions: int) -> Bounds:
-        """What is committed of a topic now: of an open transaction nothing lies before the end.
+        """The range of committed records of a topic: it ends before the first open transaction.
 
         Raises:
-            BrokerUnavailable: no answer in time; so all that follow.
+            BrokerUnavailable: no answer in time; also raised by the methods below.
         """
         topic = self._kafka_topic(role)
-        found = _answer(
+        bounds = _answer(
             topic, lambda: [self._reader.bounds(topic, partition, _TIMEOUT_S) for partition in range(partitions)]
         )
         return Bounds(
-            {partition: begin for partition, (begin, _) in enumerate(found)},
-            {partition: end for partition, (_, end) in enumerate(found)},
+            {partition: begin for partition, (begin, _) in enumerate(bounds)},
+            {partition: end for partition, (_, end) in enumerate(bounds)},
         )
 
     def at_time(self, role: Role, bounds: Bounds, time_ms: int) -> dict[int, int]:
-        """The offset of each partition's first record of this time or later; its end where there is none."""
+        """The offset of the first record of each partition at this time or later; its end where there is none."""
         topic = self._kafka_topic(role)
-        found = _answer(topic, lambda: self._reader.at_time(topic, bounds.ends, time_ms, _TIMEOUT_S))
+        offsets = _answer(topic, lambda: self._reader.at_time(topic, bounds.ends, time_ms, _TIMEOUT_S))
         return {
-            partition: end if (at := found.get(partition)) is None else min(at, end)
+            partition: end if (at := offsets.get(partition)) is None else min(at, end)
             for partition, end in bounds.ends.items()
         }
 
     def committed(self, partitions: int) -> dict[int, int]:
         """The offsets that the workers' group has committed; partitions without one are left out."""
-        found = _answer(
+        offsets = _answer(
             self.source,
             lambda: {number: self._reader.committed(self.source, number, _TIMEOUT_S) for number in range(partitions)},
         )
-        return {number: offset for number, offset in found.items() if offset is not None}
+        return {number: offset for number, offset in offsets.items() if offset is not None}
 
     def refuse_members(self, why: str) -> None:
         """Make sure that no worker is in the group.
 
         Raises:
-            ConfigurationError: one is.
+            ConfigurationError: the group has a member.
         """
-        question = self.admin.ask_group(self.group, self.source, _TIMEOUT_S)
-        deadline_s = time.monotonic() + _TIMEOUT_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise _silent(self.source)
-            time.sleep(0.01)
-        if members := question.answer().hosts:
+        if members := self.admin.ask_group(self.group, self.source, _TIMEOUT_S).wait().hosts:
             raise ConfigurationError(
                 f"the group {self.group} has {len(members)} living members, such as one at "
                 f"{next(iter(members.values()))}: {why}; stop the workers first"

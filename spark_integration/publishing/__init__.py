@@ -1,1 +1,1 @@
-"""DataFrames as commands of a topic, each merged once however often Spark writes it."""
+"""Publishes DataFrames as commands of a topic; workers drop the records that Spark writes twice."""

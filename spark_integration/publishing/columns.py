@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame make the key of a record, and which its body: checked against the schema, by name."""
+"""Selects the columns of a DataFrame for the key and the body of a record, and checks them against the schema."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.values.pointer import child, names
 from spark_integration.publishing.keys import is_key_type
-from spark_integration.publishing.mask import Place
+from spark_integration.publishing.mask import ColumnPath
 from spark_integration.reading.metadata_columns import is_about
 
 Nulls: TypeAlias = Literal["keep", "skip"]
-"""What a null in a row is: said, or a field that is left out."""
+"""The treatment of a null in a row: published, or left out with its field."""
 
 _WAYS = (
     "columns=[...] (these, their nulls too), mask='column' (an array of names or JSON Pointers in each row) "
@@ -27,23 +27,23 @@ _WAYS = (
 
 
 class Body(NamedTuple):
-    """What may be in a record's body."""
+    """The columns of a record's body."""
 
-    fields: list[Place]
-    """The columns beside the key."""
+    fields: list[ColumnPath]
+    """The columns without the key."""
     mask: Column | None
-    """What of them a row carries, by name or JSON Pointer; None: all."""
+    """The fields that a row carries, by name or JSON Pointer; None: all."""
     skip_nulls: bool
     """Whether a null is left out."""
 
 
 def delta_body(
-    df: DataFrame, key: Sequence[Place], columns: Sequence[str] | None, mask: str | None, nulls: Nulls | None
+    df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str] | None, mask: str | None, nulls: Nulls | None
 ) -> Body:
-    """What a delta carries, in the one way that the caller has chosen.
+    """The body of a delta, in the way that the caller has chosen.
 
     Raises:
-        ConfigurationError: no way was chosen or two were, or the columns cannot be used.
+        ConfigurationError: no way was chosen or several were, or the columns cannot be used.
     """
     _check_nulls(nulls)
     if columns is not None and mask is not None:
@@ -60,8 +60,8 @@ def delta_body(
     return Body(_others(df, key), None, skip_nulls=True)
 
 
-def record_body(df: DataFrame, key: Sequence[Place], columns: Sequence[str] | None, nulls: Nulls) -> Body:
-    """What a whole record carries: these columns, or all that are about nothing but it.
+def record_body(df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str] | None, nulls: Nulls) -> Body:
+    """The body of a full record: the selected columns, or all except metadata columns.
 
     Raises:
         ConfigurationError: the columns cannot be used.
@@ -71,16 +71,16 @@ def record_body(df: DataFrame, key: Sequence[Place], columns: Sequence[str] | No
     return Body(fields, None, nulls == "skip")
 
 
-def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> list[Place]:
+def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> list[ColumnPath]:
     """The key columns.
 
     Args:
-        df: what has them.
+        df: the DataFrame with the columns.
         key: their names.
-        topic: the topic's settings, where they are known: then the names are those of its key fields.
+        topic: the topic's settings or None; the names must be those of its key fields.
 
     Raises:
-        ConfigurationError: there are none, they are no key, or not the topic's.
+        ConfigurationError: there are none, a type is not allowed in a key, or they are not the topic's key fields.
     """
     places = [_place(df, name) for name in listed("key", key)]
     if not places:
@@ -104,23 +104,23 @@ def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> 
 
 
 def text_array(df: DataFrame, argument: str, name: str) -> Column:
-    """A column that has names or JSON Pointers.
+    """The column with names or JSON Pointers.
 
     Raises:
-        ConfigurationError: there is no such column, or it is no array of strings.
+        ConfigurationError: the column does not exist, or it is no array of strings.
     """
     place = _place(df, name)
-    found = place.field.dataType
-    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StringType):
-        raise ConfigurationError(f"{argument} column {name!r} is {found.simpleString()}; it is an array<string>")
+    data_type = place.field.dataType
+    if not isinstance(data_type, ArrayType) or not isinstance(data_type.elementType, StringType):
+        raise ConfigurationError(f"{argument} column {name!r} is {data_type.simpleString()}; it is an array<string>")
     return place.value
 
 
 def boolean(df: DataFrame, argument: str, name: str) -> Column:
-    """A column that is true or not.
+    """The column with booleans.
 
     Raises:
-        ConfigurationError: there is no such column, or it is no boolean.
+        ConfigurationError: the column does not exist, or it is no boolean.
     """
     place = _place(df, name)
     if not isinstance(place.field.dataType, BooleanType):
@@ -129,10 +129,10 @@ def boolean(df: DataFrame, argument: str, name: str) -> Column:
 
 
 def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
-    """The columns that say in which order a key's rows are, as far as they are given.
+    """The columns that order the rows of a key.
 
     Raises:
-        ConfigurationError: there is no such column, or its values have no order.
+        ConfigurationError: the column does not exist, or its values have no order.
     """
     places = [_place(df, name) for name in listed("order_by", order_by)]
     for field in (place.field for place in places):
@@ -142,10 +142,10 @@ def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
 
 
 def listed(argument: str, given: Sequence[str]) -> list[str]:
-    """Names, and not one that would be taken letter by letter.
+    """Make a list of names, and refuse a single text, which would be taken letter by letter.
 
     Raises:
-        ConfigurationError: it is one text.
+        ConfigurationError: the argument is one text.
     """
     if isinstance(given, str):
         raise ConfigurationError(
@@ -159,25 +159,25 @@ def _check_nulls(nulls: Nulls | None) -> None:
         raise ConfigurationError(f"nulls={nulls!r}: say 'keep' (publish them) or 'skip' (leave the fields out)")
 
 
-def _listed(df: DataFrame, key: Sequence[Place], columns: Sequence[str]) -> list[Place]:
+def _listed(df: DataFrame, key: Sequence[ColumnPath], columns: Sequence[str]) -> list[ColumnPath]:
     keys = {place.field.name for place in key}
     return [_place(df, name) for name in dict.fromkeys(listed("columns", columns)) if name not in keys]
 
 
-def _others(df: DataFrame, key: Sequence[Place], *apart: str) -> list[Place]:
-    """Every column but the key, those that are about the record, and these."""
+def _others(df: DataFrame, key: Sequence[ColumnPath], *apart: str) -> list[ColumnPath]:
+    """Every column except the key, the metadata columns and those in `apart`."""
     left_out = {*(place.field.name for place in key), *apart}
     fields = [field for field in df.schema.fields if field.name not in left_out]
     return [_place(df, field.name) for field in fields if not is_about(field)]
 
 
-def _place(df: DataFrame, name: str) -> Place:
+def _place(df: DataFrame, name: str) -> ColumnPath:
     """The column of this very name."""
-    found = [field for field in df.schema.fields if field.name == name]
-    if len(found) == 1:
-        return Place(found[0], _column(found[0]), child("", name))
-    if found:
-        raise ConfigurationError(f"the DataFrame has {len(found)} columns named {name!r}; rename all but one")
+    fields = [field for field in df.schema.fields if field.name == name]
+    if len(fields) == 1:
+        return ColumnPath(fields[0], _column(fields[0]), child("", name))
+    if fields:
+        raise ConfigurationError(f"the DataFrame has {len(fields)} columns named {name!r}; rename all but one")
     close = difflib.get_close_matches(name, df.columns, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(df.columns)}"
     raise ConfigurationError(f"the DataFrame has no column {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""Rows as commands: the key, the message and the headers that a worker reads, one record a row."""
+"""Builds commands from rows: the key, the message and the headers of one record a row."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Command, Name
+from processor.record import Command
+from processor.wire import columns as names
 from spark_integration.publishing.columns import Body
 from spark_integration.publishing.keys import key_text
-from spark_integration.publishing.mask import Place, masked_text, pointers, text_of
+from spark_integration.publishing.mask import ColumnPath, masked_text, pointers, text_of
 from spark_integration.publishing.row_error import failing
 
 MASK: Final = "__mask"
-"""The column that has a row's mask as JSON Pointers: made once, and looked at for each field."""
+"""The column with the mask of a row as JSON Pointers: computed once for all fields."""
 
 
 def with_mask(df: DataFrame, body: Body) -> DataFrame:
-    """The rows with `MASK`, where they have a mask."""
+    """Add column `MASK` to rows with a mask."""
     return df if body.mask is None else df.withColumn(MASK, pointers(body.mask))
 
 
-def key_of(places: Sequence[Place]) -> Column:
-    """The record key as text; a row that has none ends the query."""
+def key_of(places: Sequence[ColumnPath]) -> Column:
+    """The record key as text; a row without a key fails the query."""
     columns = [place.value for place in places]
     text = key_text(columns)
     nullable = [place.value.isNull() for place in places if place.field.nullable]
@@ -41,8 +42,8 @@ def key_of(places: Sequence[Place]) -> Column:
     return F.when(reduce(or_, nullable), keyless).otherwise(text)
 
 
-def text_of_body(key: Sequence[Place], body: Body) -> Column:
-    """The message as JSON: the key fields, then what the body says."""
+def text_of_body(key: Sequence[ColumnPath], body: Body) -> Column:
+    """The message as JSON: the key fields, then the body."""
     if body.mask is not None:
         return masked_text(key, body.fields, F.col(MASK))
     members = [place.value.alias(place.field.name) for place in (*key, *body.fields)]
@@ -53,21 +54,21 @@ def headers_of(command: Command, deleted: Column | None = None, removed: Column 
     """The headers of each row.
 
     Args:
-        command: what its record is. Said always, though it is the usual default: so it holds for a topic with any.
+        command: the command of the record. The header is always written, as topics may have another default.
         deleted: true where a row deletes its record instead.
-        removed: names or JSON Pointers of the fields that are to go.
+        removed: names or JSON Pointers of the fields to remove.
     """
-    said = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
-    headers = [header(Name.COMMAND, said)]
+    row_command = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
+    headers = [header(names.COMMAND, row_command)]
     if removed is not None:
         gone = pointers(removed)
         stays = F.size(gone) == 0 if deleted is None else (F.size(gone) == 0) | F.coalesce(deleted, F.lit(False))
         # A null list removes nothing: its size is below 0, or null.
         empty = F.coalesce(stays | gone.isNull(), F.lit(True))
-        headers.append(F.when(~empty, header(Name.REMOVE, F.to_json(gone))))
+        headers.append(F.when(~empty, header(names.REMOVE, F.to_json(gone))))
     return F.filter(F.array(*headers), lambda one: one.isNotNull())
 
 
 def header(name: str, value: Column) -> Column:
-    """One header."""
+    """Build a header."""
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))

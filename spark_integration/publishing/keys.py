@@ -1,4 +1,4 @@
-"""The text of a record's key, the same as the workers make of the same fields."""
+"""The text of a record's key, the same as the workers compute from the same fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ESCAPES: Final = [(raw, json.dumps(raw)[1:-1]) for raw in ("\\", '"', *map(chr,
 
 
 def key_text(fields: Sequence[Column]) -> Column:
-    """One field: its value as text. Several: the compact JSON array of those texts."""
+    """The key of one field: its value as text. Of several: the compact JSON array of those texts."""
     texts = [field.cast("string") for field in fields]
     if len(texts) == 1:
         return texts[0]

@@ -1,4 +1,4 @@
-"""The JSON text of a delta whose row says itself what changes: of all its columns, those that its mask names."""
+"""Writes the JSON text of deltas with a mask: each row publishes the columns that its mask names."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spark_integration.publishing.row_error import failing
 
 TO_JSON: Final = {
     "ignoreNullFields": "false",
-    # Spark's own formats end at the milliseconds and drop the rest.
+    # Spark's default formats cut timestamps to milliseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How columns are written as JSON: nulls are said, and timestamps to the microsecond."""
+"""Spark's options for JSON: nulls are written, and timestamps have microseconds."""
 
 
-class Place(NamedTuple):
-    """A column, or a field inside one."""
+class ColumnPath(NamedTuple):
+    """A column, or a field inside one, with its JSON Pointer."""
 
     field: StructField
     value: Column
@@ -32,30 +32,30 @@ class Place(NamedTuple):
 
 
 def text_of(fields: Sequence[Column], *, skip_nulls: bool) -> Column:
-    """One JSON object of these columns, under their names."""
+    """Write columns as one JSON object, under their names."""
     return F.to_json(F.struct(*fields), {**TO_JSON, "ignoreNullFields": str(skip_nulls).lower()})
 
 
 def pointers(mask: Column) -> Column:
-    """The mask with each name of a column, such as `price`, as a JSON Pointer; pointers are as they are."""
+    """Convert column names in a mask, such as `price`, to JSON Pointers; pointers stay unchanged."""
     return F.transform(mask, lambda name: F.when(name.startswith("/"), name).otherwise(_below("", name)))
 
 
-def masked_text(key: Sequence[Place], places: Sequence[Place], mask: Column) -> Column:
-    """One JSON object: the key, and of the places what the mask names.
+def masked_text(key: Sequence[ColumnPath], places: Sequence[ColumnPath], mask: Column) -> Column:
+    """Write one JSON object: the key, and the fields that the mask names.
 
-    A pointer at a struct or a map is all of it, its nulls among it; one inside is that alone.
+    A pointer to a struct or a map selects all of it, nulls included; a pointer into one selects that field only.
 
     Args:
-        key: the key columns, which are in every delta whether the mask names them or not.
+        key: the key columns, which are in every delta, also if the mask does not name them.
         places: all other columns.
-        mask: what `pointers` makes.
+        mask: the result of `pointers`.
 
     Returns:
-        JSON text; the query fails at a row whose mask is null or names what is not there.
+        JSON text; the query fails at a row whose mask is null or names an unknown field.
     """
-    known = [pointer for place in (*key, *places) for pointer in _static(place.field.dataType, place.pointer)]
-    unknown = F.array_except(mask, F.array(*map(F.lit, known)).cast("array<string>"))
+    known_pointers = [pointer for place in (*key, *places) for pointer in _static(place.field.dataType, place.pointer)]
+    unknown = F.array_except(mask, F.array(*map(F.lit, known_pointers)).cast("array<string>"))
     for keys in (keys for place in places for keys in _keys(place)):
         unknown = F.array_except(unknown, keys)
     always = text_of([place.value.alias(place.field.name) for place in key], skip_nulls=False)
@@ -74,8 +74,8 @@ def masked_text(key: Sequence[Place], places: Sequence[Place], mask: Column) -> 
     )
 
 
-def _member(place: Place, mask: Column) -> Column:
-    """`{"name":value}` as far as the mask names it; null where it does not."""
+def _member(place: ColumnPath, mask: Column) -> Column:
+    """`{"name":value}` with the fields that the mask names; null where it names none."""
     name = place.field.name
     whole = F.to_json(F.struct(place.value.alias(name)), TO_JSON)
     member = F.when(F.array_contains(mask, place.pointer), whole)
@@ -86,8 +86,8 @@ def _member(place: Place, mask: Column) -> Column:
     return member.when(is_entered, F.concat(F.lit(f"{{{json.dumps(name, ensure_ascii=False)}:"), inner, F.lit("}")))
 
 
-def _inner(place: Place, mask: Column) -> Column | None:
-    """What the mask names inside a struct or a map, as a JSON object; None where nothing has a name inside."""
+def _inner(place: ColumnPath, mask: Column) -> Column | None:
+    """The fields of a struct or a map that the mask names, as a JSON object; None for other types."""
     if isinstance(place.field.dataType, StructType):
         return _object([_member(inner, mask) for inner in _fields(place)])
     if _is_map(place.field.dataType):
@@ -97,22 +97,22 @@ def _inner(place: Place, mask: Column) -> Column | None:
 
 
 def _object(members: Sequence[Column]) -> Column:
-    """One object of objects, null ones left out."""
+    """Join JSON objects to one; nulls are left out."""
     texts = F.filter(F.array(*members), lambda text: text.isNotNull())
     bare = F.transform(texts, lambda text: F.substr(text, F.lit(2), F.length(text) - 2))
     return F.concat(F.lit("{"), F.array_join(bare, ","), F.lit("}"))
 
 
 def _static(data_type: DataType, pointer: str) -> Iterator[str]:
-    """The pointers that every row has."""
+    """The pointers that exist in every row."""
     yield pointer
     if isinstance(data_type, StructType):
         for field in data_type.fields:
             yield from _static(field.dataType, child(pointer, field.name))
 
 
-def _keys(place: Place) -> Iterator[Column]:
-    """The pointers that a row's maps have."""
+def _keys(place: ColumnPath) -> Iterator[Column]:
+    """The pointers into the maps of a row."""
     if isinstance(place.field.dataType, StructType):
         for inner in _fields(place):
             yield from _keys(inner)
@@ -121,10 +121,10 @@ def _keys(place: Place) -> Iterator[Column]:
         yield F.coalesce(keys, F.array().cast("array<string>"))
 
 
-def _fields(place: Place) -> Iterator[Place]:
+def _fields(place: ColumnPath) -> Iterator[ColumnPath]:
     assert isinstance(place.field.dataType, StructType), "only structs have fields"
     for field in place.field.dataType.fields:
-        yield Place(field, place.value.getField(field.name), child(place.pointer, field.name))
+        yield ColumnPath(field, place.value.getField(field.name), child(place.pointer, field.name))
 
 
 def _is_map(data_type: DataType) -> bool:

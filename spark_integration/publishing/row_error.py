@@ -1,4 +1,4 @@
-"""A row that cannot be used ends the query, with a sentence that the caller gets as an error of its own."""
+"""Fails a query at a row that cannot be used, and turns the failure into an error for the caller."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError
 
 _MARK: Final = "sowstream: "
-# After it, Spark says where in its own code it was.
-_SAID: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_MARK}(.*?) SQLSTATE: P0001", re.DOTALL)
+# Spark appends a place in its own code.
+_SENTENCE: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_MARK}(.*?) SQLSTATE: P0001", re.DOTALL)
 
 
 def failing(*sentence: Column) -> Column:
-    """A value that is never had: the query ends with this sentence, and a null part of it as `null`."""
+    """A column that fails the query with a sentence; null parts become `null`."""
     parts = (F.coalesce(part.cast("string"), F.lit("null")) for part in sentence)
     return F.raise_error(F.concat(F.lit(_MARK), *parts))
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Say what `failing` said, where it ended a query.
+def row_errors() -> Iterator[None]:
+    """Raise the sentence of `failing` as an error.
 
     Raises:
-        ConfigurationError: with that sentence.
+        ConfigurationError: `failing` has failed the query; with its sentence.
     """
     try:
         yield
     except Exception as error:
-        # Spark has several classes for it, by the way on which it came to the driver.
-        said = _SAID.search(str(error))
-        if said is None:
+        # The class of the error depends on its way to the driver.
+        match = _SENTENCE.search(str(error))
+        if match is None:
             raise
-        raise ConfigurationError(said[1]) from None
+        raise ConfigurationError(match[1]) from None

@@ -1,4 +1,4 @@
-"""How rows are sent, whatever their command: where to, under which keys and names, and in which order."""
+"""Sends rows of any command: with their topic, keys, client names and order."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.errors import ConfigurationError
 from spark_integration.options import Options, with_servers
-from spark_integration.publishing.client import check_client, recipe, sender
-from spark_integration.publishing.codec import Message, messages
+from spark_integration.publishing.batch_sender import check_client, recipe, sender
 from spark_integration.publishing.columns import key_places, listed, order_of
 from spark_integration.publishing.commands import key_of
-from spark_integration.publishing.mask import Place
-from spark_integration.publishing.options import publish_options
-from spark_integration.publishing.row_error import told
+from spark_integration.publishing.mask import ColumnPath
+from spark_integration.publishing.row_codec import RowMessage, messages
+from spark_integration.publishing.row_error import row_errors
 from spark_integration.publishing.sequence import numbered
+from spark_integration.publishing.sink_options import publish_options
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 WRITERS_MAX = 10_000
 
-Rows: TypeAlias = Callable[[DataFrame], DataFrame]
-"""What makes records of a table's rows, or of those of one batch of a stream: see `Sending.rows`."""
+ToRecords: TypeAlias = Callable[[DataFrame], DataFrame]
+"""Converts the rows of a table, or of one batch of a stream, to records: see `Sending.rows`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What is the same for every command: where the rows go, under which keys and names, and in which order."""
+    """The arguments that all commands share: the topic, the keys, the client names and the order of the rows."""
 
     topic: str
     key: list[str]
@@ -54,48 +54,48 @@ class Sending:
         writers: int,
         config: Settings,
     ) -> Sending:
-        """Take what a caller has given.
+        """Check the arguments of a caller.
 
         Raises:
-            ConfigurationError: a part of it cannot be used.
+            ConfigurationError: an argument cannot be used.
         """
-        known = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
+        settings = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
         check_client(client, batch_id)
         if df.isStreaming and batch_id is not None:
             raise ConfigurationError("a stream numbers its batches itself; leave batch_id out")
         if not 1 <= writers <= WRITERS_MAX:
             raise ConfigurationError(f"writers is {writers}; 1 to {WRITERS_MAX} tasks can share the rows")
         names = listed("key", key)
-        given = options if known is None else with_servers(options, known.kafka)
-        chosen = publish_options(topic, given, None if known is None else known.names)
+        with_kafka = options if settings is None else with_servers(options, settings.kafka)
+        sink_options = publish_options(topic, with_kafka, None if settings is None else settings.names)
         return cls(
-            topic, names, chosen, listed("order_by", order_by), client, batch_id, writers, known,
+            topic, names, sink_options, listed("order_by", order_by), client, batch_id, writers, settings,
         )  # fmt: skip
 
-    def places(self, df: DataFrame) -> list[Place]:
+    def places(self, df: DataFrame) -> list[ColumnPath]:
         """The key columns."""
         return key_places(df, self.key, None if self.config is None else self.config.topic)
 
-    def in_body(self, df: DataFrame) -> list[Place]:
-        """The key columns, as far as they belong into a message: an explicit key stands beside it."""
+    def in_body(self, df: DataFrame) -> list[ColumnPath]:
+        """The key columns that belong in the message: none for an explicit key."""
         is_explicit = self.config is not None and not self.config.topic.key_fields
         return [] if is_explicit else self.places(df)
 
-    def rows(self, df: DataFrame, message: Message) -> DataFrame:
-        """The records: columns `key`, `value`, `headers`, and `place`, which orders those of a key."""
+    def rows(self, df: DataFrame, message: RowMessage) -> DataFrame:
+        """Build the records: columns `key`, `value`, `headers`, and `place`, which orders those of a key."""
         order: list[Column] = order_of(df, self.order_by)
         place = F.struct(*(column.alias(f"_{i}") for i, column in enumerate(order))) if order else F.lit(0)
         return messages(df, key_of(self.places(df)), place.alias("place"), message, self.config)
 
-    def send(self, df: DataFrame, rows: Rows) -> DataStreamWriter | None:
+    def send(self, df: DataFrame, rows: ToRecords) -> DataStreamWriter | None:
         """Write a table now, a stream batch by batch."""
         if df.isStreaming:
             return df.writeStream.foreachBatch(lambda batch, _: self._write(batch, rows))
         self._write(df, rows)
         return None
 
-    def _write(self, df: DataFrame, rows: Rows) -> None:
+    def _write(self, df: DataFrame, rows: ToRecords) -> None:
         records = rows(df)
         way = recipe(self.key, self.order_by, self.writers)
-        with told(), sender(df.sparkSession, self.topic, way, self.client, self.batch_id) as by:
+        with row_errors(), sender(df.sparkSession, self.topic, way, self.client, self.batch_id) as by:
             numbered(records, by, self.writers).write.format("kafka").options(**self.settings).save()

@@ -1,10 +1,10 @@
-"""Numbers the rows of a batch, the same whenever it is written again, so that workers drop what they have had.
+"""Numbers the rows of a batch, with the same numbers in every attempt, so that workers drop repeats.
 
-Workers take of each client, in each partition, only what has a higher `sequence` than all before. So the rows of a
-batch go to a fixed number of writers by their key, and each writer is a client of its own: it sends its rows in the
-order of key and `order_by`, numbered in that order, after the number of the batch. All of that follows from the rows
-alone, however they come in and however many cores there are; an attempt that ends early has sent the first rows of
-each partition, and one that begins again sends these first and then the rest.
+Workers accept only records with a higher `sequence` than all earlier ones of the client in the partition. So the rows
+of a batch are divided by key among a fixed number of writers, and each writer is its own client: it sends its rows in
+the order of key and `order_by`, numbered in that order after the number of the batch. The numbers depend on the rows
+alone, not on their input order or the number of cores. An attempt that fails has sent the first rows of each partition,
+and the next attempt sends these first, then the rest.
 """
 
 from __future__ import annotations
@@ -14,55 +14,57 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Name
+from processor.wire import columns as names
 from spark_integration.publishing.commands import header
 from spark_integration.publishing.row_error import failing
 
 ROWS_BITS: Final = 32
-"""A batch's number stands above this many bits, a row's number below."""
+"""Bits of a sequence for the number of a row; the number of the batch is above them."""
 
 BATCH_MAX: Final = 2 ** (63 - ROWS_BITS) - 1
 """Highest number of a batch: sequences have 63 bits."""
 
 
 class Sender(NamedTuple):
-    """Who sends a batch."""
+    """The client and the number of a batch."""
 
     client: str
-    """What the names of its writers begin with: never that of another batch with the same number."""
+    """The prefix of its writers' client names, unique among batches with the same number."""
     batch_id: int
-    """The number of the batch, higher than of all before it under this name."""
+    """The number of the batch, higher than all earlier ones of this client."""
 
 
 def numbered(rows: DataFrame, sender: Sender, writers: int) -> DataFrame:
-    """The rows in the order in which they are to be written, with headers `client` and `sequence`.
+    """Sort the rows in the order of writing, and add headers `client` and `sequence`.
 
-    The query ends at rows of one key that differ and have no order.
+    The query fails at different rows of one key without an order.
 
     Args:
-        rows: columns `key` and `value` (binary), `headers`, and `place`, a struct of what orders a key's rows.
-        sender: see `Sender`.
-        writers: how many share the rows.
+        rows: columns `key` and `value` (binary), `headers`, and `place`, a struct that orders the rows of a key.
+        sender: the client and the number of the batch.
+        writers: the number of writers.
     """
     writer = F.pmod(F.xxhash64("key"), F.lit(writers)).cast("int")
-    # One shuffle: the window takes the rows as they are divided here. What ends a query at a single row stands before
-    # it, so that nothing is written yet; and as many tasks as there are writers, whatever the session's settings.
+    # One shuffle: the window uses this partitioning. Errors of single rows happen before it, when nothing is written
+    # yet; and the number of tasks is that of the writers, not of the session's settings.
     divided = rows.withColumn("writer", writer).repartition(writers, "writer")
     in_order = Window.partitionBy("writer").orderBy("key", "place")
-    said = F.struct("value", "headers")
-    before = F.lag(F.struct("key", "place", said.alias("said"))).over(in_order)
-    found = divided.select("*", F.row_number().over(in_order).alias("number"), before.alias("before"))
+    content = F.struct("value", "headers")
+    before = F.lag(F.struct("key", "place", content.alias("content"))).over(in_order)
+    ordered = divided.select("*", F.row_number().over(in_order).alias("number"), before.alias("before"))
     first = F.lit(sender.batch_id << ROWS_BITS)
     client = F.concat(F.lit(f"{sender.client}/"), F.col("writer").cast("string"))
-    sequence = F.when(_is_unordered(said), _unordered()).otherwise(first + F.col("number"))
-    added = F.array(header(Name.CLIENT, client), header(Name.SEQUENCE, sequence))
-    return found.select("key", "value", F.concat("headers", added).alias("headers"))
+    sequence = F.when(_is_unordered(content), _unordered()).otherwise(first + F.col("number"))
+    added = F.array(header(names.CLIENT, client), header(names.SEQUENCE, sequence))
+    return ordered.select("key", "value", F.concat("headers", added).alias("headers"))
 
 
-def _is_unordered(said: Column) -> Column:
-    """Whether a row and the one before it are of one key and one place, and not the same."""
-    key, place, before = (F.col(f"before.{name}") for name in ("key", "place", "said"))
-    return F.coalesce((key == F.col("key")) & place.eqNullSafe(F.col("place")) & ~before.eqNullSafe(said), F.lit(False))
+def _is_unordered(content: Column) -> Column:
+    """Whether a row differs from the one before it, with the same key and place."""
+    key, place, before = (F.col(f"before.{name}") for name in ("key", "place", "content"))
+    return F.coalesce(
+        (key == F.col("key")) & place.eqNullSafe(F.col("place")) & ~before.eqNullSafe(content), F.lit(False)
+    )
 
 
 def _unordered() -> Column:

@@ -1,1 +1,1 @@
-"""Topics as tables and streams: `read`, `stream`, and what they are made of."""
+"""Reads topics as tables (`read`) and streams (`stream`)."""

@@ -1,4 +1,4 @@
-"""Up to where a table is read: a moment, or offsets, that the topic can still answer for."""
+"""Resolves the end of a table read: a moment or offsets for which the topic still has all records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ At: TypeAlias = dt.datetime | Mapping[int, int]
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _OPEN_TIMEOUT_S: Final = 15.0
-"""How long a transaction that is open before the cut is waited for; workers' are open for less than a second."""
+"""Timeout for transactions that are open before the end; those of workers are open for less than a second."""
 _WAIT_S: Final = 0.05
 _NOTHING: Final = "the table would be empty without saying so"
 
 
 class Facts(Protocol):
-    """What must be known of a topic; `TopicFacts` asks in Spark's JVM, `LogFacts` asks without one."""
+    """The offsets and settings of a topic, from `TopicFacts` in Spark's JVM, or from `LogFacts` without one."""
 
     topic: str
     partitions: range
@@ -32,42 +32,42 @@ class Facts(Protocol):
         """The oldest offset kept of each partition."""
 
     def ends(self) -> dict[int, int]:
-        """The next offset of each partition, behind transactions that are still open."""
+        """The next offset of each partition, after open transactions."""
 
     def at_time(self, time_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record is of this time or later; its end where there is none."""
+        """The first offset of each partition with a record of this time or later; its end where there is none."""
 
     def committed_ends(self) -> dict[int, int]:
-        """How far each partition can be read: up to the first transaction that is still open, else its end."""
+        """The last stable offset of each partition: the beginning of the first open transaction, else the end."""
 
     def setting(self, name: str) -> str | None:
-        """One of the topic's settings; None where we may not ask."""
+        """A setting of the topic; None where access is denied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A consistent end of a read: no record behind it is seen, none before it is left out."""
+class AsOf:
+    """A consistent end of a read: all committed records before it are read, and none after it."""
 
     ends: Mapping[int, int]
-    """The offset after the last one, of each partition."""
+    """The offset after the last one of each partition."""
     time_ms: int | None
-    """The moment that was asked for, milliseconds since the epoch; None where offsets were."""
+    """The requested moment, milliseconds since the epoch; None where offsets were requested."""
 
     def ending_offsets(self, topic: str) -> str:
-        """Spark's option `endingOffsets`."""
+        """The value of Spark's option `endingOffsets`."""
         return json.dumps({topic: {str(partition): end for partition, end in self.ends.items()}})
 
 
-def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
-    """Where a topic is cut, after making sure that it can be.
+def resolve_as_of(facts: Facts, at: At, *, allow_compacted: bool) -> AsOf:
+    """Resolve the end of a read, and make sure that the topic still has all records before it.
 
     Args:
-        facts: tells of the topic.
-        at: where.
-        allow_compacted: accept that compaction may have taken records of the time before the cut.
+        facts: offsets and settings of the topic.
+        at: the requested end.
+        allow_compacted: accept that compaction may have removed records from before the end.
 
     Raises:
-        ConfigurationError: `at` is no cut, or one that the topic cannot answer for any more; the message says why.
+        ConfigurationError: `at` is invalid, or the topic no longer has all records before it; with the reason.
     """
     time_ms = None if isinstance(at, Mapping) else _time_ms(at)
     ends = _offsets(facts, at) if isinstance(at, Mapping) else facts.at_time(max(time_ms or 0, 0))
@@ -80,14 +80,14 @@ def cut(facts: Facts, at: At, *, allow_compacted: bool) -> Cut:
             f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier. What stays open "
             "for minutes, `sowstream transactions list` finds"
         )
-    return Cut(ends, time_ms)
+    return AsOf(ends, time_ms)
 
 
 def _still_open(facts: Facts, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
-    """Wait until everything before these offsets is committed or rolled back.
+    """Wait until all records before these offsets are committed or rolled back.
 
     Returns:
-        The partitions where a transaction is still open when time is up, and the offset where it begins.
+        The partitions with an open transaction after the timeout, and the offset at which it begins.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -109,7 +109,7 @@ def _time_ms(at: dt.datetime) -> int:
             f"at={at.isoformat()} has no time zone, and could mean several moments; say which: "
             "at.replace(tzinfo=datetime.UTC), or at.astimezone() for this machine's"
         )
-    # A cut between two milliseconds is after the first of them: Kafka's timestamps have no more digits.
+    # A moment between two milliseconds is after the first of them: Kafka's timestamps are whole milliseconds.
     time_ms = -((_EPOCH - at) // _MILLISECOND)
     if time_ms > time.time() * 1000:
         raise ConfigurationError(
@@ -120,21 +120,21 @@ def _time_ms(at: dt.datetime) -> int:
 
 
 def _offsets(facts: Facts, at: Mapping[int, int]) -> dict[int, int]:
-    """The offsets that were given, of all partitions and no others."""
+    """Check that offsets are given for all partitions and no others."""
     for partition, offset in at.items():
         if type(partition) is not int or type(offset) is not int or offset < 0:
             raise ConfigurationError(
                 f"at says {partition!r}: {offset!r}; give partition numbers and the offset after the last one to read, "
                 "at={0: 1200, 1: 1187}"
             )
-    known = set(facts.partitions)
-    if unknown := sorted(set(at) - known):
+    partitions = set(facts.partitions)
+    if unknown := sorted(set(at) - partitions):
         raise ConfigurationError(
-            f"at names partition {unknown[0]}, which {facts.topic} does not have: it has 0 to {len(known) - 1}"
+            f"at names partition {unknown[0]}, which {facts.topic} does not have: it has 0 to {len(partitions) - 1}"
         )
-    if missing := sorted(known - set(at)):
+    if missing := sorted(partitions - set(at)):
         raise ConfigurationError(
-            f"at lacks partition {missing[0]} of {facts.topic}: its keys would be missing; name all {len(known)}"
+            f"at lacks partition {missing[0]} of {facts.topic}: its keys would be missing; name all {len(partitions)}"
         )
     ends = facts.ends()
     for partition, offset in sorted(at.items()):
@@ -163,7 +163,10 @@ def _refuse_unreadable(facts: Facts, ends: Mapping[int, int]) -> None:
 
 
 def _refuse_compacted(facts: Facts, ends: Mapping[int, int]) -> None:
-    """Compaction takes a record only because of a later one of its key that is older than the topic's lag."""
+    """Refuse an end from before which compaction may have removed records.
+
+    Compaction removes a record only because of a later one of its key that is older than the topic's lag.
+    """
     policy, lag_ms = facts.setting("cleanup.policy"), facts.setting("min.compaction.lag.ms")
     remedy = "cut later, or say allow_compacted=True for what compaction has left"
     if policy is None or lag_ms is None:
@@ -185,6 +188,6 @@ def _refuse_compacted(facts: Facts, ends: Mapping[int, int]) -> None:
 
 
 def _places(offsets: Mapping[int, int]) -> str:
-    """Some partitions with an offset of each, for a message."""
+    """List some partitions with their offsets, for a message."""
     shown = [f"partition {partition}: offset {offset}" for partition, offset in sorted(offsets.items())[:3]]
     return ", ".join([*shown, "…"] if len(offsets) > 3 else shown)

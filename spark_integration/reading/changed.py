@@ -1,4 +1,4 @@
-"""Which paths a delta carries, so that a null that was published is told from a field that was not."""
+"""Lists the paths that a delta carries, to distinguish a published null from an unpublished field."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 def changed_paths(text: str | None) -> list[str]:
-    """The JSON Pointers (RFC 6901) of what a delta sets, in the order they stand in it, key fields among them.
+    """The JSON Pointers (RFC 6901) of the values that a delta sets, in its order, key fields included.
 
-    Objects are descended; arrays, scalars and empty objects are carried whole, as the workers' diff compares them.
+    Objects are descended into; arrays, scalars and empty objects are one value, as in the workers' diff.
     """
     if text is None:
         return []
@@ -27,14 +27,14 @@ def changed_paths(text: str | None) -> list[str]:
 
 
 def carried_paths(delta: Any) -> list[str]:
-    """`changed_paths` of a delta that is parsed. An object of a type of its own is carried whole: it never merges."""
+    """`changed_paths` of a parsed delta. An object of a special type is one value, as it never merges."""
     return [] if delta == {} else list(_leaves(delta, ""))
 
 
 def changed(value: Column) -> Column:
     """`changed_paths` of a column of JSON text.
 
-    Spark has no recursion over JSON, so this is a Python function; a query that does not select it does not run it.
+    Spark cannot recurse over JSON, so this is a Python function; it runs only in queries that select the column.
     """
     return F.udf(changed_paths, ArrayType(StringType(), containsNull=False), useArrow=False)(value)
 

@@ -1,4 +1,4 @@
-"""Decodes what is not JSON on the executors, by the message type's own codec: each record by the schema it names."""
+"""Decodes records of other types than JSON on the executors, with the codec of the message type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from processor.codec import Codec
 from processor.errors import RecordRejected, Stop
-from processor.record import Headers, Name, Value, header_text
+from processor.record import Headers, Value
+from processor.wire.metadata import correlation_id
 from spark_integration.reading.changed import carried_paths
 from spark_integration.reading.values import compile_struct
 from spark_integration.settings import TopicSettings
@@ -25,44 +26,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What an executor must know; it pickles."""
+    """The parameters of decoding; pickled for the executors."""
 
     settings: TopicSettings
     topic: str
-    """The Kafka topic, for errors."""
+    """The Kafka topic, for error messages."""
     struct: StructType | None
-    """The columns of the record; None where none are made."""
+    """The columns of the record; None to filter only."""
     is_delta: bool
-    """Whether they are deltas; then column `changed` says which paths each carries."""
+    """Whether the records are deltas; then column `changed` lists the paths of each."""
     matching: str | None
-    """A filter, of which the records are to be true."""
+    """A filter for the records; None: all records."""
 
 
 def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
-    """Rows with a column `record` (and `changed`, of deltas) in front, in place of `value`.
+    """Replace `value` by a column `record` in front, and for deltas also `changed`.
 
     Args:
-        rows: `value`, and beside it at least `sow_key`, `timestamp`, `headers`, `partition` and `offset`.
-        decoding: how.
+        rows: at least `value`, `sow_key`, `timestamp`, `headers`, `partition` and `offset`.
+        decoding: the parameters.
 
     Raises:
-        ConfigurationError: a column has a type that no message type has values of.
+        ConfigurationError: a column has a type without values in any message type.
     """
     assert decoding.struct is not None, "columns are made of something"
     compile_struct(decoding.struct)
-    made = [StructField("record", decoding.struct)]
+    added = [StructField("record", decoding.struct)]
     if decoding.is_delta:
-        made.append(StructField("changed", ArrayType(StringType(), containsNull=False), nullable=False))
+        added.append(StructField("changed", ArrayType(StringType(), containsNull=False), nullable=False))
     kept = [field for field in rows.schema.fields if field.name != "value"]
-    return rows.mapInArrow(functools.partial(_decode, decoding), StructType([*made, *kept]))
+    return rows.mapInArrow(functools.partial(_decode, decoding), StructType([*added, *kept]))
 
 
 def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
-    """The rows of which the filter is true: for what it asks besides the record's values, which a Column has not.
+    """Select the rows that match a filter on metadata of the record, which a Column cannot evaluate.
 
     Args:
-        rows: as `decoded`.
-        decoding: how; no column is made.
+        rows: as for `decoded`.
+        decoding: the parameters; no column is added.
     """
     return rows.mapInArrow(functools.partial(_match, decoding), rows.schema)
 
@@ -81,8 +82,8 @@ def _decode(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 @functools.lru_cache(maxsize=16)
 def _codec(settings: bytes) -> Codec:
-    """One for all tasks of this process: what a registry was asked is not asked for again."""
-    loaded: TopicSettings = pickle.loads(settings)  # noqa: S301 - Spark brought it just so
+    """Create a codec, cached for all tasks of this process, with its answers from a registry."""
+    loaded: TopicSettings = pickle.loads(settings)  # noqa: S301 - pickled by `_BatchDecoder`
     return loaded.codec(reads_only=True)
 
 
@@ -100,24 +101,24 @@ class _BatchDecoder:
         self._matches = None if decoding.matching is None else _filter(decoding.matching, decoding.settings.family)
 
     def match(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that match."""
+        """The matching rows of a batch."""
         return self._matching(batch, self._values(batch))[0]
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that match, with the columns that are made."""
+        """The matching rows of a batch, with the added columns."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         batch, values = self._matching(batch, self._values(batch))
         rows = [None if value is None else self._row(batch, index, value) for index, value in enumerate(values)]
-        made = {"record": self._array(batch, rows)}
+        columns = {"record": self._array(batch, rows)}
         if self._decoding.is_delta:
             paths = [[] if value is None else carried_paths(value) for value in values]
-            made["changed"] = pa.array(paths, pa.list_(pa.string()))
-        made |= {name: batch.column(name) for name in batch.schema.names if name != "value"}
-        return pa.RecordBatch.from_arrays(list(made.values()), list(made))
+            columns["changed"] = pa.array(paths, pa.list_(pa.string()))
+        columns |= {name: batch.column(name) for name in batch.schema.names if name != "value"}
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _values(self, batch: pa.RecordBatch) -> list[Value]:
-        """What stands in column `value`, decoded; None where there is nothing."""
+        """The decoded values of column `value`; None for a null."""
         values: list[Value] = []
         decode, is_delta = self._codec.decode_command, self._decoding.is_delta
         for index, (data, headers) in enumerate(zip(batch.column("value").to_pylist(), _headers(batch), strict=True)):
@@ -128,12 +129,12 @@ class _BatchDecoder:
         return values
 
     def _matching(self, batch: pa.RecordBatch, values: list[Value]) -> tuple[pa.RecordBatch, list[Value]]:
-        """The rows that match, and their values: what does not need not fit the columns."""
+        """The matching rows and their values; other rows need not fit the columns."""
         if self._matches is None:
             return batch, values
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        known = zip(
+        rows = zip(
             values,
             batch.column("value").to_pylist(),
             batch.column("sow_key").to_pylist(),
@@ -142,7 +143,7 @@ class _BatchDecoder:
             strict=True,
         )
         verdicts = []
-        for index, (value, data, key, headers, time_us) in enumerate(known):
+        for index, (value, data, key, headers, time_us) in enumerate(rows):
             try:
                 verdicts.append(value is not None and self._matches(value, data, key, headers, time_us // 1000))
             except RecordRejected as error:
@@ -177,13 +178,13 @@ class _BatchDecoder:
 
 
 def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
-    from spark_integration.merge.rows import headers_of  # noqa: PLC0415 - needed here, on an executor
+    from spark_integration.merge.arrow_records import headers_of  # noqa: PLC0415 - needed here, on an executor
 
     return headers_of(batch.column("headers"))
 
 
 def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | None, int], bool]:
-    """The verdict of a filter on a record, its bytes, key, headers and time."""
+    """Compile a filter to a function of a record and its bytes, key, headers and time."""
     from processor.filter import RecordMetadata, compile_filter  # noqa: PLC0415 - needed here, on an executor
 
     compiled = compile_filter(text)
@@ -191,7 +192,7 @@ def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | Non
     def matches(record: Value, value: bytes, key: str, headers: Headers | None, time_ms: int) -> bool:
         if not compiled.uses_metadata:
             return compiled.matches(record)
-        correlation = header_text(headers, Name.CORRELATION_ID) or ""
+        correlation = correlation_id(headers) or ""
         return compiled.matches(record, RecordMetadata(len(value), key, topic, correlation, time_ms))
 
     return matches

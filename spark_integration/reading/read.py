@@ -1,4 +1,4 @@
-"""A SOW topic as a table: the latest record of every key, without the deleted and the expired ones."""
+"""Reads a SOW topic as a table: the latest record of every live key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from spark_integration.options import Options, table_options, with_servers
-from spark_integration.reading.as_of import At, Cut, cut
-from spark_integration.reading.columns import described, expires_at
-from spark_integration.reading.infer import inferred
-from spark_integration.reading.rows import Reader
+from spark_integration.reading.as_of import AsOf, At, resolve_as_of
+from spark_integration.reading.metadata_columns import described, expires_at
+from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.reading.topic_reader import TopicReader
 from spark_integration.settings import Settings, topic_settings
 
 
@@ -26,49 +26,49 @@ def read_sow(
     filter: str | None = None,  # noqa: A002 - the word for it
     config: Settings = None,
 ) -> DataFrame:
-    """Read the state of the world as it is committed when the query starts, or as it was.
+    """Read the state of the world as committed at the start of the query, or an earlier one.
 
     Returns:
         One row per live key: the record's fields (or `value`, its JSON text, without a schema), then `sow_key`
         (string), `version` (long), `timestamp`, `expires_at` (null: never), `source` (`topic/partition/offset` of the
-        input record, where the topic says it), `headers` (array of key and value), `partition` (int) and `offset`
-        (long) of the record.
+        input record, if the topic has `source_header`), `headers` (array of key and value), `partition` (int) and
+        `offset` (long) of the record.
 
     Args:
         spark: a session that has Spark's Kafka connector.
         topic: the family's name; `.sow` is added.
-        schema: the fields wanted: a `StructType`, DDL such as `id LONG, name STRING`, or `infer`, which reads some
-            records first. None: of JSON the text, of Avro all fields that the topic's schema has.
-        options: of Spark's Kafka source.
-        at: up to where. A datetime with a time zone: all records before the first one of that time or later, less what
-            had expired by then. Ending offsets, of each partition: all records before them, less what workers had
-            expired. None: all there is, less what has expired by now.
-        allow_compacted: accept an `at` from before which compaction may have taken records because of later ones.
-        filter: in the filter language; only records of which it is true, after merging.
-        config: the topic's settings; none: plain JSON.
+        schema: the fields to select: a `StructType`, DDL such as `id LONG, name STRING`, or `infer`, which reads some
+            records first. None: the text for JSON, all fields of the topic's schema for Avro.
+        options: options of Spark's Kafka source.
+        at: the end of the read. A datetime with a time zone: all records before the first one of that time or later,
+            without those expired at that time. An ending offset for each partition: all records before it, without
+            those that workers had expired. None: all committed records, without those expired now.
+        allow_compacted: accept an `at` from before which compaction may have removed records because of later ones.
+        filter: a filter in the filter language, which selects merged records.
+        config: the topic's settings; None: plain JSON.
 
     Raises:
-        ConfigurationError: an argument cannot be used, or `at` is what the topic cannot answer for.
-        FilterError: the filter cannot be meant.
+        ConfigurationError: an argument cannot be used, or the topic no longer has all records before `at`.
+        FilterError: the filter is invalid.
         BrokerUnavailable: Kafka did not answer in time.
     """
     settings = topic_settings(topic, config, options=options)
-    chosen = table_options(topic, "sow", with_servers(options, settings.kafka), settings.names)
+    kafka_options = table_options(topic, "sow", with_servers(options, settings.kafka), settings.names)
     kafka_topic = settings.kafka_topic("sow")
 
     def infer() -> StructType:
-        with topic_facts(spark, kafka_topic, chosen) as facts:
-            ends = None if at is None else cut(facts, at, allow_compacted=allow_compacted).ends
-            return inferred(spark, facts, chosen, ends)
+        with topic_facts(spark, kafka_topic, kafka_options) as facts:
+            ends = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted).ends
+            return inferred(spark, facts, kafka_options, ends)
 
-    reader = Reader.of(settings, schema, described(), infer)
-    with topic_facts(spark, kafka_topic, chosen) as facts:
-        end = None if at is None else cut(facts, at, allow_compacted=allow_compacted)
+    reader = TopicReader.of(settings, schema, described(), infer)
+    with topic_facts(spark, kafka_topic, kafka_options) as facts:
+        end = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted)
     if end is not None:
-        chosen["endingOffsets"] = end.ending_offsets(kafka_topic)
-    records = spark.read.format("kafka").options(**chosen).load()
-    # A key lives in one partition, where offsets order its records. Tombstones must take part: they are what makes
-    # the records before them old. Decoding comes last, so it is paid once per key and not once per record.
+        kafka_options["endingOffsets"] = end.ending_offsets(kafka_topic)
+    records = spark.read.format("kafka").options(**kafka_options).load()
+    # A key lives in one partition, where offsets order its records. Tombstones must take part, as they replace the
+    # records before them. Decoding comes last, so it runs once per key and not once per record.
     latest = (
         records.groupBy("partition", "key")
         .agg(F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest"))
@@ -78,10 +78,10 @@ def read_sow(
     return reader.rows(latest, kafka_topic, matching=filter)
 
 
-def _is_live(end: Cut | None) -> Column:
-    """Whether a record has not expired: also where no worker runs that would delete it."""
+def _is_live(end: AsOf | None) -> Column:
+    """Whether a record has not expired, also if no worker is running to delete it."""
     if end is not None and end.time_ms is None:
-        # Offsets say no time: what workers had expired before them has a tombstone before them.
+        # Offsets have no time: records that workers had expired have a tombstone before them.
         return F.lit(True)
     now = F.current_timestamp() if end is None else F.timestamp_millis(F.lit(end.time_ms))
     return expires_at().isNull() | (expires_at() > now)

@@ -1,4 +1,4 @@
-"""The topics as streams: every update of the SOW topic, every change of the delta topic."""
+"""Reads topics as streams: every update of the SOW topic, every change of the delta topic."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from processor.record import Name
 from processor.topics.family import Role
+from processor.wire import columns as headers
 from spark_integration.options import Options, source_options, table_options, with_servers
-from spark_integration.reading.columns import described, header_text
-from spark_integration.reading.infer import inferred
-from spark_integration.reading.rows import CHANGED, Reader, changed_paths_column
+from spark_integration.reading.metadata_columns import described, header_kind, header_text
+from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
+from spark_integration.reading.topic_reader import CHANGED, TopicReader, changed_paths_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 
@@ -24,7 +24,7 @@ def stream_sow(
     *,
     config: Settings = None,
 ) -> DataFrame:
-    """Stream the full records: one row per update that compaction has left, deletes among them.
+    """Stream the full records: one row per update that compaction has left, deletes included.
 
     Returns:
         A streaming DataFrame: the record's fields (or `value`), all null in a delete; then `sow_key`, `kind` (`insert`,
@@ -34,10 +34,10 @@ def stream_sow(
     Args:
         spark: a session that has Spark's Kafka connector.
         topic: the family's name; `.sow` is added.
-        schema: as `read_sow`; `infer` looks at the SOW topic as it is now.
-        options: of Spark's Kafka source. As there, a new query starts at the latest offset unless `startingOffsets`
-            says otherwise.
-        config: the topic's settings; none: plain JSON.
+        schema: as for `read_sow`; `infer` reads the current SOW topic.
+        options: options of Spark's Kafka source. A new query starts at the latest offset unless `startingOffsets` is
+            given.
+        config: the topic's settings; None: plain JSON.
 
     Raises:
         ConfigurationError: an argument cannot be used.
@@ -53,28 +53,28 @@ def stream_deltas(
     *,
     config: Settings = None,
 ) -> DataFrame:
-    """Stream what changed: one row per update.
+    """Stream the changes: one row per update.
 
     Returns:
-        A streaming DataFrame: as `stream_sow`, with the key fields and what changed only, and with `changed` (the JSON
-        Pointers of every path the delta carries, key fields among them: a field that is null and in `changed` was set
-        to null), `removed` (the JSON Pointers of the fields that are gone) and `empty` (true when nothing changed).
+        A streaming DataFrame: as `stream_sow`, with the key fields and the changed fields only, and with `changed` (the
+        JSON Pointers of every path in the delta, key fields included: a null field in `changed` was set to null),
+        `removed` (the JSON Pointers of the removed fields) and `empty` (true when nothing changed).
 
     Args:
         spark: a session that has Spark's Kafka connector.
         topic: the family's name; `.delta` is added.
-        schema: as `stream_sow`.
-        options: as `stream_sow`.
-        config: as `stream_sow`.
+        schema: as for `stream_sow`.
+        options: as for `stream_sow`.
+        config: as for `stream_sow`.
 
     Raises:
         ConfigurationError: an argument cannot be used.
     """
-    removed = F.from_json(header_text(Name.REMOVED), "array<string>", {"mode": "FAILFAST"})
+    removed = F.from_json(header_text(headers.REMOVED), "array<string>", {"mode": "FAILFAST"})
     metadata = _metadata() | {
         CHANGED: changed_paths_column(),
         "removed": F.coalesce(removed, F.array().cast("array<string>")),
-        "empty": F.coalesce(header_text(Name.EMPTY) == "true", F.lit(False)),
+        "empty": F.coalesce(header_text(headers.EMPTY) == "true", F.lit(False)),
     }
     return _stream(spark, topic, "delta", schema, options, config, metadata)
 
@@ -89,25 +89,25 @@ def _stream(
     metadata: dict[str, Column],
 ) -> DataFrame:
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
-    given = with_servers(options, settings.kafka)
-    chosen = source_options(topic, role, given, settings.names)
-    reader = Reader.of(settings, schema, metadata, lambda: _inferred(spark, settings, given))
-    records = spark.readStream.format("kafka").options(**chosen).load()
+    with_kafka = with_servers(options, settings.kafka)
+    kafka_options = source_options(topic, role, with_kafka, settings.names)
+    reader = TopicReader.of(settings, schema, metadata, lambda: _inferred(spark, settings, with_kafka))
+    records = spark.readStream.format("kafka").options(**kafka_options).load()
     return reader.rows(records, settings.kafka_topic(role))
 
 
-def _inferred(spark: SparkSession, settings: TopicSettings, given: Options) -> StructType:
-    """The columns of the full records: deltas have some of them, seldom all."""
-    # Where a stream starts is nothing to a table.
-    kept = {name: text for name, text in given.items() if "offsets" not in name.lower()}
-    chosen = table_options(settings.family, "sow", kept, settings.names)
-    with topic_facts(spark, settings.kafka_topic("sow"), chosen) as facts:
-        return inferred(spark, facts, chosen)
+def _inferred(spark: SparkSession, settings: TopicSettings, options: Options) -> StructType:
+    """Infer the columns from the full records, as deltas seldom have all fields."""
+    # The start of a stream does not apply to a table.
+    kept = {name: text for name, text in options.items() if "offsets" not in name.lower()}
+    kafka_options = table_options(settings.family, "sow", kept, settings.names)
+    with topic_facts(spark, settings.kafka_topic("sow"), kafka_options) as facts:
+        return inferred(spark, facts, kafka_options)
 
 
 def _metadata() -> dict[str, Column]:
-    # The usual thing is not said in a header: what has a value and no kind is an update.
+    # The most frequent kinds have no header: a record with a value and without a kind is an update.
     unsaid = F.when(F.col("value").isNull(), "delete").otherwise("update")
-    kind = F.coalesce(header_text(Name.KIND), unsaid)
+    kind = F.coalesce(header_kind(), unsaid)
     columns = described()
     return {"sow_key": columns.pop("sow_key"), "kind": kind, **columns}

@@ -1,4 +1,4 @@
-"""What Kafka says of a topic, asked by Java's admin client in Spark's JVM: the same `kafka.*` options open it."""
+"""Offsets and settings of a topic, requested by Java's admin client in Spark's JVM with the same `kafka.*` options."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _KAFKAS_OWN: Final = "org.apache.kafka.common."
 
 
 class TopicFacts:
-    """One topic, as it is now."""
+    """The current offsets and settings of one topic."""
 
     def __init__(self, jvm: Any, admin: Any, topic: str) -> None:
-        """Made by `topic_facts`."""
+        """Use `topic_facts` to create one."""
         self._jvm, self._admin = jvm, admin
         self.topic = topic
         """Its Kafka name."""
@@ -33,21 +33,21 @@ class TopicFacts:
         return self._offsets(self._specs.earliest())
 
     def ends(self) -> dict[int, int]:
-        """The next offset of each partition, behind transactions that are still open."""
+        """The next offset of each partition, after open transactions."""
         return self._offsets(self._specs.latest())
 
     def committed_ends(self) -> dict[int, int]:
-        """How far each partition can be read: up to the first transaction that is still open, else its end."""
+        """The last stable offset of each partition: the beginning of the first open transaction, else the end."""
         return self._offsets(self._specs.latest(), committed=True)
 
     def at_time(self, time_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record is of this time or later; its end where there is none."""
+        """The first offset of each partition with a record of this time or later; its end where there is none."""
         ends = self.ends()
-        found = self._offsets(self._specs.forTimestamp(time_ms))
-        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+        offsets = self._offsets(self._specs.forTimestamp(time_ms))
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
     def setting(self, name: str) -> str | None:
-        """One of the topic's settings; None where we may not ask."""
+        """A setting of the topic; None where access is denied."""
         resources = self._jvm.org.apache.kafka.common.config.ConfigResource
         resource = resources(resources.Type.TOPIC, self.topic)
         try:
@@ -79,15 +79,15 @@ class TopicFacts:
 
 @contextmanager
 def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> Iterator[TopicFacts]:
-    """Ask about a topic.
+    """Connect Java's admin client to Kafka and look up a topic.
 
     Args:
-        spark: a session with Spark's Kafka connector, in this process: one of Spark Connect has no JVM to ask in.
+        spark: a session with Spark's Kafka connector, in this process; one of Spark Connect has no JVM here.
         topic: its Kafka name.
-        options: of Spark's Kafka source; those that begin with `kafka.` are the client's.
+        options: options of Spark's Kafka source; those that begin with `kafka.` are for the client.
 
     Raises:
-        ConfigurationError: there is no such topic, we may not ask, or the options cannot be used.
+        ConfigurationError: the topic does not exist, access is denied, or the options cannot be used.
         BrokerUnavailable: Kafka did not answer in time.
     """
     jvm: Any = getattr(spark, "_jvm", None)
@@ -97,8 +97,8 @@ def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> 
             "use a classic session"
         )
     settings = jvm.java.util.HashMap()
-    given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.lower().startswith(_PREFIX)}
-    for name, text in (_TIMES | given).items():
+    client_options = {name[len(_PREFIX) :]: text for name, text in options.items() if name.lower().startswith(_PREFIX)}
+    for name, text in (_TIMES | client_options).items():
         settings.put(name, text)
     admin = _called(topic, lambda: jvm.org.apache.kafka.clients.admin.AdminClient.create(settings))
     try:
@@ -108,10 +108,10 @@ def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> 
 
 
 def _list(jvm: Any, items: list[Any]) -> Any:
-    made = jvm.java.util.ArrayList()
+    array = jvm.java.util.ArrayList()
     for item in items:
-        made.add(item)
-    return made
+        array.add(item)
+    return array
 
 
 def _answer(topic: str, ask: Callable[[], Any]) -> Any:
@@ -122,11 +122,11 @@ def _called(topic: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Py4JJavaError as error:
-        raise _said(topic, error.java_exception) from None
+        raise _translated(topic, error.java_exception) from None
 
 
-def _said(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationError:
-    """Java's error in our words. Only what Kafka itself says is shown: other errors may hold a setting's value."""
+def _translated(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationError:
+    """Translate an error of Java. Only Kafka's own messages are included: others may contain the value of a setting."""
     texts = []
     while thrown is not None:
         name = str(thrown.getClass().getName())

@@ -1,4 +1,4 @@
-"""A message type's Python values as those of Arrow's columns, with nothing rounded, widened or guessed."""
+"""Converts Python values of a message type to values of Arrow columns, without rounding, widening or guessing."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from processor.errors import ConfigurationError
 from processor.record import Value
 
 Convert: TypeAlias = Callable[[Value], Value]
-"""From a value to one that pyarrow takes for the column; TypeError where it is of another type."""
+"""Converts a value to one that pyarrow accepts for the column; TypeError for another type."""
 
 _AS_TEXT: Final = frozenset(("UUID", "ObjectId", "DBRef", "Regex", "Code"))
-"""Kinds of values that are the text they are shown as."""
+"""Types whose values are converted to their text."""
 
 
 def compile_struct(struct: StructType, path: str = "") -> Convert:
-    """A function that takes the columns of a record out of it: null where it has no such field.
+    """Compile a function that converts a record to its columns: null for a missing field.
 
     Raises:
-        ConfigurationError: a column has a type that no message type has values of.
+        ConfigurationError: a column has a type without values in any message type.
     """
     members = [(field.name, _compile(field.dataType, f"{path}/{field.name}")) for field in struct.fields]
 
@@ -56,7 +56,7 @@ def compile_struct(struct: StructType, path: str = "") -> Convert:
 
 
 def _compile(data_type: DataType, path: str) -> Convert:
-    """A function for the values of a type that are not null."""
+    """Compile a conversion of non-null values of a type."""
     if isinstance(data_type, StructType):
         return compile_struct(data_type, path)
     if isinstance(data_type, ArrayType):
@@ -90,7 +90,7 @@ def _map(member: Convert, path: str) -> Convert:
 
 
 def _of(*kinds: type, meant: str) -> Callable[[str], Convert]:
-    """Takes values of these kinds as they are; a boolean is no number."""
+    """A conversion that accepts values of these types unchanged; a boolean is no number."""
 
     def make(path: str) -> Convert:
         def convert(value: Value) -> Value:

@@ -1,7 +1,7 @@
 """A SOW topic as a Spark data source: `spark.read.format("sow")`, and `CREATE TEMP VIEW … USING sow`.
 
 Each task reads one Kafka partition with the processor's own reader, decoder and filter, in Python, so executors need
-this package with its dependencies. `read_sow` reads in the JVM, is quicker where there is much, and goes to disk.
+this package with its dependencies. `read_sow` reads in the JVM, is faster for large topics, and can spill to disk.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StringType, StructField, StructType
 
 from processor.errors import ConfigurationError
-from spark_integration.reading.schema import own_schema, pinned
-from spark_integration.source.options import parse_source_options
-from spark_integration.source.reader import SowReader
-from spark_integration.source.rows import METADATA, VALUE
+from spark_integration.reading.schemas.schema import own_schema, pinned
+from spark_integration.source.latest_rows import METADATA, VALUE
+from spark_integration.source.reader import SowSourceReader
+from spark_integration.source.source_options import parse_source_options
 
 NAME = "sow"
-"""What stands in `format(...)` and behind USING."""
+"""The name of the format, for `format(...)` and `USING`."""
 
 
 def register_source(spark: SparkSession) -> None:
-    """Let a session know the data source `sow`; once more does no harm."""
+    """Register the data source `sow` in a session; a second call has no effect."""
     spark.dataSource.register(SowSource)
 
 
 class SowSource(DataSource):
-    """The latest record of every key of a topic, without the deleted and the expired ones."""
+    """The data source `sow`: the latest record of every live key of a topic."""
 
     @classmethod
     def name(cls) -> str:
@@ -36,14 +36,14 @@ class SowSource(DataSource):
         return NAME
 
     def schema(self) -> StructType | str:
-        """The record's columns, then the metadata.
+        """The columns of the record, then those of the metadata.
 
         Raises:
             ConfigurationError: the options cannot be used.
         """
         options = parse_source_options(self.options)
         if options.schema is not None:
-            # As text: there is no session here that could read DDL.
+            # As text: without a session, DDL cannot be parsed here.
             described = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in METADATA.fields)
             return f"{options.schema}, {described}"
         if options.settings.topic.message_type == "json":
@@ -53,12 +53,12 @@ class SowSource(DataSource):
         return StructType([*record, *METADATA.fields])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads it.
+        """Create the reader of the topic.
 
         Raises:
             ConfigurationError: the options cannot be used.
         """
-        return SowReader(parse_source_options(self.options), schema)
+        return SowSourceReader(parse_source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 - Spark's name
         """Refuse a stream.

@@ -1,4 +1,4 @@
-"""What Kafka says of a topic, asked through librdkafka: for processes without a JVM, such as a data source's."""
+"""Offsets and settings of a topic, requested by librdkafka: for processes without a JVM, such as a data source's."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ _WAIT_S: Final = 0.05
 
 
 class LogFacts:
-    """One topic, as it is now."""
+    """The current offsets and settings of one topic."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], *, group: str) -> None:
-        """Look at it.
+        """Connect to Kafka and look up the topic.
 
         Args:
             topic: its Kafka name.
             kafka: librdkafka properties.
-            group: the name of a consumer group, which is never joined.
+            group: the name of a consumer group; nothing joins it.
 
         Raises:
-            ConfigurationError: there is no such topic, or librdkafka does not take a property.
+            ConfigurationError: the topic does not exist, or librdkafka rejects a property.
             BrokerUnavailable: Kafka did not answer in time.
         """
         self.topic = topic
         try:
             self._admin = Admin(kafka)
         except ConfigurationError as error:
-            said = str(error).partition(": ")[2]
-            raise ConfigurationError(f"the options that begin with 'kafka.': {said}; these go to librdkafka") from None
-        found = self._admin.found([topic]).get(topic)
-        if found is None:
+            problem = str(error).partition(": ")[2]
+            raise ConfigurationError(
+                f"the options that begin with 'kafka.': {problem}; these go to librdkafka"
+            ) from None
+        description = self._admin.describe_topics([topic]).get(topic)
+        if description is None:
             raise ConfigurationError(
                 f"the Kafka topic {topic} does not exist; check the name, or create it: `sowstream topics apply`"
             )
-        self._settings = found.config
-        self.partitions = range(found.partitions)
+        self._settings = description.config
+        self.partitions = range(description.partitions)
         self._log = LogReader(kafka, group=group)
 
     def begins(self) -> dict[int, int]:
@@ -51,21 +53,21 @@ class LogFacts:
         return {partition: bounds[0] for partition, bounds in self._bounds().items()}
 
     def ends(self) -> dict[int, int]:
-        """The next offset of each partition, behind transactions that are still open."""
+        """The next offset of each partition, after open transactions."""
         return self._admin.end_offsets(self.topic, self.partitions)
 
     def committed_ends(self) -> dict[int, int]:
-        """How far each partition can be read: up to the first transaction that is still open, else its end."""
+        """The last stable offset of each partition: the beginning of the first open transaction, else the end."""
         return {partition: bounds[1] for partition, bounds in self._bounds().items()}
 
     def at_time(self, time_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record is of this time or later; its end where there is none."""
+        """The first offset of each partition with a record of this time or later; its end where there is none."""
         ends = self.ends()
-        found = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
-        return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
+        offsets = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
+        return {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
 
     def setting(self, name: str) -> str | None:
-        """One of the topic's settings; None where we may not ask."""
+        """A setting of the topic; None where access is denied."""
         return self._settings.get(name)
 
     def close(self) -> None:

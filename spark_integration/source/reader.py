@@ -1,4 +1,4 @@
-"""Reads a SOW topic partition by partition: each folds its records to the latest of every key in its own memory."""
+"""Reads a SOW topic, one task for each partition, which keeps the latest record of every key in memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
-from spark_integration.reading.as_of import Cut, cut
-from spark_integration.reading.schema import pinned
+from spark_integration.reading.as_of import AsOf, resolve_as_of
+from spark_integration.reading.schemas.schema import pinned
 from spark_integration.source.facts import LogFacts
-from spark_integration.source.options import SourceOptions
-from spark_integration.source.rows import METADATA, VALUE, Latest, Rows, expires_at_ms, refuse_metadata
+from spark_integration.source.latest_rows import METADATA, VALUE, Latest, LatestRows, expires_at_ms, refuse_metadata
+from spark_integration.source.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 _READ_RECORDS: Final = 10_000
 _READ_S: Final = 1.0
 _SILENCE_S: Final = 60.0
-"""Kafka has so long for the next record."""
+"""Timeout for the next record of Kafka."""
 _RECORD_BYTES: Final = 300
-"""What a record takes besides its bytes: Python's objects for it."""
+"""Memory for the Python objects of a record, besides its bytes."""
 
 
 @dataclass
 class Range(InputPartition):
-    """What one task reads; it pickles."""
+    """The range of offsets that one task reads; pickled for the executors."""
 
     partition: int
     begin: int
     end: int
     """The offset after the last one."""
     now_ms: int | None
-    """What expired by then is left out; None: nothing is."""
+    """Records expired at this time are left out; None: no record is."""
 
 
-class SowReader(DataSourceReader):
-    """Reads a SOW topic up to one cut."""
+class SowSourceReader(DataSourceReader):
+    """Reads a SOW topic up to one end for all partitions."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        """Make one, on the driver.
+        """Create a reader on the driver.
 
         Raises:
-            ConfigurationError: a column has the name of a metadata column and is none.
+            ConfigurationError: a column has the name of a metadata column, but another type.
         """
         refuse_metadata(schema)
         self._options = replace(options, settings=pinned(options.settings))
@@ -58,10 +58,10 @@ class SowReader(DataSourceReader):
         self._group = f"{options.settings.group_prefix}.spark"
 
     def partitions(self) -> list[Range]:
-        """One for each partition of the topic, all with the end that is fixed here.
+        """The range of each partition of the topic, with ends that are fixed here.
 
         Raises:
-            ConfigurationError: there is no such topic, or no such cut.
+            ConfigurationError: the topic does not exist, or cannot be read up to this end.
             BrokerUnavailable: Kafka did not answer in time.
         """
         facts = LogFacts(self._topic, self._options.kafka, group=self._group)
@@ -71,7 +71,7 @@ class SowReader(DataSourceReader):
         finally:
             facts.close()
         now_ms = int(time.time() * 1000) if self._options.at is None else end.time_ms
-        # A task for nothing is still a task.
+        # Even an empty task takes time.
         ranges = [Range(p, begins[p], last, now_ms) for p, last in sorted(end.ends.items()) if last > begins[p]]
         return ranges or [Range(0, 0, 0, None)]
 
@@ -79,7 +79,7 @@ class SowReader(DataSourceReader):
         """The latest records of one partition, on an executor.
 
         Raises:
-            ConfigurationError: they do not fit into the memory that the options allow.
+            ConfigurationError: they exceed the memory limit of the options.
             Stop: Kafka does not answer, or a record cannot be read.
         """
         assert isinstance(partition, Range)
@@ -92,18 +92,18 @@ class SowReader(DataSourceReader):
             if _is_live(one, partition.now_ms)
         ]
         codec = options.settings.codec(reads_only=True)
-        rows = Rows(codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family)
+        rows = LatestRows(codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family)
         yield from rows.batches(latest, partition.partition)
 
-    def _cut(self, facts: LogFacts) -> Cut:
+    def _cut(self, facts: LogFacts) -> AsOf:
         if self._options.at is None:
-            return Cut(facts.committed_ends(), None)
+            return AsOf(facts.committed_ends(), None)
         try:
-            return cut(facts, self._options.at, allow_compacted=self._options.allow_compacted)
+            return resolve_as_of(facts, self._options.at, allow_compacted=self._options.allow_compacted)
         except ConfigurationError as error:
-            # The words of the option, where those of the function stand.
-            said = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
-            raise ConfigurationError(f"option {said}") from None
+            # The message has the argument of `read_sow`; here it is an option.
+            problem = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
+            raise ConfigurationError(f"option {problem}") from None
 
     def _messages(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range, in order."""
@@ -112,19 +112,19 @@ class SowReader(DataSourceReader):
         log = LogReader(self._options.kafka, group=self._group)
         try:
             log.add([Position(self._topic, wanted.partition, wanted.begin)])
-            heard = time.monotonic()
+            last_message_s = time.monotonic()
             while True:
                 messages, ends = log.read(_READ_RECORDS, _READ_S)
                 for message in messages:
                     if (message.offset() or 0) >= wanted.end:
                         return
                     yield message
-                # What compaction and transaction markers left empty before the end is told by the end of the partition.
+                # After a gap of compacted records or transaction markers, only the end of the partition is reported.
                 if any(position.offset >= wanted.end for position in ends):
                     return
                 if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > _SILENCE_S:
+                    last_message_s = time.monotonic()
+                elif time.monotonic() - last_message_s > _SILENCE_S:
                     raise BrokerUnavailable(
                         f"reading {self._topic} partition {wanted.partition}: Kafka sent nothing for {_SILENCE_S:g} s "
                         f"before offset {wanted.end}; check that the executors reach the brokers, and try again"
@@ -136,13 +136,13 @@ class SowReader(DataSourceReader):
 
 
 class _Fold:
-    """The latest record of every key, within a limit."""
+    """Collects the latest record of every key, up to a limit of memory."""
 
     def __init__(self, topic: str, max_bytes: int) -> None:
         self._topic, self._max_bytes = topic, max_bytes
 
     def folded(self, messages: Iterator[Any], wanted: Range) -> list[Latest]:
-        """The latest of each key, without those that were deleted."""
+        """The latest record of each key that was not deleted."""
         latest: dict[bytes | None, Latest] = {}
         held = 0
         for message in messages:
@@ -165,7 +165,7 @@ class _Fold:
 
 
 def _is_live(one: Latest, now_ms: int | None) -> bool:
-    """Whether a record has not expired: also where no worker runs that would delete it."""
+    """Whether a record has not expired, also if no worker is running to delete it."""
     expires = expires_at_ms(one.headers)
     return now_ms is None or expires is None or expires > now_ms
 

@@ -1,1 +1,1 @@
-"""Streams kept as tables outside Kafka."""
+"""Keeps streams as tables outside Kafka."""

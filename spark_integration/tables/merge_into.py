@@ -1,4 +1,4 @@
-"""The SQL that brings a batch into a table that knows MERGE, such as Delta's and Iceberg's."""
+"""Builds the SQL that merges a batch into a table of a format with MERGE, such as Delta and Iceberg."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pyspark.sql.types import StructField
 from processor.errors import ConfigurationError
 
 GONE: Final = "s.`kind` IN ('delete', 'expire')"
-"""Whether a row of the batch removes its key."""
+"""The SQL condition that a row of the batch removes its key."""
 
 _PACKAGES: Final = {
     "delta": ("io.delta", "io.delta:delta-spark_2.13:4.0.0"),
     "iceberg": ("org.apache.iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"),
 }
-"""What the session's setting `spark.sql.extensions` names when it knows MERGE for a format, and a package that does."""
+"""By format: the extension in the session's `spark.sql.extensions` that provides MERGE, and its package."""
 
 
 def require_package(table_format: str, extensions: str) -> None:
-    """Make sure that a session knows MERGE for a format.
+    """Make sure that a session supports MERGE for a format.
 
     Args:
         table_format: `delta` or `iceberg`.
         extensions: the session's setting `spark.sql.extensions`.
 
     Raises:
-        ConfigurationError: it does not; the message says what to start it with.
+        ConfigurationError: it does not; the message names the settings.
     """
     prefix, package = _PACKAGES[table_format]
     if prefix not in extensions:
@@ -38,23 +38,23 @@ def require_package(table_format: str, extensions: str) -> None:
 
 
 def create_sql(table: str, table_format: str, fields: Sequence[StructField]) -> str:
-    """Makes the table if there is none."""
+    """Build the SQL that creates the table if it does not exist."""
     columns = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
     return f"CREATE TABLE IF NOT EXISTS {target(table, table_format)} ({columns}) USING {table_format}"
 
 
 def merge_sql(table: str, table_format: str, key: Sequence[str], columns: Sequence[str], view: str) -> str:
-    """Brings the rows of a view into a table: one row a key, of which the last one in the topic's order wins.
+    """Build the SQL that merges the rows of a view into a table with one row per key: the latest of the topic.
 
     Args:
         table: a name, or for Delta a path.
         table_format: `delta` or `iceberg`.
-        key: the columns that say which row of the table it is.
-        columns: all columns of the table, `partition` and `offset` among them.
-        view: the rows, with column `kind` besides.
+        key: the columns that identify a row of the table.
+        columns: all columns of the table, including `partition` and `offset`.
+        view: the rows, with an additional column `kind`.
     """
     same = " AND ".join(f"t.{_quoted(name)} <=> s.{_quoted(name)}" for name in key)
-    # A batch that Spark repeats finds its own offsets there. Another partition's say nothing about the order.
+    # A repeated batch finds its own offsets in the table. Offsets of different partitions have no order.
     newer = "(s.`partition` <> t.`partition` OR s.`offset` > t.`offset`)"
     changes = ", ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in columns)
     names = ", ".join(map(_quoted, columns))
@@ -68,7 +68,7 @@ def merge_sql(table: str, table_format: str, key: Sequence[str], columns: Sequen
 
 
 def target(table: str, table_format: str) -> str:
-    """A table as SQL names it: a path of Delta's by its format."""
+    """The name of a table in SQL; a path of Delta gets its format as a prefix."""
     return f"delta.{_quoted(table)}" if table_format == "delta" and "/" in table else table
 
 

@@ -1,10 +1,10 @@
-"""A table as whole snapshots of plain Parquet: written aside, then named the latest in one step.
+"""Keeps a table as complete snapshots of plain Parquet: each is written aside, then made the latest in one step.
 
-    <path>/data/<number>-<random>/…parquet   a snapshot; nobody reads it before a file below names it
-    <path>/_snapshots/<number>.json          names it, and says up to which offset of each partition it has the topic
+    <path>/data/<number>-<random>/…parquet   a snapshot; readers find it by its name file below
+    <path>/_snapshots/<number>.json          its name file, with the next offset of each partition of the topic
 
-The name of a snapshot is written to a file aside, too, which is then renamed: it is there whole or not at all. A writer
-that dies before that leaves a directory that nobody reads, and that the next one removes. One writer at a time.
+The name file is written aside too and then renamed, so that it is complete or missing. A writer that dies before that
+leaves a directory without a name file, which the next writer removes. A table has one writer at a time.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _SUFFIX: Final = ".json"
 
 
 class Snapshot(NamedTuple):
-    """One state of the table."""
+    """One snapshot of the table."""
 
     number: int
-    """Counts the snapshots from 1."""
+    """The number of the snapshot, from 1."""
     directory: str
-    """Where its rows are, below `data`."""
+    """The directory of its rows, below `data`."""
     applied: Mapping[int, int]
-    """The next offset of each partition of the topic: all before it is in the snapshot."""
+    """The next offset of each partition of the topic: all earlier updates are in the snapshot."""
 
 
 class Snapshots:
     """The snapshots of one table, in any file system that Hadoop knows."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        """Open them; nothing need be there."""
+        """Open the snapshots at a path, which may be missing."""
         jvm: Any = spark._jvm  # noqa: SLF001 - the only way to Hadoop's file systems
         self._spark, self.path = spark, path.rstrip("/")
         self._path = jvm.org.apache.hadoop.fs.Path
@@ -46,21 +46,21 @@ class Snapshots:
         self._files = self._path(self.path).getFileSystem(configuration)
 
     def all(self) -> list[Snapshot]:
-        """Those that are kept, the oldest first."""
+        """All snapshots, the oldest first."""
         return list(map(self._read, self._numbers()))
 
     def latest(self) -> Snapshot | None:
-        """The last one; None where there is none yet."""
+        """The latest snapshot; None before the first one."""
         numbers = self._numbers()
-        # That alone: an older one may go while it is looked at.
+        # Only the latest is read: an older one may be removed meanwhile.
         return self._read(numbers[-1]) if numbers else None
 
     def rows(self, snapshot: Snapshot) -> DataFrame:
-        """The rows of one."""
+        """The rows of a snapshot."""
         return self._spark.read.parquet(f"{self.path}/{_DATA}/{snapshot.directory}")
 
     def write(self, rows: DataFrame, applied: Mapping[int, int]) -> Snapshot:
-        """Write rows aside: a snapshot that nobody reads before `switch`."""
+        """Write rows to a new snapshot, which readers find after `switch`."""
         before = self.latest()
         number = 1 if before is None else before.number + 1
         snapshot = Snapshot(number, f"{number}-{uuid.uuid4().hex[:12]}", dict(applied))
@@ -68,17 +68,20 @@ class Snapshots:
         return snapshot
 
     def switch(self, snapshot: Snapshot) -> None:
-        """Make a written snapshot the latest: readers that come now find it.
+        """Make a written snapshot the latest, for all readers from now on.
 
         Raises:
-            Stop: somebody else has written the table meanwhile.
+            Stop: another writer has written the table meanwhile.
         """
         final = self._at(f"{_NAMES}/{snapshot.number}{_SUFFIX}")
         aside = self._at(f"{_NAMES}/.{snapshot.directory}")
-        told = {"directory": snapshot.directory, "applied": {str(p): offset for p, offset in snapshot.applied.items()}}
+        content = {
+            "directory": snapshot.directory,
+            "applied": {str(p): offset for p, offset in snapshot.applied.items()},
+        }
         stream = self._files.create(aside, True)
         try:
-            stream.write(bytearray(json.dumps(told).encode()))
+            stream.write(bytearray(json.dumps(content).encode()))
         finally:
             stream.close()
         if self._files.exists(final) or not self._files.rename(aside, final):
@@ -89,12 +92,12 @@ class Snapshots:
             )
 
     def clean(self, keep: int) -> None:
-        """Remove all but the last snapshots, and what writers left that died."""
-        found = self.all()
-        for old in found[:-keep]:
-            # The name first: who finds a name finds its rows.
+        """Remove all but the last snapshots, and the files of writers that died."""
+        snapshots = self.all()
+        for old in snapshots[:-keep]:
+            # The name file goes first, so that a reader who finds one also finds its rows.
             self._files.delete(self._at(f"{_NAMES}/{old.number}{_SUFFIX}"), False)
-        named = {snapshot.directory for snapshot in found[-keep:]}
+        named = {snapshot.directory for snapshot in snapshots[-keep:]}
         for directory in self._listed(_DATA):
             if directory not in named:
                 self._files.delete(self._at(f"{_DATA}/{directory}"), True)
@@ -109,9 +112,9 @@ class Snapshots:
     def _read(self, number: int) -> Snapshot:
         stream = self._files.open(self._at(f"{_NAMES}/{number}{_SUFFIX}"))
         try:
-            told = json.loads(bytes(stream.readAllBytes()))
-            applied = {int(partition): int(offset) for partition, offset in told["applied"].items()}
-            return Snapshot(number, str(told["directory"]), applied)
+            content = json.loads(bytes(stream.readAllBytes()))
+            applied = {int(partition): int(offset) for partition, offset in content["applied"].items()}
+            return Snapshot(number, str(content["directory"]), applied)
         except (ValueError, KeyError, AttributeError) as error:
             raise ConfigurationError(
                 f"{self.path}/{_NAMES}/{number}{_SUFFIX} is damaged: {error!r}; remove it, and the snapshot before it "

@@ -1,4 +1,4 @@
-"""A stream of records as a table: each batch inserts, replaces and removes rows by their key."""
+"""Keeps a stream of records as a table: each batch inserts, replaces and removes rows by their key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_integration.tables.merge_into import create_sql, merge_sql, require_p
 from spark_integration.tables.snapshots import Snapshots
 
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
-"""How the table is kept: as snapshots of plain Parquet, or by a package that knows MERGE."""
+"""The format of the table: snapshots of plain Parquet, or a format with MERGE from a package."""
 
 _NEEDED: Final = ("kind", "version", "partition", "offset")
 _GONE: Final = ("delete", "expire")
@@ -29,17 +29,17 @@ def upsert_to(
     format: TableFormat = "parquet",  # noqa: A002 - Spark's word
     keep: int = 3,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for `writeStream.foreachBatch` that keeps a table of the rows of `stream_sow`.
+    """Create a function for `writeStream.foreachBatch` that keeps the rows of `stream_sow` as a table.
 
-    Of the rows of a key the last one in the topic's order counts; a delete or expiry removes the row. A batch that
-    Spark repeats changes nothing. The table has all columns of the stream but `kind`.
+    The table has the last row of each key in the topic's order; a delete or expiry removes the row. A repeated batch
+    changes nothing. The table has all columns of the stream except `kind`.
 
     Args:
         table: for `parquet` a directory, which `read_snapshot` reads; else a table's name, or for `delta` a path.
-        key: the columns that say which row it is. A delete carries its `sow_key` and no fields of the record.
-        format: `parquet` writes the whole table anew for every batch, and needs no package. `delta` and `iceberg`
-            change what changed, and need theirs in the session.
-        keep: how many snapshots of `parquet` stay, for those who still read them.
+        key: the columns that identify a row. A delete has a `sow_key` and no fields of the record.
+        format: `parquet` rewrites the complete table for every batch, and needs no package. `delta` and `iceberg`
+            write the changes only, and need their package in the session.
+        keep: the number of snapshots of `parquet` to keep for running readers.
 
     Raises:
         ConfigurationError: an argument cannot be used; later, from a batch: a column is missing, a key is null, or the
@@ -55,7 +55,7 @@ def upsert_to(
 
     def upsert(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 - Spark calls it so
         _refuse_missing(batch, names)
-        # Looked at several times: a stream's batch would be read anew each time.
+        # Persisted, as each of several uses would read the batch from Kafka again.
         rows = batch.persist()
         try:
             if rows.isEmpty():
@@ -72,12 +72,12 @@ def upsert_to(
 
 
 def read_snapshot(spark: SparkSession, path: str) -> DataFrame:
-    """The table that `upsert_to(path)` keeps, as its last batch left it.
+    """Read the table that `upsert_to(path)` keeps, in the state after its last batch.
 
-    It stays that state, however long it is read, until `keep` more batches have been written.
+    The DataFrame keeps that state until `keep` more batches have been written.
 
     Raises:
-        ConfigurationError: there is no table yet.
+        ConfigurationError: the table does not exist yet.
     """
     snapshots = Snapshots(spark, path)
     latest = snapshots.latest()
@@ -96,7 +96,7 @@ def _replace_snapshot(batch: DataFrame, path: str, key: list[str], keep: int) ->
     fresh = _latest(_not_applied(batch, applied), key)
     stays = fresh.where(~F.col("kind").isin(*_GONE)).drop("kind")
     if before is not None:
-        # Without the keys of the batch, whatever becomes of them.
+        # All rows of other keys than those in the batch.
         others = snapshots.rows(before).join(fresh.select(*map(_named, key)), key, "left_anti")
         stays = others.unionByName(stays, allowMissingColumns=True)
     reached = {p: max(applied.get(p, 0), ends.get(p, 0)) for p in {*applied, *ends}}
@@ -122,13 +122,13 @@ def _merge(batch: DataFrame, table: str, key: list[str], table_format: str) -> N
 
 
 def _latest(batch: DataFrame, key: list[str]) -> DataFrame:
-    """The last row of every key: offsets order them, as versions begin anew after a delete."""
+    """The last row of every key, by offset, as versions start again after a delete."""
     whole = F.struct(*(_named(name) for name in batch.columns))
     return batch.groupBy(*map(_named, key)).agg(F.max_by(whole, "offset").alias("last")).select("last.*")
 
 
 def _not_applied(batch: DataFrame, applied: Mapping[int, int]) -> DataFrame:
-    """The rows that a snapshot does not have yet: not those of a batch that is repeated."""
+    """The rows that a snapshot does not have yet, without those of a repeated batch."""
     old = [(F.col("partition") == partition) & (F.col("offset") < end) for partition, end in applied.items()]
     return batch.where(~reduce(or_, old)) if old else batch
 

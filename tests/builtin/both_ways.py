@@ -16,9 +16,9 @@ from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from processor.wire.command import RequestReader
+from processor.wire.command import CommandReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,9 +114,9 @@ class BothWays:
         headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
         with monkeypatch.context() as patch:
             patch.setattr(fast_path, "has_compiled", has_compiled)
-            compiled, request = plan("orders", settings, codec), RequestReader("delta_publish").plain
+            compiled, request = plan("orders", settings, codec), CommandReader("delta_publish").plain
             pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
-            context = TaskContext(pipeline, 0, codec, TransactionalState(MemoryStore(), cache_bytes=1024))
+            context = TaskContext(pipeline, 0, codec, LayeredState(MemoryStore(), cache_bytes=1024))
             placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)
             way = fast_path.plain_deltas(settings, codec, compiled, request, headers, placement)
         assert way is not None

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.hosting.commit_metadata import Ends, Note
-from processor.runtime.recovery.redelivered import Tail
+from processor.hosting.commit_metadata import CommitMetadata, Ends
+from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 
@@ -26,13 +26,13 @@ class StagedDriver(ProcessorTestDriver):
 
     def __init__(self, place: Mapping[str, int] | None = None, **settings: Any) -> None:
         """Create the driver; `place` is the number of the partition, and how many there are."""
-        self._noted = str(Note(Ends(0, 0), ""))
+        self._noted = str(CommitMetadata(Ends(0, 0), ""))
         topic = TopicConfig.model_validate({"source_header": True, **settings})
         super().__init__(DeltaMerge, topic, name="orders", topic=topic, **(place or {}))
 
     def commit(self) -> None:
         """Every stage, then the input position with the place in SOW that it stands for."""
-        self._noted = str(self._task.note_with_ends)
+        self._noted = str(self._task.commit_metadata_with_ends)
         super().commit()
 
     def die(self, stage: Stage, part: float = 1.0, *, keep_store: bool = False) -> None:
@@ -51,13 +51,16 @@ class StagedDriver(ProcessorTestDriver):
         self.feed()
 
     def _restore(self, offset: int) -> None:
-        self._task.tail = tail = Tail.noted(offset, self._noted)
-        self._task.noted = Note.read(self._noted).noted
-        assert tail is not None
-        tail.take(self._logs["sow"].committed)
+        self._task.redelivered = redelivered = Redelivered.from_metadata(offset, self._noted)
+        self._task.committed_note = CommitMetadata.read(self._noted).note
+        assert redelivered is not None
+        redelivered.take(self._logs["sow"].committed)
         assert self._task.marks is not None
         self._task.marks.wipe()
         log = self._logs["mark"]
-        log.committed, every = [mark for mark in log.committed if mark.offset < tail.mark_position], log.committed
+        log.committed, every = (
+            [mark for mark in log.committed if mark.offset < redelivered.mark_position],
+            log.committed,
+        )
         super()._restore(offset)
         log.committed = every

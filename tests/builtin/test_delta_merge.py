@@ -4,8 +4,9 @@ import pytest
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.record import OUR_HEADERS, Record, Stored
+from processor.record import Record, Stored
 from processor.testing import ProcessorTestDriver
+from processor.wire.headers import OUR_HEADERS
 from tests.builtin.reading import bodies, told, written
 
 PUBLISH = {"command": "publish"}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.avro.schema import Schema
 from processor.config import TopicConfig
-from processor.record import header_text
 from processor.testing import ProcessorTestDriver
+from processor.wire.headers import header_text
 from tests.codec.avro_world import World, record, values
 
 ADDRESS = record(("zip", "string", "?"), ("street", ["null", "string"], "main"), name="Address")

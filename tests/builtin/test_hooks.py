@@ -145,7 +145,7 @@ class TestFailures:
     ({"enrich": ["upper_id"]}, r"orders: there is no enricher 'upper_id'; known: fails, nothing, rename"),
     ({"preprocess": [use("tag", word="x")]}, r"orders: preprocessor 'tag' does not take its settings: .*'word'"),
     ({"preprocess": ["fussy"]}, r"orders: preprocessor 'fussy' does not take its settings: no such table"),
-    ({"preprocess": ["gone"]}, r"orders: preprocessor 'gone': tests\.plugins\.installed:not_there cannot be loaded: "),
+    ({"preprocess": ["gone"]}, r"orders: preprocessor 'gone': tests\.builtin\.installed:not_there cannot be loaded: "),
     ({"preprocess": ["no_function"]}, r"orders: preprocessor 'no_function' \(.*\) made no function of its settings"),
 ])  # fmt: skip
 def test_a_step_that_cannot_be_made_stops_the_start(settings, message):

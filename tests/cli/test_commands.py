@@ -30,9 +30,11 @@ def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **hea
 def published(cli: Cli, topic: str) -> list[Record]:
     """Everything on an input topic of two partitions."""
     config = load(cli.settings)
-    from processor.client.feeds.snapshot_boundary import Cut
+    from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 
-    cut = Cut(config.kafka, Admin(config.kafka), topic=f"{topic}.publish", partitions=range(2), group="test")
+    cut = SnapshotBoundary(
+        config.kafka, Admin(config.kafka), topic=f"{topic}.publish", partitions=range(2), group="test"
+    )
     found = [record for batch in cut.before() for record in batch]
     cut.close()
     return found
@@ -81,9 +83,11 @@ def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path
     deleted = cli("delete", unique, "--key", "1", "--no-wait")
     assert [done.returncode for done in (sent, keyed, deleted)] == [0, 0, 0]
     config = load(cli.settings)
-    from processor.client.feeds.snapshot_boundary import Cut
+    from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 
-    cut = Cut(config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test")
+    cut = SnapshotBoundary(
+        config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test"
+    )
     found = sorted(
         (record.key, record.value, record.headers) for batch in cut.before() for record in batch if record.value
     )
@@ -103,10 +107,12 @@ def test_lines_are_json_on_every_topic(cli: Cli, unique: str):
     assert done.returncode == 1
     assert done.stderr.startswith("line 2: not sent: undecodable")
     config = load(cli.settings)
-    from processor.client.feeds.snapshot_boundary import Cut
+    from processor.client.feeds.snapshot_boundary import SnapshotBoundary
     from processor.codec import codec_of
 
-    cut = Cut(config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test")
+    cut = SnapshotBoundary(
+        config.kafka, Admin(config.kafka), topic=f"{unique}.publish", partitions=range(2), group="test"
+    )
     ((found,),) = cut.before()
     cut.close()
     assert found.key == b"1"

@@ -60,7 +60,7 @@ class Desk:
         self, partition: int, offset: int, reason: str = "unreadable_batch", message: str = "it is ruined"
     ) -> None:
         """The worker says that a partition is held."""
-        self.voice.tell(self.name, partition, Hold(reason, message, offset, 1_700_000_000_000, 0, time.monotonic()))
+        self.voice.report(self.name, partition, Hold(reason, message, offset, 1_700_000_000_000, 0, time.monotonic()))
         self.wait(lambda: offset == self.held().get(partition), "the notice")
 
     def held(self) -> dict[int, int]:
@@ -84,7 +84,7 @@ class Desk:
         def work() -> None:
             order = self.voice.orders(self.name).get(timeout=PATIENCE_S)
             obeyed.append(order)
-            self.voice.tell(self.name, 0 if order.partition is None else order.partition, then)
+            self.voice.report(self.name, 0 if order.partition is None else order.partition, then)
 
         threading.Thread(target=work).start()
         return obeyed
@@ -120,7 +120,7 @@ def test_status_without_a_worker_shows_offsets_and_lag(desk: Desk):
 def test_status_names_what_is_held_and_what_to_do(desk: Desk):
     """With exit code 1; one topic that is asked for alone is shown alone."""
     desk.hold(0, 5)
-    desk.voice.tell_failed(f"{desk.name}_slow", "the disk is full")
+    desk.voice.report_failure(f"{desk.name}_slow", "the disk is full")
     desk.wait(lambda: "failed" in desk("status")[2], "the failure")
     code, data, said = desk("status")
     assert code == 1
@@ -147,7 +147,7 @@ def test_status_names_what_is_held_and_what_to_do(desk: Desk):
 def test_status_forgets_what_was_overtaken(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     """The notice of a worker that died, whose partition has gone on; and the failure of one not heard of for long."""
     desk.hold(0, 4)
-    desk.voice.tell_failed(desk.name, "the disk is full")
+    desk.voice.report_failure(desk.name, "the disk is full")
     desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
     code, data, said = desk("status", desk.name)
     assert (code, "unreadable_batch" in data) == (1, False)
@@ -212,12 +212,12 @@ def test_resume_that_nobody_obeys_ends_in_time(desk: Desk):
 
 def test_resume_starts_a_failed_pipeline(desk: Desk):
     """An order for all partitions is for the pipeline, too."""
-    desk.voice.tell_failed(desk.name, "the disk is full")
+    desk.voice.report_failure(desk.name, "the disk is full")
     desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
 
     def work() -> None:
         desk.voice.orders(desk.name).get(timeout=PATIENCE_S)
-        desk.voice.tell_failed(desk.name, None)
+        desk.voice.report_failure(desk.name, None)
 
     threading.Thread(target=work).start()
     assert desk("resume", desk.name)[:2] == (0, f"{desk.name} the pipeline in worker-0: goes on\n")
@@ -247,7 +247,7 @@ def test_a_skip_is_ordered_and_awaited(desk: Desk):
     def work() -> None:
         desk.voice.orders(desk.name).get(timeout=PATIENCE_S)
         desk.hold(0, 8, message="not yet")
-        desk.voice.tell(desk.name, 0, Hold("unreadable_batch", "the next one", 10, 1, 0, time.monotonic()))
+        desk.voice.report(desk.name, 0, Hold("unreadable_batch", "the next one", 10, 1, 0, time.monotonic()))
 
     threading.Thread(target=work).start()
     code, data, _ = desk("resume", desk.name, "--partition", "0", "--skip", "9", "--yes")

@@ -36,7 +36,7 @@ BAD: list[tuple[bytes | None, Any, dict[str, str]]] = [
         (partial(list_letters, "oders"), "did you mean 'orders'"),
         (partial(list_letters, "orders", reason="undecodeable"), "did you mean 'undecodable'"),
         (partial(replay, "oders"), "did you mean 'orders'"),
-        (partial(replay, "orders", reason="x"), "no reason 'x'"),
+        (partial(replay, "orders", reason="X y"), "no reason 'X y'"),
         (partial(replay, "orders", partition=1), "together"),
         (partial(replay, "orders", offset=1), "together"),
         (partial(replay, "slow"), "publish the records of their keys to 'orders' again"),

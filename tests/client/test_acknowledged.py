@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from processor.client import Client
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
 from processor.errors import AcksMissing, ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
-from processor.record import header_text
 from processor.topics.family import family_specs
+from processor.wire.headers import header_text
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker
@@ -39,9 +39,9 @@ def impatient(config: Config) -> Iterator[Client]:
     """A client that waits for Kafka at its end, and not for acks: no worker runs here."""
     client = Client("test", config)
     yield client
-    assert client._publishing is not None
-    client._publishing.deliver(PATIENCE_S)
-    client._publishing.close()
+    assert client._command_sender is not None
+    client._command_sender.deliver(PATIENCE_S)
+    client._command_sender.close()
 
 
 def test_only_its_own_acks_settle_a_command(client: Client, family: Family):
@@ -90,9 +90,11 @@ def test_numbers_grow_within_every_partition_whoever_publishes(family: Family, r
     numbers = []
     for partition in range(PARTITIONS):
         topic = f"{family.name}.publish"
-        cut = Cut(family.config.kafka, family.admin, topic=topic, partitions=[partition], group="test")
-        records = [record for batch in cut.before() for record in batch]
-        cut.close()
+        boundary = SnapshotBoundary(
+            family.config.kafka, family.admin, topic=topic, partitions=[partition], group="test"
+        )
+        records = [record for batch in boundary.before() for record in batch]
+        boundary.close()
         own = [int(header_text(record.headers, "sequence") or 0) for record in records]
         assert own == sorted(own)
         numbers += own
@@ -107,18 +109,18 @@ def test_what_kafka_does_not_take_fails_its_future(bootstrap: str, unique: str):
     settings = {"max.message.bytes": "2000"}
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
     Admin(config.kafka).create(family_specs(unique, ("publish", "ack"), partitions=1, settings=settings))
-    told: list[Stop | None] = []
+    delivered: list[Stop | None] = []
     with impatient(config) as client:
         noise = random.Random(1).randbytes(4000).hex()
-        large = client.publish(unique, {"id": 1, "x": noise}, ack="persisted", on_delivery=told.append)
+        large = client.publish(unique, {"id": 1, "x": noise}, ack="persisted", on_delivery=delivered.append)
         assert large is not None
         error = large.exception(PATIENCE_S)
         assert isinstance(error, Stop)
         assert "refuses a record" in str(error)
-        small = client.publish(unique, {"id": 1}, ack="persisted", on_delivery=told.append)
+        small = client.publish(unique, {"id": 1}, ack="persisted", on_delivery=delivered.append)
     assert small is not None
     assert isinstance(small.exception(0), AcksMissing)
-    assert [type(one) for one in told] == [type(error), type(None)]
+    assert [type(one) for one in delivered] == [type(error), type(None)]
 
 
 def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
@@ -133,7 +135,7 @@ def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
 
 def test_wrong_questions_are_refused_before_anything_is_sent(client: Client, family: Family):
     """A callback without acks, a number that is none, a name that is too long: each says what is wrong."""
-    with pytest.raises(ConfigurationError, match="on_ack is told acks"):
+    with pytest.raises(ConfigurationError, match="on_ack receives acks"):
         client.publish(family.name, {"id": 1}, on_ack=print)
     with pytest.raises(ConfigurationError, match="sequence is -1"):
         client.publish(family.name, {"id": 1}, sequence=-1)

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.broker
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics are looked at every half second, so that tests need not wait."""
-    monkeypatch.setattr("processor.client.subscribe.topic_watch.INTERVAL_S", 0.5)
+    monkeypatch.setattr("processor.client.feeds.identity_watch.INTERVAL_S", 0.5)
 
 
-def make_anew(family: Family) -> None:
+def recreate(family: Family) -> None:
     """Delete the SOW topic, and make an empty one of its name."""
     family.admin.delete([f"{family.name}.sow"])
     specs = family_specs(family.name, ("sow",), partitions=PARTITIONS)
@@ -67,14 +67,14 @@ def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Fam
         family.sow(f"old{number}", {"id": "old"})
     subscription = getattr(client, form)(family.name, timeout_s=PATIENCE_S)
     assert len(group(subscription)) == records_before
-    make_anew(family)
+    recreate(family)
     for number in range(4):
         family.sow(f"new{number}", {"id": "new", "n": 1})
-    told = group(subscription)
-    for _ in range(4 - len(told)):
+    delivered = group(subscription)
+    for _ in range(4 - len(delivered)):
         message = next(subscription)
-        told[message.sow_key or ""] = message.data
-    assert told == {f"new{number}": {"id": "new", "n": 1} for number in range(4)}
+        delivered[message.sow_key or ""] = message.data
+    assert delivered == {f"new{number}": {"id": "new", "n": 1} for number in range(4)}
     family.sow("new0", {"id": "new", "n": 2}, 2)
     assert next(subscription).data == {"id": "new", "n": 2}
 
@@ -84,7 +84,7 @@ def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
     for key in "ab":
         family.sow(key, {"id": key, "n": 1})
     with client.view(family.name) as view:
-        make_anew(family)
+        recreate(family)
         with family.transaction():
             for key in "bc":
                 family.write(f"{family.name}.sow", key, {"id": key, "n": 2}, version="1")
@@ -102,10 +102,10 @@ def test_without_a_snapshot_it_is_an_error(client: Client, family: Family, form:
     subscription = getattr(client, form)(family.name, "/n > 0", timeout_s=PATIENCE_S)
     family.sow("a", {"id": "a", "n": 1})
     assert next(subscription).data == {"id": "a", "n": 1}
-    make_anew(family)
+    recreate(family)
     for number in range(9):
         family.sow(f"new{number}", {"id": "new", "n": 1})
-    with pytest.raises((PositionLost, ConfigurationError), match=r"made anew|does not exist"):
+    with pytest.raises((PositionLost, ConfigurationError), match=r"recreated|does not exist"):
         list(subscription)
     assert list(subscription) == []
 
@@ -120,8 +120,8 @@ def test_records_that_were_deleted_unread(client: Client, family: Family):
     family.sow("after", {"id": "after"})
     with pytest.raises(PositionLost, match="deleted before they were read"):
         list(without)
-    told = group(with_snapshot) or group(with_snapshot)
-    assert told == {"after": {"id": "after"}}
+    delivered = group(with_snapshot) or group(with_snapshot)
+    assert delivered == {"after": {"id": "after"}}
 
 
 @pytest.mark.long
@@ -137,12 +137,12 @@ def test_a_broker_that_restarts_costs_nothing(tmp_path: Path):
             view = client.sow_and_delta_subscribe("restarts", options="oof", timeout_s=60)
             plain = client.delta_subscribe("restarts", timeout_s=60)
             assert group(view) == {}
-            told: dict[str, list[int]] = {"view": [], "plain": []}
+            delivered: dict[str, list[int]] = {"view": [], "plain": []}
 
             def read(name: str, subscription: Subscription) -> None:
                 for message in subscription:
-                    told[name].append(message.data["n"])
-                    if len(told[name]) == updates:
+                    delivered[name].append(message.data["n"])
+                    if len(delivered[name]) == updates:
                         return
 
             readers = [threading.Thread(target=read, args=each) for each in (("view", view), ("plain", plain))]
@@ -158,6 +158,6 @@ def test_a_broker_that_restarts_costs_nothing(tmp_path: Path):
                         family.write(f"restarts.{role}", "a", {"id": "a", "n": number}, version=str(number + 1))
             for reader in readers:
                 reader.join(60)
-            assert told == {"view": list(range(updates)), "plain": list(range(updates))}
+            assert delivered == {"view": list(range(updates)), "plain": list(range(updates))}
     finally:
         broker.stop()

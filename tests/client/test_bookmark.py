@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from processor.client import Client, Message, Subscription
-from processor.client.feeds.bookmark_tracker import Replay
-from processor.client.subscribe.bookmark import token
+from processor.client.feeds.bookmark import BookmarkTracker, token
 from processor.errors import ConfigurationError, PositionLost
 from processor.record import Record
 from processor.subscriptions import Message as Told
@@ -29,16 +28,16 @@ def replayed(family: Family, subscription: Subscription) -> list[Message]:
             value = f'{{"id":"end","mark":"{mark}"}}'.encode()
             family._producer.produce(f"{family.name}.sow", value, b"end%d" % partition, partition)
     subscription.timeout_s = PATIENCE_S
-    told, ends = [], 0
+    delivered, ends = [], 0
     for message in subscription:
         if message.data["id"] != "end":
-            told.append(message)
+            delivered.append(message)
         ends += message.data.get("mark") == mark
         if ends == PARTITIONS:
             break
     assert ends == PARTITIONS
     subscription.close()
-    return told
+    return delivered
 
 
 def write(family: Family, numbers: range) -> list[tuple[str, int]]:
@@ -86,12 +85,12 @@ def test_a_time(client: Client, family: Family):
 def test_whoever_goes_on_after_a_message_misses_nothing(client: Client, family: Family, options: str | None):
     """From the bookmark of any message on, what was told after it comes, and without conflation nothing else does."""
     written = write(family, range(1, 13))
-    told = replayed(family, client.subscribe(family.name, FILTER, options, bookmark="epoch"))
-    assert dict(numbers(told)) == dict(written)
-    for place in range(0, len(told), 3):
-        again = replayed(family, client.subscribe(family.name, FILTER, options, bookmark=told[place].bookmark))
+    delivered = replayed(family, client.subscribe(family.name, FILTER, options, bookmark="epoch"))
+    assert dict(numbers(delivered)) == dict(written)
+    for place in range(0, len(delivered), 3):
+        again = replayed(family, client.subscribe(family.name, FILTER, options, bookmark=delivered[place].bookmark))
         got = numbers(again)
-        rest = numbers(told[place + 1 :])
+        rest = numbers(delivered[place + 1 :])
         if options == "conflation=100ms":
             assert dict(rest).items() <= dict(got).items()
         else:
@@ -152,10 +151,10 @@ def message(number: int) -> Told:
 
 def test_a_bookmark_never_passes_what_is_not_told():
     """What is held back, and what stands behind in the same turn, is before the bookmark's place until it is told."""
-    replay = Replay("I" * 22, {0: 5, 1: 0})
-    replay.give(0, [Record(b"k", b"", None, 5, 0)], 1000)
-    replay.give(0, [Record(b"k", b"", None, 6, 0)], 1100)
-    replay.give(1, [Record(b"k", b"", None, 0, 0)], 1200)
+    replay = BookmarkTracker("I" * 22, {0: 5, 1: 0})
+    replay.advance(0, [Record(b"k", b"", None, 5, 0)], 1000)
+    replay.advance(0, [Record(b"k", b"", None, 6, 0)], 1100)
+    replay.advance(1, [Record(b"k", b"", None, 0, 0)], 1200)
 
     def marks(count: int, *, is_last: bool, held_since_ms: int | None) -> list[str]:
         marked = replay.marked([message(n) for n in range(count)], is_last=is_last, held_since_ms=held_since_ms)
@@ -170,9 +169,9 @@ def test_a_bookmark_never_passes_what_is_not_told():
 
 def test_a_reader_that_never_comes_to_the_end(random_seed):
     """Few places are kept however long it reads, and the bookmark still never passes what is held back."""
-    replay = Replay("I" * 22, {0: 0})
+    replay = BookmarkTracker("I" * 22, {0: 0})
     for number in range(50_000):
-        replay.give(0, [Record(b"k", b"", None, number, 0)], number)
+        replay.advance(0, [Record(b"k", b"", None, number, 0)], number)
         [marked] = replay.marked([message(number)], is_last=False, held_since_ms=None)
         assert marked.bookmark == f"{'I' * 22}:0"
     assert len(replay._before) <= 1_000

@@ -111,14 +111,14 @@ def test_a_query_ends_and_its_topic_can_be_subscribed_to(client: Client, family:
 
 def test_a_callback_gets_the_messages_of_all(client: Client, family: Family) -> None:
     """With `on_message` one thread reads all topics; a callback may subscribe, and errors end the connection."""
-    told: list[tuple[str, tuple[str, ...]]] = []
+    delivered: list[tuple[str, tuple[str, ...]]] = []
     threads: set[str] = set()
     done = threading.Event()
 
     def take(message: Message) -> None:
-        told.append((message.topic, message.sub_ids))
+        delivered.append((message.topic, message.sub_ids))
         threads.add(threading.current_thread().name)
-        if len(told) == 1:
+        if len(delivered) == 1:
             connection.subscribe(family.conflated, sub_id="second")
             conflated(family, "b", {"id": "b"})
         else:
@@ -131,7 +131,7 @@ def test_a_callback_gets_the_messages_of_all(client: Client, family: Family) -> 
     assert done.wait(PATIENCE_S)
     with pytest.raises(ValueError, match="no"):
         connection.wait(PATIENCE_S)
-    assert told == [(family.name, ("first",)), (family.conflated, ("second",))]
+    assert delivered == [(family.name, ("first",)), (family.conflated, ("second",))]
     assert threads == {"sowstream-subscription"}
 
 
@@ -168,4 +168,4 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(client: Client, fam
     for late in (lambda: connection.subscribe(family.name), lambda: connection.remove("x")):
         with pytest.raises(SowstreamError, match="closed"):
             late()
-    assert connection not in client._reading._open
+    assert connection not in client._opener._open

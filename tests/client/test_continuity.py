@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.client.feeds.continuity import Continuity, delta_headers
-from processor.client.feeds.delta_feed import WrittenFeed
-from processor.client.feeds.reread import Reread
-from processor.client.feeds.snapshot_boundary import Arrived
+from processor.client.feeds.continuity import Continuity
+from processor.client.feeds.delta_feed import DeltaFeed
+from processor.client.feeds.reread import RereadRecords
+from processor.client.feeds.snapshot_boundary import FetchedBatches
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, Stop
 from processor.merge import KeyFields, apply_delta
 from processor.record import Record
 from processor.subscriptions import Options, Topic
+from processor.wire.delta_headers import read_delta_headers
 from tests.client.message_types import Whole
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Subscriber:
 
 
 class Lossy:
-    """A cut of the delta topic that hands out what a test lets through, in parts."""
+    """A boundary of the delta topic that hands out what a test lets through, in parts."""
 
     def __init__(self, partition: int = 0) -> None:
         self.ends = {partition: 0}
@@ -96,16 +97,16 @@ class Lossy:
     def follow(self) -> None:
         """It begins at the beginning."""
 
-    def after(self, _wait_s: float) -> Arrived:
+    def after(self, _wait_s: float) -> FetchedBatches:
         """What the test has put there."""
         batch, self.next = self.next, []
         end, self.end = self.end, None
-        return Arrived([(self.partition, batch)] if batch else [], {} if end is None else {self.partition: end})
+        return FetchedBatches([(self.partition, batch)] if batch else [], {} if end is None else {self.partition: end})
 
 
-def feed_of(cut: Lossy, read_again: Callable[..., Reread], **options: Any) -> WrittenFeed:
+def feed_of(boundary: Lossy, read_again: Callable[..., RereadRecords], **options: Any) -> DeltaFeed:
     """A plain delta subscription."""
-    return WrittenFeed(ORDERS, cut, Options(), read_again, **options)  # type: ignore[arg-type]
+    return DeltaFeed(ORDERS, boundary, Options(), read_again, **options)  # type: ignore[arg-type]
 
 
 STEPS = st.lists(
@@ -137,23 +138,23 @@ def test_whatever_is_lost_the_subscriber_ends_with_the_sow_records(steps: list[t
     for key in "ab":  # A last delta that is lost would be noticed with the next one only.
         world.update(key, n=1)
     end = len(world.sow)
-    cut, subscriber, reached = Lossy(), Subscriber(), 0
+    boundary, subscriber, reached = Lossy(), Subscriber(), 0
 
-    def read_again(partition: int, keys: Collection[bytes], since_ms: int) -> Reread:
+    def read_again(partition: int, keys: Collection[bytes], since_ms: int) -> RereadRecords:
         assert partition == 0
         at = data.draw(st.integers(reached, end), label="records read at")
         records = world.state(at, keys)
         assert all(record.timestamp_ms >= since_ms for record in records.values())
-        return Reread(records, data.draw(st.integers(at, end), label="end of the deltas then"))
+        return RereadRecords(records, data.draw(st.integers(at, end), label="end of the deltas then"))
 
-    feed = feed_of(cut, read_again)
+    feed = feed_of(boundary, read_again)
     while reached < end:
         begin, reached = reached, data.draw(st.integers(reached + 1, end), label="next batch up to")
-        cut.next = [record for record in world.deltas[begin:reached] if record.offset not in lost]
-        cut.end = reached if data.draw(st.booleans(), label="end is said") else None
+        boundary.next = [record for record in world.deltas[begin:reached] if record.offset not in lost]
+        boundary.end = reached if data.draw(st.booleans(), label="end is said") else None
         subscriber.take(feed.fetch(0))
     for _ in range(4):
-        cut.end = end
+        boundary.end = end
         subscriber.take(feed.fetch(0))
     assert {key: subscriber.records[key] for key in world.records} == world.records
     if not lost:
@@ -173,19 +174,19 @@ def test_a_gap_is_healed_with_a_full_record():
     world = deltas_of({"a": 1}, {"b": 2}, {"c": 3}, {"a": 4}, {"b": 5})
     asked = []
 
-    def read_again(partition: int, keys: Collection[bytes], since_ms: int) -> Reread:
+    def read_again(partition: int, keys: Collection[bytes], since_ms: int) -> RereadRecords:
         asked.append((partition, list(keys), since_ms))
-        return Reread(world.state(4, keys), 5)
+        return RereadRecords(world.state(4, keys), 5)
 
-    cut = Lossy(2)
-    feed = feed_of(cut, read_again)
-    cut.next = [world.deltas[0], world.deltas[2]]
+    boundary = Lossy(2)
+    feed = feed_of(boundary, read_again)
+    boundary.next = [world.deltas[0], world.deltas[2]]
     insert, healed = feed.fetch(0)
     assert (insert.delta, insert.version) == (False, 1)
     assert (healed.command, healed.delta, healed.version) == ("publish", False, 4)
     assert {name: healed.data[name] for name in "abc"} == {"a": 4, "b": 2, "c": 3}
     assert asked == [(2, [b"1"], 1_002)]
-    cut.next, cut.end = world.deltas[3:], 5
+    boundary.next, boundary.end = world.deltas[3:], 5
     [newer] = feed.fetch(0)
     assert (newer.delta, newer.version, newer.data["b"]) == (True, 5, 5)
     assert (feed.healed, feed.unchecked) == (1, 0)
@@ -202,16 +203,16 @@ def test_a_key_that_was_deleted_must_begin_again(read_at: int, versions: list[in
     world.update("1", n=4)
     ends = iter([read_at, 5])
 
-    def read_again(_partition: int, keys: Collection[bytes], _since_ms: int) -> Reread:
-        return Reread(world.state(next(ends), keys), 5)
+    def read_again(_partition: int, keys: Collection[bytes], _since_ms: int) -> RereadRecords:
+        return RereadRecords(world.state(next(ends), keys), 5)
 
-    cut = Lossy()
-    feed = feed_of(cut, read_again)
-    cut.next = [world.deltas[0], world.deltas[1], world.deltas[3]]
+    boundary = Lossy()
+    feed = feed_of(boundary, read_again)
+    boundary.next = [world.deltas[0], world.deltas[1], world.deltas[3]]
     assert [message.version for message in feed.fetch(0)] == versions
-    cut.next, cut.end = [world.deltas[4]], 5
+    boundary.next, boundary.end = [world.deltas[4]], 5
     assert feed.fetch(0) == []
-    cut.next = [world.deltas[5]]
+    boundary.next = [world.deltas[5]]
     assert [(message.version, message.delta) for message in feed.fetch(0)] == [(1, False)]
 
 
@@ -223,14 +224,14 @@ def test_other_keys_go_on_while_a_record_is_read_again():
             world.update(key, n=n)
     answers = [BrokerUnavailable("not now"), None]
 
-    def read_again(_partition: int, keys: Collection[bytes], _since_ms: int) -> Reread:
+    def read_again(_partition: int, keys: Collection[bytes], _since_ms: int) -> RereadRecords:
         if (error := answers.pop(0)) is not None:
             raise error
-        return Reread(world.state(8, keys), 8)
+        return RereadRecords(world.state(8, keys), 8)
 
-    cut = Lossy()
-    feed = feed_of(cut, read_again)
-    cut.next = [world.deltas[0], *world.deltas[2:]]
+    boundary = Lossy()
+    feed = feed_of(boundary, read_again)
+    boundary.next = [world.deltas[0], *world.deltas[2:]]
     assert [(message.sow_key, message.version) for message in feed.fetch(0)] == [
         ("1", 1), *[("2", version) for version in (1, 2, 3, 4)]
     ]  # fmt: skip
@@ -241,12 +242,12 @@ def test_a_record_that_cannot_be_read_again_ends_the_subscription():
     """Messages that were made before are delivered first; then the error says why the gap stays."""
     world = deltas_of({}, {}, {})
 
-    def read_again(*_: object) -> Reread:
+    def read_again(*_: object) -> RereadRecords:
         raise Stop("orders.sow: not allowed")
 
-    cut = Lossy()
-    feed = feed_of(cut, read_again)
-    cut.next = [world.deltas[0], world.deltas[2]]
+    boundary = Lossy()
+    feed = feed_of(boundary, read_again)
+    boundary.next = [world.deltas[0], world.deltas[2]]
     assert [message.version for message in feed.fetch(0)] == [1]
     with pytest.raises(Stop, match="not allowed"):
         feed.fetch(0)
@@ -258,7 +259,7 @@ def test_of_too_many_keys_the_oldest_are_forgotten_and_counted():
 
     def admits(key: bytes, version: int) -> bool:
         record = Record(key, b"{}", [("version", b"%d" % version)], 0, 0)
-        return check.admits(record, delta_headers(record.headers))
+        return check.admits(record, read_delta_headers(record.headers))
 
     for key in (b"a", b"b", b"c", b"d"):
         assert admits(key, 5)
@@ -272,18 +273,20 @@ def test_full_records_need_no_check():
     """A message type without deltas carries whole records: a version that is missing costs nothing."""
     world = deltas_of({"a": 1}, {"b": 2}, {"c": 3})
     topic = Topic("orders", Whole(), KeyFields(("/id",)))
-    cut = Lossy()
-    feed = WrittenFeed(topic, cut, Options(), lambda *_: pytest.fail("read again"))  # type: ignore[arg-type]
-    cut.next = [world.deltas[0], world.deltas[2]]
+    boundary = Lossy()
+    feed = DeltaFeed(topic, boundary, Options(), lambda *_: pytest.fail("read again"))  # type: ignore[arg-type]
+    boundary.next = [world.deltas[0], world.deltas[2]]
     assert [message.version for message in feed.fetch(0)] == [1, 3]
     assert feed.healed == 0
 
 
 def test_deltas_without_a_version_are_not_checked():
     """A topic written by a processor of others may say no versions: its deltas are delivered as they come."""
-    cut = Lossy()
-    feed = feed_of(cut, lambda *_: pytest.fail("read again"))
-    cut.next = [Record(b"1", b'{"id":1}', headers, 0, 0) for headers in ([], [("version", b"x")], [("version", None)])]
+    boundary = Lossy()
+    feed = feed_of(boundary, lambda *_: pytest.fail("read again"))
+    boundary.next = [
+        Record(b"1", b'{"id":1}', headers, 0, 0) for headers in ([], [("version", b"x")], [("version", None)])
+    ]
     assert [message.version for message in feed.fetch(0)] == [None, None, None]
 
 
@@ -300,7 +303,7 @@ def test_deltas_without_a_version_are_not_checked():
 )
 def test_headers_say_what_a_delta_applies_to(headers: list[tuple[str, bytes]], base: int, begins_life: bool):
     """Without `delta_base` it is the version before; a version that does not grow begins another life of the key."""
-    said = delta_headers(headers)
+    said = read_delta_headers(headers)
     assert (said.base, said.begins_life) == (base, begins_life)
 
 
@@ -310,7 +313,7 @@ def test_each_healed_key_waits_for_its_own_position():
 
     def admits(key: bytes, version: int, offset: int) -> bool:
         record = Record(key, b"{}", [("version", b"%d" % version)], offset, 0)
-        return check.admits(record, delta_headers(record.headers))
+        return check.admits(record, read_delta_headers(record.headers))
 
     for key, until in ((b"a", 5), (b"b", 9)):
         assert admits(key, 1, 0)

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from processor.client.publish.deleting import Delete, Gathered, Selection, check, deletes
+from processor.client.publish.deleting import CombinedAcks, DeleteRecord, Selection, check, deletes
 from processor.client.publish.outbox import Outbox
 from processor.codec import load_codec
 from processor.config import TopicConfig
@@ -14,7 +14,7 @@ from processor.errors import ConfigurationError, PublishRejected, RecordRejected
 from processor.wire.ack import Ack
 
 
-def commands(selection: Selection, **settings: object) -> list[Delete]:
+def commands(selection: Selection, **settings: object) -> list[DeleteRecord]:
     """What is sent for a selection, on a topic of three partitions."""
     topic = TopicConfig.model_validate(settings)
     outbox = Outbox("orders", topic, load_codec("json"))
@@ -26,7 +26,7 @@ HEADERS = [("trace", b"t"), ("correlation_id", b"abc"), ("command_id", b"c")]
 
 def test_a_key_is_one_tombstone():
     """Its value says sow_delete by itself."""
-    assert commands(Selection(key="7")) == [Delete((b"7", None, HEADERS))]
+    assert commands(Selection(key="7")) == [DeleteRecord((b"7", None, HEADERS))]
 
 
 def test_keys_are_a_tombstone_each():
@@ -46,7 +46,7 @@ def test_a_key_that_may_be_anywhere_is_deleted_in_every_partition():
 
 def test_data_says_the_key():
     """All other fields mean nothing; several key fields make the one key that workers make."""
-    assert commands(Selection(data={"id": 7, "n": 1})) == [Delete((b"7", None, HEADERS))]
+    assert commands(Selection(data={"id": 7, "n": 1})) == [DeleteRecord((b"7", None, HEADERS))]
     (command,) = commands(Selection(data=b'{"b":{"c":2},"a":1}'), key=["/a", "/b/c"])
     assert command.record[0] == b'["1","2"]'
     with pytest.raises(RecordRejected, match="the message lacks a key field"):
@@ -56,7 +56,9 @@ def test_data_says_the_key():
 def test_a_filter_goes_to_every_partition():
     """Without a key or a value; the command is a header, as the filter is."""
     headers = [*HEADERS, ("command", b"sow_delete"), ("filter", "/état = 'né'".encode())]
-    assert commands(Selection(filter="/état = 'né'")) == [Delete((None, None, headers), number) for number in range(3)]
+    assert commands(Selection(filter="/état = 'né'")) == [
+        DeleteRecord((None, None, headers), number) for number in range(3)
+    ]
 
 
 @pytest.mark.parametrize("selection", [Selection(), Selection("1", ["1"]), Selection(data={}, filter="/a = 1")])
@@ -68,7 +70,7 @@ def test_exactly_one_argument_says_which_records(selection):
 
 def answered(*outcomes: int | Exception | None) -> Future[Ack]:
     """The future of commands that had these counts, or failed so; None: one that has no count."""
-    gathered = Gathered("orders", "stats", "c")
+    gathered = CombinedAcks("orders", "stats", "c")
     futures: list[Future[Ack]] = [Future() for _ in outcomes]
     for future in futures:
         gathered.add(future)

@@ -1,8 +1,8 @@
 import pytest
 
-from processor.client.feeds.delta_feed import WrittenDeltas, WrittenFeed
-from processor.client.feeds.reread import Reread
-from processor.client.feeds.snapshot_boundary import Arrived
+from processor.client.feeds.delta_feed import DeltaFeed, DeltaMessages
+from processor.client.feeds.reread import RereadRecords
+from processor.client.feeds.snapshot_boundary import FetchedBatches
 from processor.codec.json import JsonCodec
 from processor.errors import Stop
 from processor.merge import KeyFields
@@ -11,9 +11,9 @@ from processor.subscriptions import Options, Topic
 from tests.client.message_types import Framed, Whole
 
 
-def deltas(codec: JsonCodec, **options: bool) -> WrittenDeltas:
+def deltas(codec: JsonCodec, **options: bool) -> DeltaMessages:
     """The messages of a plain delta subscription."""
-    return WrittenDeltas(Topic("orders", codec, KeyFields(("/id",))), Options(**options))
+    return DeltaMessages(Topic("orders", codec, KeyFields(("/id",))), Options(**options))
 
 
 def record(value: bytes | None, **headers: str) -> Record:
@@ -71,30 +71,30 @@ def test_an_empty_delta_is_left_out_if_asked():
     """`no_empties` goes by what the worker says of its delta; without it the key fields are told."""
     empty = record(b'{"id":1}', empty="true", version="3")
     assert deltas(JsonCodec(), no_empties=True).message(empty, 0) is None
-    told = deltas(JsonCodec(), no_sowkey=True).message(empty, 0)
-    assert told is not None
-    assert (told.data, told.sow_key, told.version) == ({"id": 1}, None, 3)
+    delivered = deltas(JsonCodec(), no_sowkey=True).message(empty, 0)
+    assert delivered is not None
+    assert (delivered.data, delivered.sow_key, delivered.version) == ({"id": 1}, None, 3)
 
 
-def unread(*_: object) -> Reread:
+def unread(*_: object) -> RereadRecords:
     """Reads no record again, as no delta is missing."""
     raise AssertionError("no delta is missing")
 
 
 class Written:
-    """A cut behind which some records are, in one partition."""
+    """A boundary behind which some records are, in one partition."""
 
     def __init__(self, *records: Record) -> None:
         self.ends = {2: 0}
-        self._arrived = Arrived([(2, list(records))], {})
+        self._arrived = FetchedBatches([(2, list(records))], {})
 
     def follow(self) -> None:
         """There they are."""
 
-    def after(self, _wait_s: float) -> Arrived:
+    def after(self, _wait_s: float) -> FetchedBatches:
         """They come once."""
-        arrived, self._arrived = self._arrived, Arrived([], {})
-        return arrived
+        fetched, self._arrived = self._arrived, FetchedBatches([], {})
+        return fetched
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_no_worker_wrote_ends_it(value: bytes, headers: dict[str, bytes], w
     good = Record(b"1", b'{"id":1}', [], 6, 0)
     bad = Record(b"1", value, list(headers.items()), 7, 0)
     topic = Topic("orders", JsonCodec(), KeyFields(("/id",)))
-    feed = WrittenFeed(topic, Written(good._replace(key=None), good, bad, good), Options(), unread)  # type: ignore[arg-type]
+    feed = DeltaFeed(topic, Written(good._replace(key=None), good, bad, good), Options(), unread)  # type: ignore[arg-type]
     assert [message.data for message in feed.fetch(0)] == [{"id": 1}]
     place = "orders: partition 2, offset 7 of its delta topic, key '1', is not what a worker writes: "
     with pytest.raises(Stop, match=place + why):

@@ -29,18 +29,18 @@ def write_later(family: Family) -> None:
 def test_a_callback_gets_each_message(client: Client, family: Family):
     """With `on_message` a thread reads and calls; `timeout_s` ends it, and `wait` hears of that."""
     family.sow("a", {"id": "a", "n": 1})
-    told: list[Message] = []
+    delivered: list[Message] = []
     threads: set[str] = set()
 
     def take(message: Message) -> None:
-        told.append(message)
+        delivered.append(message)
         threads.add(threading.current_thread().name)
         if message.command == "group_end":
             write_later(family)
 
     subscription = client.sow_and_subscribe(family.name, on_message=take, timeout_s=2)
     assert subscription.wait(PATIENCE_S)
-    assert sorted(map(brief, told), key=str) == sorted(SNAPSHOT + LATER, key=str)
+    assert sorted(map(brief, delivered), key=str) == sorted(SNAPSHOT + LATER, key=str)
     assert threads == {"sowstream-subscription"}
     with pytest.raises(RuntimeError, match="called already"):
         next(subscription)
@@ -50,10 +50,10 @@ def test_what_a_callback_raises_ends_it(client: Client, family: Family):
     """The first error ends the subscription, nothing is told after it, and `wait` or `close` raises it, once."""
     for name in ("a", "b"):
         family.sow(name, {"id": name})
-    told: list[Message] = []
+    delivered: list[Message] = []
 
     def fail(message: Message) -> None:
-        told.append(message)
+        delivered.append(message)
         if message.command == "sow":
             raise ValueError("no")
 
@@ -61,7 +61,7 @@ def test_what_a_callback_raises_ends_it(client: Client, family: Family):
     with pytest.raises(ValueError, match="no"):
         subscription.wait(PATIENCE_S)
     subscription.close()
-    assert [message.command for message in told] == ["group_begin", "sow"]
+    assert [message.command for message in delivered] == ["group_begin", "sow"]
     other = client.sow(family.name, on_message=fail)
     while not other._is_closed:
         time.sleep(0.01)
@@ -72,18 +72,18 @@ def test_what_a_callback_raises_ends_it(client: Client, family: Family):
 def test_a_callback_may_close_its_own_subscription(client: Client, family: Family):
     """A close within the callback ends it without waiting for itself; one from outside waits for the callback."""
     family.sow("a", {"id": "a"})
-    told = []
+    delivered = []
     ready = threading.Event()
 
     def take(message: Message) -> None:
-        told.append(message.command)
+        delivered.append(message.command)
         ready.wait(PATIENCE_S)
         subscription.close()
 
     subscription = client.sow(family.name, on_message=take)
     ready.set()
     assert subscription.wait(PATIENCE_S)
-    assert told == ["group_begin"]
+    assert delivered == ["group_begin"]
     entered, done = threading.Event(), []
 
     def linger(_message: Message) -> None:
@@ -102,7 +102,7 @@ def test_messages_are_awaited(client: Client, family: Family):
     family.sow("a", {"id": "a", "n": 1})
 
     async def read() -> tuple[list[Message], int]:
-        told, beats = [], 0
+        delivered, beats = [], 0
 
         async def beat() -> None:
             nonlocal beats
@@ -113,18 +113,18 @@ def test_messages_are_awaited(client: Client, family: Family):
         beating = asyncio.create_task(beat())
         async with client.sow_and_subscribe(family.name) as subscription:
             async for message in subscription:
-                told.append(message)
+                delivered.append(message)
                 if message.command == "group_end":
                     await asyncio.sleep(0.2)
                     await asyncio.to_thread(write_later, family)
-                if len(told) == 5:
+                if len(delivered) == 5:
                     break
         beating.cancel()
         assert [message async for message in subscription] == []
-        return told, beats
+        return delivered, beats
 
-    told, beats = asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
-    assert sorted(map(brief, told), key=str) == sorted(SNAPSHOT + LATER, key=str)
+    delivered, beats = asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
+    assert sorted(map(brief, delivered), key=str) == sorted(SNAPSHOT + LATER, key=str)
     assert beats > 5
 
 
@@ -133,18 +133,18 @@ def test_whoever_is_cancelled_loses_nothing(client: Client, family: Family):
 
     async def read() -> list[object]:
         async with client.subscribe(family.name) as subscription:
-            told = []
+            delivered = []
             for number in range(5):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(subscription), 0.05)
                 await asyncio.to_thread(family.sow, "a", {"id": "a", "n": number})
-                told.append((await anext(subscription)).data["n"])
+                delivered.append((await anext(subscription)).data["n"])
             task = asyncio.ensure_future(anext(subscription))
             await asyncio.sleep(0.05)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        return told
+        return delivered
 
     assert asyncio.run(asyncio.wait_for(read(), PATIENCE_S)) == [0, 1, 2, 3, 4]
     assert not [thread for thread in threading.enumerate() if "sowstream-subscription" in thread.name]
@@ -163,7 +163,7 @@ def test_an_error_reaches_whoever_awaits(client: Client, family: Family):
 
     with pytest.raises(Exception, match="not JSON"):
         asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
-    assert subscription not in client._reading._open
+    assert subscription not in client._opener._open
 
 
 def test_the_end_of_a_client_ends_its_subscriptions(family: Family):
@@ -185,7 +185,7 @@ def test_the_end_of_a_client_ends_its_subscriptions(family: Family):
     for thread in threads:
         thread.start()
     called = client.subscribe(family.name, on_message=print)
-    while len(client._reading._open) < 3:
+    while len(client._opener._open) < 3:
         time.sleep(0.01)
     client.close()
     for thread in threads:
@@ -208,8 +208,8 @@ def test_several_subscriptions_share_a_stream(client: Client, family: Family):
     both = next(first)
     assert (both.sub_ids, both.delta, both.data) == (("some", "1"), False, {"id": "a", "n": 2, "same": 0})
     family.sow("a", {"id": "a", "n": 1, "same": 0}, 3)
-    told = [next(first), next(first)]
-    assert sorted((message.command, message.sub_ids, message.delta) for message in told) == [
+    delivered = [next(first), next(first)]
+    assert sorted((message.command, message.sub_ids, message.delta) for message in delivered) == [
         ("oof", ("1",), False),
         ("publish", ("some",), True),
     ]
@@ -247,12 +247,12 @@ def test_a_slow_reader_gets_the_newest_state(client: Client, family: Family):
                 family.write(f"{family.name}.sow", key, {"id": key, "n": n}, version=str(n + 1))
         if n == 0:
             assert next(subscription).data["n"] == 0
-    told: dict[str, list[int]] = {key: [] for key in keys}
-    while sum(numbers[-1:] == [1] for numbers in told.values()) < len(keys):
+    delivered: dict[str, list[int]] = {key: [] for key in keys}
+    while sum(numbers[-1:] == [1] for numbers in delivered.values()) < len(keys):
         message = next(subscription)
-        told[message.data["id"]].append(message.data["n"])
+        delivered[message.data["id"]].append(message.data["n"])
         time.sleep(0.05)  # A reader that is slower than what comes.
-    assert sum(numbers == [1] for numbers in told.values()) > len(keys) // 2
+    assert sum(numbers == [1] for numbers in delivered.values()) > len(keys) // 2
 
 
 def test_without_conflation_nothing_is_folded(client: Client, family: Family):
@@ -273,8 +273,8 @@ def test_many_that_may_not_be_folded_share_a_stream(client: Client, family: Fami
     with family.transaction():
         for number in range(1000):
             family._producer.produce(f"{family.name}.sow", b'{"id":"a"}', b"k%d" % number, 0)
-    told = [next(first).sub_ids for _ in range(1000)]
-    assert set(told) == {tuple(str(number) for number in range(13))}
+    delivered = [next(first).sub_ids for _ in range(1000)]
+    assert set(delivered) == {tuple(str(number) for number in range(13))}
 
 
 def test_an_interval_folds_and_then_tells_by_the_clock(client: Client, family: Family):
@@ -297,8 +297,8 @@ def test_a_filter_and_its_oof(client: Client, family: Family):
     subscription = client.sow_and_delta_subscribe(family.name, "/n < 5 OR /id = 'end'", "oof")
     family.sow("a", {"id": "a", "n": 9, "same": 0}, 2)
     family.sow("a", {"id": "a", "n": 2, "same": 0}, 3)
-    told = [message for message in family.rest(subscription) if message.sow_key == "a"]
-    assert [(message.command, message.reason, message.data, message.delta) for message in told] == [
+    delivered = [message for message in family.rest(subscription) if message.sow_key == "a"]
+    assert [(message.command, message.reason, message.data, message.delta) for message in delivered] == [
         ("sow", None, {"id": "a", "n": 1, "same": 0}, False),
         ("oof", "match", {"id": "a", "n": 9, "same": 0}, False),
         ("publish", None, {"id": "a", "n": 2, "same": 0}, False),

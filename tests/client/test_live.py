@@ -128,9 +128,9 @@ def test_deltas_replayed_on_the_snapshot_give_the_records(client: Client, family
     subscription = client.sow_and_delta_subscribe(family.name)
     for version, state in enumerate(states[1:], 2):
         family.sow("a", state, version)
-    told = [message for message in family.rest(subscription) if message.data is not None]
+    delivered = [message for message in family.rest(subscription) if message.data is not None]
     held = None
-    for expected, message in zip(states, told, strict=True):
+    for expected, message in zip(states, delivered, strict=True):
         held = apply_delta(held if message.delta else None, message.data, message.removed)
         assert held == expected
 

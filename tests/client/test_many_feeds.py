@@ -53,9 +53,9 @@ class Scripted:
     def begin_again(self, reason: str) -> None:
         """Never."""
 
-    def close(self, *, told: bool) -> None:
+    def close(self, *, delivered: bool) -> None:
         """Note it."""
-        self.asked.append(f"close {told}")
+        self.asked.append(f"close {delivered}")
 
 
 def of(topic: str, command: str = "publish", *sub_ids: str) -> Message:
@@ -130,12 +130,12 @@ def test_all_feeds_are_closed_though_one_fails():
     class Failing(Scripted):
         """Cannot be closed."""
 
-        def close(self, *, told: bool) -> None:
+        def close(self, *, delivered: bool) -> None:
             raise ValueError("no")
 
     last = Scripted()
     with pytest.raises(ValueError, match="no"):
-        together(bad=Failing(), last=last).close(told=False)
+        together(bad=Failing(), last=last).close(delivered=False)
     assert last.asked == ["close False"]
 
 

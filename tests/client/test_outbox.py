@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.client.publish.command_sender import publishable
 from processor.client.publish.outbox import Outbox
-from processor.client.publish.publishing import publishable
 from processor.codec import codec_of, load_codec
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
@@ -143,11 +143,10 @@ def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
 @given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
 def test_an_expiration_is_what_a_worker_reads(seconds: float):
     """Any number of seconds is read by the worker as the same time, to the next millisecond; only 0 is never."""
-    from processor.wire.command import RequestReader
-    from processor.wire.expiration import ttl_ms_of
+    from processor.wire.command import CommandReader, ttl_ms_of
 
     ((_, text),) = outbox().record("delta_publish", {"id": 1}, None, None, expiration=seconds)[2]
-    ttl_ms = ttl_ms_of(RequestReader("delta_publish").read([("expiration", text)]).expiration)
+    ttl_ms = ttl_ms_of(CommandReader("delta_publish").read([("expiration", text)]).expiration)
     assert abs(ttl_ms - seconds * 1000) <= 1
     assert (ttl_ms == 0) == (seconds == 0)
 

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.client.publish.outstanding import Lane, Outstanding, Pending
+from processor.client.publish.pending_acks import Lane, PendingAcks, PendingCommand
 from processor.errors import AcksMissing, PublishRejected, Stop
 from processor.wire.ack import ACK_TYPES, Ack, AckType
 
 LANE = Lane("orders", 0, "c")
 
 
-def outstanding(commands_max: int = 100) -> Outstanding:
-    """Nothing outstanding yet; patience of a moment."""
-    return Outstanding(commands_max=commands_max, stall_s=0.05)
+def pending_acks(commands_max: int = 100) -> PendingAcks:
+    """Nothing pending_acks yet; patience of a moment."""
+    return PendingAcks(commands_max=commands_max, stall_s=0.05)
 
 
 def ack(sequence: int | None, ack_type: AckType = "persisted", reason: str | None = None, **other: str) -> Ack:
@@ -23,9 +23,9 @@ def ack(sequence: int | None, ack_type: AckType = "persisted", reason: str | Non
     return Ack(status, reason, ack_type, "orders", other.get("sow_key"), "c", sequence, other.get("command_id"))
 
 
-def added(to: Outstanding, sequence: int, *types: AckType, lane: Lane = LANE, **other: str) -> Pending:
+def added(to: PendingAcks, sequence: int, *types: AckType, lane: Lane = LANE, **other: str) -> PendingCommand:
     """One more command that waits."""
-    pending = Pending(types or ("persisted",), sequence, **other)
+    pending = PendingCommand(types or ("persisted",), sequence, **other)
     to.add(lane, pending)
     to.delivered(lane, pending)
     return pending
@@ -33,11 +33,11 @@ def added(to: Outstanding, sequence: int, *types: AckType, lane: Lane = LANE, **
 
 def test_one_persisted_settles_all_up_to_its_sequence():
     """A conflated success speaks for its own partition and client, and for each command in that one's own name."""
-    waiting = outstanding()
+    waiting = pending_acks()
     first, second = added(waiting, 1, sow_key="a", command_id="x"), added(waiting, 2)
     later = added(waiting, 3)
     others = [added(waiting, 1, lane=LANE._replace(partition=1)), added(waiting, 1, lane=LANE._replace(client="d"))]
-    waiting.hear(0, ack(2))
+    waiting.apply_ack(0, ack(2))
     assert first.future.result(0) == ack(1, sow_key="a", command_id="x")
     assert second.future.result(0).sequence == 2
     assert not any(pending.future.done() for pending in [later, *others])
@@ -46,10 +46,10 @@ def test_one_persisted_settles_all_up_to_its_sequence():
 
 def test_a_failure_is_an_exception_with_reason_and_detail():
     """What was rejected fails; the success of a higher sequence that follows does not change that."""
-    waiting = outstanding()
+    waiting = pending_acks()
     rejected, merged = added(waiting, 1), added(waiting, 2)
-    waiting.hear(0, ack(1, reason="key_mismatch: /id is 'a': the key says 'b'"))
-    waiting.hear(0, ack(2))
+    waiting.apply_ack(0, ack(1, reason="key_mismatch: /id is 'a': the key says 'b'"))
+    waiting.apply_ack(0, ack(2))
     with pytest.raises(PublishRejected) as caught:
         rejected.future.result(0)
     assert (caught.value.reason, caught.value.detail) == ("key_mismatch", "/id is 'a': the key says 'b'")
@@ -58,66 +58,66 @@ def test_a_failure_is_an_exception_with_reason_and_detail():
 
 def test_the_last_type_settles_and_every_type_is_told():
     """With `received,processed,persisted` the future waits for `persisted`; `on_ack` hears of all three."""
-    waiting, told = outstanding(), []
-    pending = Pending(("received", "processed", "persisted"), 1, on_ack=told.append)
+    waiting, delivered = pending_acks(), []
+    pending = PendingCommand(("received", "processed", "persisted"), 1, on_ack=delivered.append)
     waiting.add(LANE, pending)
     waiting.delivered(LANE, pending)
     for ack_type in ("received", "processed"):
-        waiting.hear(0, ack(1, ack_type))
+        waiting.apply_ack(0, ack(1, ack_type))
         assert not pending.future.done()
-    waiting.hear(0, ack(5))
-    assert [one.ack_type for one in told] == ["received", "processed", "persisted"]
-    assert pending.future.result(0) == told[-1]
+    waiting.apply_ack(0, ack(5))
+    assert [one.ack_type for one in delivered] == ["received", "processed", "persisted"]
+    assert pending.future.result(0) == delivered[-1]
 
 
 def test_a_failure_before_the_last_type_settles_at_once():
     """Later failures of the same command are told to `on_ack`; a success that means others is not."""
-    waiting, told = outstanding(), []
-    pending = added(waiting, 1, "processed", "completed", "persisted", on_ack=told.append)
-    waiting.hear(0, ack(1, "processed", "undecodable: no"))
+    waiting, delivered = pending_acks(), []
+    pending = added(waiting, 1, "processed", "completed", "persisted", on_ack=delivered.append)
+    waiting.apply_ack(0, ack(1, "processed", "undecodable: no"))
     assert isinstance(pending.future.exception(0), PublishRejected)
     assert waiting.count == 0
-    waiting.hear(0, ack(1, "completed", "undecodable: no"))
-    waiting.hear(0, ack(4))
-    assert [one.ack_type for one in told] == ["processed", "completed"]
+    waiting.apply_ack(0, ack(1, "completed", "undecodable: no"))
+    waiting.apply_ack(0, ack(4))
+    assert [one.ack_type for one in delivered] == ["processed", "completed"]
     assert not waiting._lanes
 
 
 def test_a_persisted_success_does_not_settle_who_waits_for_less():
     """A command that asked for `processed` gets that; a duplicate's `persisted` speaks for itself only."""
-    waiting, told = outstanding(), []
-    processed, earlier = added(waiting, 1, "processed", on_ack=told.append), added(waiting, 2)
+    waiting, delivered = pending_acks(), []
+    processed, earlier = added(waiting, 1, "processed", on_ack=delivered.append), added(waiting, 2)
     duplicate = added(waiting, 3)
-    waiting.hear(0, ack(3, reason="duplicate"))
+    waiting.apply_ack(0, ack(3, reason="duplicate"))
     assert duplicate.future.result(0).reason == "duplicate"
     assert not earlier.future.done()
-    waiting.hear(0, ack(3))
+    waiting.apply_ack(0, ack(3))
     assert earlier.future.done()
     assert not processed.future.done()
-    assert told == []
+    assert delivered == []
 
 
 def test_one_sequence_sent_twice_is_two_commands():
     """A publisher that repeats itself before it has heard gets an answer for each."""
-    waiting = outstanding()
+    waiting = pending_acks()
     pair = [added(waiting, 7, "processed"), added(waiting, 7, "processed")]
-    waiting.hear(0, ack(7, "processed"))
+    waiting.apply_ack(0, ack(7, "processed"))
     assert [one.future.done() for one in pair] == [True, False]
-    waiting.hear(0, ack(7, "processed", "duplicate"))
+    waiting.apply_ack(0, ack(7, "processed", "duplicate"))
     assert pair[1].future.result(0).reason == "duplicate"
 
 
 def test_a_failure_without_a_sequence_is_found_by_its_command_id():
     """Where the worker could not read the sequence, the publisher's own name for the command serves."""
-    waiting = outstanding()
+    waiting = pending_acks()
     named, other = added(waiting, 1, command_id="x"), added(waiting, 2, command_id="y")
-    waiting.hear(0, ack(None, reason="bad_header: no", command_id="x"))
+    waiting.apply_ack(0, ack(None, reason="bad_header: no", command_id="x"))
     assert (named.future.done(), other.future.done()) == (True, False)
 
 
 def test_a_record_that_kafka_did_not_take_fails_with_that():
     """The error of the delivery is the future's; one that was never sent is simply not waited for."""
-    waiting = outstanding()
+    waiting = pending_acks()
     lost, unsent = added(waiting, 1), added(waiting, 2)
     waiting.withdraw(LANE, lost, Stop("gone"))
     waiting.withdraw(LANE, unsent)
@@ -129,30 +129,30 @@ def test_a_record_that_kafka_did_not_take_fails_with_that():
 
 def test_a_late_report_of_what_is_settled_already_changes_nothing():
     """A failure may be heard before the delivery report; the report, whatever it says, settles nothing twice."""
-    waiting, told = outstanding(), []
-    rejected, over = (Pending(("processed", "persisted"), number, on_ack=told.append) for number in (1, 2))
+    waiting, delivered = pending_acks(), []
+    rejected, over = (PendingCommand(("processed", "persisted"), number, on_ack=delivered.append) for number in (1, 2))
     for pending in (rejected, over):
         waiting.add(LANE, pending)
-    waiting.hear(0, ack(1, "processed", "undecodable: no"))
+    waiting.apply_ack(0, ack(1, "processed", "undecodable: no"))
     waiting.withdraw(LANE, rejected, Stop("lost"))
-    waiting.hear(0, ack(2))
-    waiting.hear(0, ack(2, "persisted", "undecodable: no"))
+    waiting.apply_ack(0, ack(2))
+    waiting.apply_ack(0, ack(2, "persisted", "undecodable: no"))
     waiting.delivered(LANE, over)
     assert isinstance(rejected.future.exception(0), PublishRejected)
     assert isinstance(over.future.exception(0), PublishRejected)
-    assert [one.status for one in told] == ["failure", "failure"]
+    assert [one.status for one in delivered] == ["failure", "failure"]
     assert waiting.count == 0
 
 
 def test_an_ack_does_not_speak_for_what_never_arrived():
     """A conflated success counts for a command once Kafka has it: one that was lost on the way fails after all."""
-    waiting = outstanding()
-    lost, late = Pending(("persisted",), 1), Pending(("persisted",), 2)
+    waiting = pending_acks()
+    lost, late = PendingCommand(("persisted",), 1), PendingCommand(("persisted",), 2)
     for pending in (lost, late):
         waiting.add(LANE, pending)
-    arrived = added(waiting, 3)
-    waiting.hear(0, ack(3))
-    assert [one.future.done() for one in (lost, late, arrived)] == [False, False, True]
+    fetched = added(waiting, 3)
+    waiting.apply_ack(0, ack(3))
+    assert [one.future.done() for one in (lost, late, fetched)] == [False, False, True]
     waiting.withdraw(LANE, lost, Stop("lost"))
     waiting.delivered(LANE, late)
     assert str(lost.future.exception(0)) == "lost"
@@ -162,24 +162,24 @@ def test_an_ack_does_not_speak_for_what_never_arrived():
 
 def test_giving_up_fails_all_and_whatever_comes_later():
     """No future stays open when acks cannot be read any more."""
-    waiting = outstanding()
+    waiting = pending_acks()
     pending = added(waiting, 1)
     waiting.fail(Stop("no more"))
     assert str(pending.future.exception(0)) == "no more"
     with pytest.raises(Stop, match="no more"):
         added(waiting, 2)
-    waiting.hear(0, ack(1))
+    waiting.apply_ack(0, ack(1))
     assert waiting.count == 0
 
 
 def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture):
     """It is logged; its own future and the others are settled."""
-    waiting = outstanding()
-    pending = Pending(("persisted",), 1, on_ack=lambda _: 1 / 0)
+    waiting = pending_acks()
+    pending = PendingCommand(("persisted",), 1, on_ack=lambda _: 1 / 0)
     waiting.add(LANE, pending)
     waiting.delivered(LANE, pending)
     other = added(waiting, 2)
-    waiting.hear(0, ack(2))
+    waiting.apply_ack(0, ack(2))
     assert pending.future.result(0)
     assert other.future.result(0)
     assert "division by zero" in caplog.text
@@ -187,16 +187,16 @@ def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture):
 
 def test_a_future_cannot_be_cancelled():
     """What was sent cannot be called back, so `cancel` says no instead of hiding the ack."""
-    waiting = outstanding()
+    waiting = pending_acks()
     pending = added(waiting, 1)
     assert not pending.future.cancel()
-    waiting.hear(0, ack(1))
+    waiting.apply_ack(0, ack(1))
     assert pending.future.result(0)
 
 
 def test_waiting_ends_with_how_many_are_missing_and_what_to_do():
     """Without a worker, no wait goes on for ever: neither for all, nor for room."""
-    waiting = outstanding(commands_max=2)
+    waiting = pending_acks(commands_max=2)
     added(waiting, 1)
     waiting.wait_for_room()
     added(waiting, 2)
@@ -207,7 +207,7 @@ def test_waiting_ends_with_how_many_are_missing_and_what_to_do():
 
 def test_the_thread_of_the_acks_does_not_wait_for_itself():
     """A callback that flushes, or publishes beyond the limit, hears so at once instead of hanging."""
-    waiting = outstanding(commands_max=1)
+    waiting = pending_acks(commands_max=1)
     added(waiting, 1)
     for wait in (waiting.wait_for_room, lambda *, may_wait: waiting.wait(None, may_wait=may_wait)):
         with pytest.raises(AcksMissing, match="a callback"):
@@ -216,7 +216,7 @@ def test_the_thread_of_the_acks_does_not_wait_for_itself():
 
 def test_acks_that_keep_coming_are_waited_for():
     """Patience is counted from the last ack, and who waits for room goes on with the first place that is free."""
-    waiting = Outstanding(commands_max=1, stall_s=20)
+    waiting = PendingAcks(commands_max=1, stall_s=20)
     added(waiting, 1)
     helper = threading.Thread(target=waiting.hear, args=(0, ack(1)))
     helper.start()
@@ -229,13 +229,13 @@ def test_acks_that_keep_coming_are_waited_for():
 
 def test_the_count_of_a_delete_is_told_with_its_last_ack_whichever_that_is():
     """`stats` may come before or behind `persisted`: the future is done with both, and has the count."""
-    waiting = outstanding()
+    waiting = pending_acks()
     counted = ack(1, "stats")._replace(records_deleted=3)
     for acks in ([counted, ack(1)], [ack(1), counted]):
         pending = added(waiting, 1, "persisted", "stats")
         for one in acks:
             assert not pending.future.done()
-            waiting.hear(0, one)
+            waiting.apply_ack(0, one)
         assert pending.future.result(0).records_deleted == 3
 
 
@@ -247,10 +247,10 @@ COMMANDS = st.lists(st.tuples(st.integers(0, 2), FATES, TYPES), max_size=30)
 @given(COMMANDS, st.data())
 def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str, tuple[AckType, ...]]], data):
     """For any fates, any division into commits and any order of the news, each future tells its own fate."""
-    waiting, pendings, told = outstanding(), [], []
+    waiting, pendings, delivered = pending_acks(), [], []
     settled: list[int] = []
     for sequence, (partition, _, types) in enumerate(commands, 1):
-        pending = Pending(types, sequence, on_ack=told.append)
+        pending = PendingCommand(types, sequence, on_ack=delivered.append)
         pending.future.add_done_callback(lambda done: settled.append(id(done)))
         waiting.add(LANE._replace(partition=partition), pending)
         pendings.append(pending)
@@ -260,7 +260,7 @@ def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str,
         source = data.draw(st.sampled_from([3] * bool(reports) + [number for number in range(3) if acks[number]]))
         if source < 3:
             said = acks[source].pop(0)
-            waiting.hear(source, said)
+            waiting.apply_ack(source, said)
             _nothing_is_settled_early(commands, pendings, source, said)
             continue
         pending, (partition, fate, _) = reports.pop(0)
@@ -278,7 +278,7 @@ def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str,
             assert pending.future.result(0).sequence == pending.sequence
             # A worker sends the successes `persisted` of a batch behind everything else.
             in_order = sorted(types, key=lambda one: one == "persisted")
-            assert [one.ack_type for one in told if one.sequence == pending.sequence] == in_order
+            assert [one.ack_type for one in delivered if one.sequence == pending.sequence] == in_order
     assert len(settled) == len(set(settled)) == len(pendings)
     assert waiting.count == 0
     assert not waiting._lanes

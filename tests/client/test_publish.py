@@ -1,7 +1,7 @@
 import pytest
 
 from processor.client import Client
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, Stop
 from processor.kafka.partitioner import partition_for
@@ -15,9 +15,11 @@ def published(family: Family) -> dict[int, list[Record]]:
     found: dict[int, list[Record]] = {}
     for partition in range(PARTITIONS):
         topic = f"{family.name}.publish"
-        cut = Cut(family.config.kafka, family.admin, topic=topic, partitions=[partition], group="test")
-        found[partition] = [record for batch in cut.before() for record in batch]
-        cut.close()
+        boundary = SnapshotBoundary(
+            family.config.kafka, family.admin, topic=topic, partitions=[partition], group="test"
+        )
+        found[partition] = [record for batch in boundary.before() for record in batch]
+        boundary.close()
     return found
 
 
@@ -42,11 +44,11 @@ def test_commands_reach_the_partition_of_their_key(client: Client, family: Famil
 @pytest.mark.broker
 def test_delivery_is_told(client: Client, family: Family):
     """A callback hears of each record once Kafka has it; `flush` returns after all were told."""
-    told: list[Stop | None] = []
+    delivered: list[Stop | None] = []
     for number in range(100):
-        client.publish(family.name, {"id": number}, on_delivery=told.append)
+        client.publish(family.name, {"id": number}, on_delivery=delivered.append)
     client.flush()
-    assert told == [None] * 100
+    assert delivered == [None] * 100
 
 
 @pytest.mark.broker
@@ -72,7 +74,7 @@ def test_a_missing_topic_is_an_error_not_a_new_topic(bootstrap: str, unique: str
 
 @pytest.mark.broker
 def test_another_number_of_partitions_is_refused(family: Family):
-    """Publishing to a topic whose partitions are not those of the settings would send keys to a wrong worker."""
+    """CommandSender to a topic whose partitions are not those of the settings would send keys to a wrong worker."""
     topic = family.config.topics[family.name].model_copy(update={"partitions": PARTITIONS + 1})
     with (
         Client("test", family.config.model_copy(update={"topics": {family.name: topic}})) as client,

@@ -51,7 +51,7 @@ def test_what_was_rolled_back_never_was(client: Client, family: Family):
 
 
 def test_an_open_transaction_is_waited_for(client: Client, family: Family):
-    """What was written before the call counts by how its transaction ends: the cut is at the true end."""
+    """What was written before the call counts by how its transaction ends: the boundary is at the true end."""
     family.sow("a", {"id": "a", "n": 1})
     with family.transaction():
         family.write(f"{family.name}.sow", "a", {"id": "a", "n": 2}, version="2")
@@ -116,10 +116,12 @@ def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
     for number in range(10):
         family.sow(f"k{number}", {"id": f"k{number}", "n": number, "x": {"y": number, "z": 0}})
     chosen = client.sow(family.name, "/n < 8", "/n DESC", select="-/,+/x/y", top_n=3, skip_n=1, options="timestamp")
-    told = [message for message in chosen if message.command == "sow"]
-    assert [message.data for message in told] == [{"id": f"k{number}", "x": {"y": number}} for number in (6, 5, 4)]
+    delivered = [message for message in chosen if message.command == "sow"]
+    assert [message.data for message in delivered] == [{"id": f"k{number}", "x": {"y": number}} for number in (6, 5, 4)]
     text = "select=[-/,+/x/y],order_by=[/n DESC],top_n=3,skip_n=1,timestamp"
-    assert [message for message in client.sow(family.name, "/n < 8", options=text) if message.command == "sow"] == told
+    assert [
+        message for message in client.sow(family.name, "/n < 8", options=text) if message.command == "sow"
+    ] == delivered
 
 
 def test_what_is_over_is_not_in_it(client: Client, family: Family):
@@ -137,8 +139,8 @@ def test_what_is_over_is_not_in_it(client: Client, family: Family):
     subscription = client.sow_and_subscribe(family.name, options="oof")
     family.sow("gone", None, 2, kind="expire")
     family.sow("there", None, 2, kind="expire")
-    told = [(message.command, message.sow_key) for message in family.rest(subscription) if message.sow_key]
-    assert told == [("sow", "there"), ("oof", "there")]
+    delivered = [(message.command, message.sow_key) for message in family.rest(subscription) if message.sow_key]
+    assert delivered == [("sow", "there"), ("oof", "there")]
 
 
 @pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe", "subscribe"])
@@ -149,10 +151,10 @@ def test_headers_of_the_publisher_come_with_their_records(client: Client, family
     family.sow("a", {"id": "a", "n": 2}, 2, traceparent="two", sequence="7", conflated="2")
     family.sow("a", {"id": "a", "n": 3}, 3)
     messages = [message for message in family.rest(subscription) if message.sow_key]
-    told = [(message.version, message.headers, message.conflated, message.delta_base) for message in messages]
+    delivered = [(message.version, message.headers, message.conflated, message.delta_base) for message in messages]
     bases = (1, 2) if form == "sow_and_delta_subscribe" else (None, None)
-    assert told[-2:] == [(2, {"traceparent": "two", "sequence": "7"}, 2, bases[0]), (3, {}, None, bases[1])]
-    assert form == "subscribe" or told[0] == (1, {"traceparent": "one"}, None, None)
+    assert delivered[-2:] == [(2, {"traceparent": "two", "sequence": "7"}, 2, bases[0]), (3, {}, None, bases[1])]
+    assert form == "subscribe" or delivered[0] == (1, {"traceparent": "one"}, None, None)
 
 
 def test_a_record_that_cannot_be_read_ends_a_snapshot_unless_it_is_to_be_left_out(family: Family):

@@ -19,7 +19,7 @@ class Quiet:
     def __init__(self) -> None:
         self.turns = 0
         self.added_at: list[int] = []
-        self.told: bool | None = None
+        self.delivered: bool | None = None
         self.busy = threading.Event()
 
     def fetch(self, wait_s: float) -> list[Message]:
@@ -37,9 +37,9 @@ class Quiet:
     def remove(self, sub_id: str) -> None:
         """Nobody is."""
 
-    def close(self, *, told: bool) -> None:
+    def close(self, *, delivered: bool) -> None:
         """Note what it was told."""
-        self.told = told
+        self.delivered = delivered
 
 
 def opened(feed: Quiet, **arguments: object) -> Subscription:
@@ -106,7 +106,7 @@ def test_what_a_turn_brings_while_somebody_closes_was_not_told():
     assert feed.busy.wait(PATIENCE_S)
     subscription.close()
     reader.join(PATIENCE_S)
-    assert feed.told is False
+    assert feed.delivered is False
 
 
 def test_a_program_ends_though_it_still_awaits():

@@ -59,7 +59,7 @@ def typed(request: pytest.FixtureRequest, bootstrap: str, unique: str) -> Typed:
     return Typed(bootstrap, unique, request.param)
 
 
-def told(subscription: Subscription, count: int) -> list[tuple[str, Any, bool]]:
+def delivered(subscription: Subscription, count: int) -> list[tuple[str, Any, bool]]:
     """The next messages."""
     subscription.timeout_s = PATIENCE_S
     messages: list[Message] = [next(subscription) for _ in range(count)]
@@ -86,10 +86,10 @@ def test_delta_subscriptions_give_full_messages(typed: Typed):
             typed.put(value)
         updates = [("publish", second, False), ("publish", third, False)]
         snapshot = [("group_begin", None, False), ("sow", first, False), ("group_end", None, False)]
-        assert told(written, 2) == updates
-        assert told(computed, 3) == [*updates, ("oof", third, False)]
-        assert told(both, 6) == [*snapshot, *updates, ("oof", third, False)]
-        assert told(conflated, 3) == snapshot
+        assert delivered(written, 2) == updates
+        assert delivered(computed, 3) == [*updates, ("oof", third, False)]
+        assert delivered(both, 6) == [*snapshot, *updates, ("oof", third, False)]
+        assert delivered(conflated, 3) == snapshot
 
 
 def test_a_view_replaces_what_it_has(typed: Typed):

@@ -41,10 +41,12 @@ def test_a_view_whose_disk_is_full_says_so_and_is_whole_with_more_room(
 
     with small_disks(tmp_path) as make:
         disk = make(6 * MB)
-        told = rf"(?s){disk.path}/{family.name}/\d.*No space left on device.*\d MB are free there.*make room.*view_dir"
+        delivered = (
+            rf"(?s){disk.path}/{family.name}/\d.*No space left on device.*\d MB are free there.*make room.*view_dir"
+        )
         with Client("one", family.config, view_dir=disk.path) as client:
             for _ in range(2):
-                with pytest.raises(DiskUnusable, match=told), client.view(family.name) as view:
+                with pytest.raises(DiskUnusable, match=delivered), client.view(family.name) as view:
                     catch_up(view, records)
             disk.grow(64 * MB)
             with client.view(family.name) as view:

@@ -57,7 +57,7 @@ class Topic:
     def remove(self, sub_id: str) -> None:
         """Nobody does."""
 
-    def close(self, *, told: bool) -> None:
+    def close(self, *, delivered: bool) -> None:
         """Nothing is open."""
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from processor.client.feeds.compact_records import Slim
-from processor.client.subscribe.opening import Reading
+from processor.client.feeds.compact_records import CompactRecords
+from processor.client.subscribe.opening import SubscriptionOpener
 from processor.client.views.contract import ReaderView
 from processor.client.views.growing_view import GrowingView
 from processor.client.views.stored_partition import _record, _row
@@ -17,8 +17,9 @@ from processor.config import Config
 from processor.errors import StateDamaged, Stop
 from processor.kafka.message import Message as Kafka
 from processor.kafka.partitioner import partition_for
-from processor.record import Headers, Record, header_text
+from processor.record import Headers, Record
 from processor.store.layout import decode_record
+from processor.wire.headers import header_text
 
 PARTITIONS = 3
 DAY_MS = 86_400_000
@@ -201,7 +202,7 @@ def test_a_readers_records_keep_the_headers_that_messages_are_made_of():
         Kafka(key=b"k", value=b"{}", headers=list(row), offset=offset, timestamp=(1, 5))
         for offset, row in enumerate(rows)
     ]
-    made = Slim().records(messages)
+    made = CompactRecords().records(messages)
     assert [len(one.headers or ()) for one in made] == [1, 4] * 50
     assert len({id(one.headers) for one in made[::2]}) == 1
     assert {(one.headers or ())[3] for one in made[1::2]} == {("sequence", b"%d" % n) for n in range(50)}
@@ -285,7 +286,7 @@ def test_what_cannot_be_gone_on_with_is_wiped(
     view.settle()
     view.close()
     again = stored()
-    assert set(again.distrust(ends, oldest, horizon_ms)) == wiped
+    assert set(again.wipe_stale(ends, oldest, horizon_ms)) == wiped
     assert {partition for partition, at in again.positions.items() if at} == {0, 1} - wiped
     assert len(list(again.scan())) == len({0, 1} - wiped)
 
@@ -298,7 +299,7 @@ def test_a_quiet_partition_is_not_old(stored: MakeView):
     view.settle()
     view.close()
     again = stored()
-    assert again.distrust({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS) == {}
+    assert again.wipe_stale({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS) == {}
     assert again.positions[0] == 12
 
 
@@ -309,7 +310,7 @@ def test_a_look_is_as_old_as_it_is(stored: MakeView):
     view.reached(0, 12, time.time() - 2 * DAY_MS / 1000)
     view.settle()
     view.close()
-    assert set(stored().distrust({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS)) == {0}
+    assert set(stored().wipe_stale({0: 12, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, DAY_MS)) == {0}
 
 
 def test_a_damaged_view_is_replaced(stored: MakeView, tmp_path: Path):
@@ -357,7 +358,7 @@ def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch:
 
 def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
     """The others of a client read anew, whoever comes first; when it is closed it is the next one's."""
-    reading = Reading(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
+    reading = SubscriptionOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
     begin = threading.Barrier(8)
 
     def open_one(_number: int) -> ReaderView:
@@ -375,7 +376,7 @@ def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
 def test_a_view_that_cannot_be_opened_is_tried_again(tmp_path: Path):
     """Where another process has it, the next call asks for it once more."""
     other, reading = (
-        Reading(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
+        SubscriptionOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
         for _ in range(2)
     )
     held = other._view("orders.sow", "id", "orders", 1)

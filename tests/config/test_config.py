@@ -1,4 +1,4 @@
-"""Settings: where they come from, what is wrong with them, and what nobody gets to see."""
+"""The settings: their sources, their errors, and the secrets that are hidden."""
 
 import json
 
@@ -7,54 +7,54 @@ import yaml
 from pydantic import ValidationError
 
 from processor.config import Config, TopicConfig, load
-from processor.config.environment import misspelt
+from processor.config.load import misspelt
 from processor.errors import ConfigurationError
 from processor.topics.family import MESSAGE_MAX_BYTES
 from processor.wire.command import KEY_BYTES_MAX, PASSED_BYTES_MAX
-from processor.wire.removed import REMOVED_BYTES_MAX
+from processor.wire.heads import REMOVED_BYTES_MAX
 
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path, monkeypatch):
-    """No settings file and no environment but what the test makes."""
+    """A test without a settings file, and with no environment but its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SOWSTREAM_STATE_DIR", raising=False)
 
 
 def loaded(tmp_path, tree, **flags) -> Config:
-    """The settings of a file that holds this."""
+    """The settings of a file with this text."""
     file = tmp_path / "sowstream.yaml"
     file.write_text(tree if isinstance(tree, str) else yaml.safe_dump(tree))
     return load(file, **flags)
 
 
 def refused(tmp_path, tree) -> str:
-    """What is said of a file that holds this."""
+    """The error for a file with this text."""
     with pytest.raises(ConfigurationError) as caught:
         loaded(tmp_path, tree)
     return str(caught.value)
 
 
 class TestSources:
-    """The file, then the environment, then flags; each beats the one before."""
+    """The file, then the environment, then flags; the later has priority."""
 
     def test_without_any_the_defaults_hold(self):
-        """A broker on this machine, and nothing to run."""
+        """Without settings the defaults are a broker on this machine, and nothing to run."""
         config = load()
         assert config.kafka == {"bootstrap.servers": "localhost:9092"}
         assert (config.application_id, config.topics) == ("sowstream", {})
 
     def test_a_file_of_the_usual_name_is_read_unasked(self, tmp_path):
-        """In the directory where the command runs."""
+        """A file of the usual name in the present directory is read."""
         (tmp_path / "sowstream.yaml").write_text("application_id: here\n")
         assert load().application_id == "here"
 
     def test_an_empty_file_changes_nothing(self, tmp_path):
-        """It says nothing, and that is allowed."""
+        """An empty file is allowed, and changes nothing."""
         assert loaded(tmp_path, "# nothing yet\n") == load()
 
     def test_the_environment_beats_the_file_setting_by_setting(self, tmp_path, monkeypatch):
-        """What it does not name stays as the file has it, also within a section."""
+        """The environment replaces single settings, also within a section; the others stay as in the file."""
         monkeypatch.setenv("SOWSTREAM_APPLICATION_ID", "environment")
         monkeypatch.setenv("SOWSTREAM_RUNTIME__COMMIT_INTERVAL_S", "500ms")
         monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PARTITIONS", "9")
@@ -75,7 +75,7 @@ class TestSources:
         assert config.kafka == {"bootstrap.servers": "environment:1", "client.id": "file"}
 
     def test_a_preset_and_a_key_of_the_environment_are_as_those_of_the_file(self, tmp_path, monkeypatch):
-        """The one word `explicit` as it is, paths as JSON; what the file sets beats what the preset says."""
+        """The environment may set a preset, and a key as `explicit` or as JSON; the file has priority over a preset."""
         monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PRESET", "um")
         monkeypatch.setenv("SOWSTREAM_TOPICS__orders__KEY", "explicit")
         monkeypatch.setenv("SOWSTREAM_TOPICS__others__KEY", '["/a", "/b"]')
@@ -89,7 +89,7 @@ class TestSources:
             load()
 
     def test_flags_beat_the_environment(self, tmp_path, monkeypatch):
-        """And leave the rest of what they touch alone."""
+        """Flags have priority over the environment, and leave the other properties alone."""
         monkeypatch.setenv("SOWSTREAM_STATE_DIR", "/environment")
         monkeypatch.setenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "environment:1")
         tree = {"kafka": {"client.id": "file"}}
@@ -98,7 +98,7 @@ class TestSources:
         assert config.state_dir == tmp_path / "flag"
 
     def test_numbers_and_truths_are_text_where_kafka_wants_text(self, tmp_path):
-        """YAML reads them as what they look like."""
+        """Numbers and booleans, as YAML reads them, become text for Kafka."""
         properties = {"enable.idempotence": True, "linger.ms": 5}
         config = loaded(
             tmp_path, {"kafka": properties, "topics": {"orders": {"config": {"retention.ms": 1, "x": False}}}}
@@ -107,13 +107,13 @@ class TestSources:
         assert config.topics["orders"].config == {"retention.ms": "1", "x": "false"}
 
     def test_settings_do_not_change(self):
-        """Once read, they are what every thread was started with."""
+        """Settings are immutable once they are read."""
         with pytest.raises(ValidationError, match="frozen"):
             load().application_id = "other"
 
 
 class TestErrors:
-    """One line each: where, what, and what was meant."""
+    """Each error is one line: the place, the problem, and a suggestion."""
 
     @pytest.mark.parametrize(
         ("tree", "message"),
@@ -155,18 +155,18 @@ class TestErrors:
         ids=str,
     )
     def test_a_wrong_setting_is_told_by_its_place(self, tmp_path, tree, message):
-        """With the file it stands in."""
+        """A wrong setting is reported with its file and its place."""
         said = refused(tmp_path, tree)
         assert said.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
         assert message in said
 
     def test_all_that_is_wrong_is_told_at_once(self, tmp_path):
-        """A line for each, so that one run is enough."""
+        """All errors are reported at once, a line for each."""
         said = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
         assert len(said.splitlines()) == 4
 
     def test_a_wrong_setting_of_the_environment_is_told_too(self, monkeypatch):
-        """It says where it looked."""
+        """A wrong setting of the environment is reported with that source."""
         monkeypatch.setenv("SOWSTREAM_RUNTIME__BATCH_RECORDS_MAX", "none")
         with pytest.raises(
             ConfigurationError, match=r"the environment: .*\n  runtime.batch_records_max: Input should be"
@@ -186,7 +186,7 @@ class TestErrors:
         ],
     )
     def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
-        """What was expected, or where the reader gave up."""
+        """A file that is not YAML, or not a tree of settings, is reported with the expectation or the place."""
         assert message in refused(tmp_path, text)
 
     @pytest.mark.parametrize(
@@ -211,49 +211,49 @@ class TestErrors:
         ],
     )
     def test_an_error_in_the_line_of_a_password_does_not_show_it(self, tmp_path, line):
-        """Errors of YAML say the line's number and what is wrong; logs are read by more people than settings."""
+        """A YAML error has a line number, and not the text of the line, which may have a password."""
         message = refused(tmp_path, f"kafka:\n  {line}\n")
         assert "hunter2" not in message
         assert "in line " in message
 
     @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "../a", "a\\b", "", "a\n"])
     def test_an_application_is_a_directory_inside_of_state_dir(self, tmp_path, name):
-        """Local state is wiped there: a name that leads elsewhere is refused."""
+        """An application id that leads out of `state_dir` is refused, as local state is wiped there."""
         assert "application_id: " in refused(tmp_path, f"application_id: {json.dumps(name)}\n")
         assert loaded(tmp_path, "application_id: a..b\n").application_id == "a..b"
 
     def test_what_a_merge_key_brings_may_be_said_anew(self, tmp_path):
-        """That is YAML's way to say a thing once."""
+        """A merge key of YAML may be overridden, as is its purpose."""
         text = "topics:\n  a: &a {partitions: 2, max_depth: 3}\n  b: {<<: *a, partitions: 5}\n"
         topics = loaded(tmp_path, text).topics
         assert (topics["b"].partitions, topics["b"].max_depth) == (5, 3)
 
     def test_a_file_that_is_no_text_is_told(self, tmp_path):
-        """With the place, as an editor of another encoding may have left one letter only."""
+        """A file that is not text is reported with the place, for a single letter in another encoding."""
         file = tmp_path / "latin.yaml"
         file.write_bytes("topics: {}  # für".encode("latin-1"))
         with pytest.raises(ConfigurationError, match=r"latin\.yaml: not UTF-8 text, from byte 15 on"):
             load(file)
 
     def test_a_section_of_the_environment_that_is_not_json_is_told(self, monkeypatch):
-        """A variable without `__` is a whole section; what stands in it is not repeated."""
+        """A variable without `__` is a section as JSON; an error does not repeat its content."""
         monkeypatch.setenv("SOWSTREAM_KAFKA", "hunter2")
         with pytest.raises(ConfigurationError, match=r'"kafka".*a whole section is written as JSON') as refusal:
             load()
         assert "hunter2" not in str(refusal.value)
 
     def test_a_file_that_is_asked_for_has_to_be_there(self, tmp_path):
-        """A mistyped name must not start a worker with defaults."""
+        """A file that is named must exist: a misspelt name must not start a worker with defaults."""
         with pytest.raises(ConfigurationError, match=r"nobody.yaml: No such file or directory; name the settings file"):
             load(tmp_path / "nobody.yaml")
 
     def test_no_value_is_repeated(self, tmp_path):
-        """What is wrong with a password need not be in a log."""
+        """An error does not repeat the wrong value, which may be a password."""
         assert "hunter2" not in refused(tmp_path, {"kafka": {"sasl.password": ["hunter2"]}, "topics": "hunter2"})
 
 
 def test_the_largest_record_fits_its_topics_with_the_longest_headers(tmp_path):
-    """Or Kafka would refuse one that was accepted, and the worker stop at it again and again."""
+    """The largest record fits into its topics with the longest headers; Kafka would refuse it otherwise."""
     largest = TopicConfig(max_record_bytes=10_485_760).max_record_bytes
     assert largest + PASSED_BYTES_MAX + REMOVED_BYTES_MAX + KEY_BYTES_MAX + 16 * 1024 < MESSAGE_MAX_BYTES
     said = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
@@ -278,19 +278,19 @@ class TestIntervals:
         ],
     )
     def test_every_way_to_write_one_is_read(self, written, seconds):
-        """With and without a unit, whole or not."""
+        """An interval may have a unit or none, and a fraction."""
         config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
         assert config.conflated["c"].interval == pytest.approx(seconds)
 
     @pytest.mark.parametrize("written", ["5 sec", "fast", "", "-1s", "1s 500ms", "s"])
     def test_anything_else_is_refused_with_the_ways_there_are(self, written):
-        """So that nobody has to look them up."""
+        """Any other text is refused with the ways to write an interval."""
         with pytest.raises(ValidationError, match="is not an interval; write 500ms, 5s, 1m or 1h"):
             Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
 
     @pytest.mark.parametrize("written", ["99ms", 0, -1, float("nan"), float("inf"), "0.09s"])
     def test_a_conflated_topic_waits_a_tenth_of_a_second_at_least(self, written):
-        """Shorter intervals are refused, and what is no time at all."""
+        """A conflated topic's interval is at least 100 ms; shorter ones and other texts are refused."""
         with pytest.raises(ValidationError, match="interval"):
             Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
 
@@ -299,7 +299,7 @@ class TestAutoInterval:
     """`interval: auto` lies between a floor and a ceiling."""
 
     def test_a_fixed_interval_has_no_range(self):
-        """The shortest is the longest."""
+        """A fixed interval has equal bounds."""
         config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": "250ms"}})
         assert config.conflated["c"].interval_range_ms == (250, 250)
 
@@ -308,7 +308,7 @@ class TestAutoInterval:
         [({}, (100, 5000)), ({"floor": "1s"}, (1000, 5000)), ({"floor": "1s", "ceiling": "1m"}, (1000, 60_000))],
     )
     def test_auto_has_a_range(self, bounds, range_ms):
-        """Of a tenth of a second to five seconds, unless it is said."""
+        """`auto` has a range, by default from a tenth of a second to five seconds."""
         config = Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": "auto", **bounds}})
         assert config.conflated["c"].interval_range_ms == range_ms
 
@@ -322,21 +322,21 @@ class TestAutoInterval:
         ],
     )
     def test_a_range_that_makes_no_sense_is_refused(self, settings, message):
-        """Rather than silently without effect."""
+        """An impossible range is refused, and not silently ignored."""
         with pytest.raises(ValidationError, match=message):
             Config(topics={"a": {}}, conflated={"c": {"underlying": "a", **settings}})
 
 
 def copies(**underlying) -> dict[str, object]:
-    """Conflated topics over one another."""
+    """Settings with conflated topics over one another."""
     return {"conflated": {name: {"underlying": under} for name, under in underlying.items()}}
 
 
 class TestUnderlying:
-    """Every chain of copies ends at records that somebody makes."""
+    """Every chain of copies ends at a topic with records of its own."""
 
     def test_a_copy_has_the_records_of_the_topic_at_the_bottom(self):
-        """Through any number of copies; a processor without an underlying topic is a bottom too."""
+        """A copy has the records of the topic at the bottom of its chain, which may be a processor's."""
         config = Config(
             topics={"orders": {"key": ["/n"]}},
             processors={"view": {"use": "v", "underlying": "c"}, "maker": {"use": "m", "topic": {"key": ["/m"]}}},
@@ -368,11 +368,11 @@ class TestUnderlying:
         ids=str,
     )
     def test_a_chain_that_ends_nowhere_is_refused(self, tmp_path, tree, message):
-        """Before anything starts, with the names on the way."""
+        """A chain without an end is refused before anything starts, with its names."""
         assert message in refused(tmp_path, tree)
 
     def test_an_unknown_topic_is_told_with_a_suggestion(self):
-        """As everywhere."""
+        """An unknown topic is reported with a suggestion."""
         config = Config(topics={"orders": {}})
         with pytest.raises(ConfigurationError, match=r"there is no topic 'oders'; did you mean 'orders'\?"):
             config.topic("oders")
@@ -381,7 +381,7 @@ class TestUnderlying:
 
 
 def test_secrets_are_hidden_wherever_they_stand():
-    """In Kafka's properties and in a plug-in's settings, at any depth; the rest is shown, fit for a log."""
+    """Secrets are hidden in Kafka's properties and in a plug-in's settings, at any depth; other values are shown."""
     secret = "hunter2"
     config = Config(
         kafka={
@@ -405,7 +405,7 @@ def test_secrets_are_hidden_wherever_they_stand():
 
 
 def test_secrets_that_are_no_texts_are_hidden_too():
-    """A number, each of a list, an address in a list; what says nothing stays."""
+    """Secrets that are numbers, lists, or addresses in lists are hidden too."""
     given = {"password": 12345, "api_keys": ["a", 7], "urls": ["http://u:p@h/"], "token": None, "passphrases": {"x": 1}}
     config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": given}]}})
     shown = config.shown()["topics"]["secrets"]
@@ -431,8 +431,8 @@ class TestMisspelt:
             ("SOWSTREAM_NONSENSE__KEY", ""),
         ],
     )
-    def test_it_is_told_with_what_was_meant(self, variable: str, meant: str):
-        """Nobody would read it, and nobody would say so."""
+    def test_a_misspelt_variable_is_reported_with_the_closest_setting(self, variable: str, meant: str):
+        """A misspelt variable is reported with the closest setting, as it would be ignored silently."""
         assert misspelt([variable], Config.model_fields) == {variable: meant}
 
     @pytest.mark.parametrize(
@@ -450,5 +450,5 @@ class TestMisspelt:
         ],
     )
     def test_what_others_use_the_prefix_for_is_left_alone(self, variable: str):
-        """Settings, what the embedded broker and tests read, and what Kubernetes makes of a service of that name."""
+        """Settings and variables of the broker, of tests and of Kubernetes services are not reported."""
         assert misspelt([variable], Config.model_fields) == {}

@@ -1,4 +1,4 @@
-"""Properties for Kafka that work against our own settings are told, not overruled in silence."""
+"""Kafka properties that contradict our settings are reported, and not silently replaced."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def config(tmp_path, kafka, **runtime):
     ],
 )
 def test_what_contradicts_is_refused_with_what_to_set(tmp_path, kafka, said):
-    """At the start, before anything is connected."""
+    """A contradicting property is refused at the start, with the setting to use instead."""
     with pytest.raises(ConfigurationError, match="kafka: ") as caught:
         config(tmp_path, kafka)
     assert said in str(caught.value)
@@ -45,12 +45,12 @@ def test_what_contradicts_is_refused_with_what_to_set(tmp_path, kafka, said):
     ],
 )
 def test_what_agrees_is_taken(tmp_path, kafka):
-    """Said twice in the same words, or meant for others than workers."""
+    """A property that agrees with the settings, or concerns other clients than workers, is accepted."""
     assert config(tmp_path, kafka).kafka
 
 
 def test_a_transaction_outlasts_two_commits_and_a_watchdog_three_transactions(tmp_path):
-    """Each interval leaves the next larger one room."""
+    """A transaction outlasts two commits, and a watchdog outlasts three transactions."""
     with pytest.raises(ConfigurationError, match="commit_interval_s must be at most half of transaction_timeout_s"):
         config(tmp_path, "{}", commit_interval_s=3, transaction_timeout_s=5)
     with pytest.raises(ConfigurationError, match="stuck_timeout_s must be at least three times transaction_timeout_s"):
@@ -59,5 +59,5 @@ def test_a_transaction_outlasts_two_commits_and_a_watchdog_three_transactions(tm
 
 @pytest.mark.parametrize(("transaction_timeout_s", "stuck_after_s"), [(10, 120), (60, 180)])
 def test_a_watchdog_that_is_told_no_time_outlasts_three_transactions(tmp_path, transaction_timeout_s, stuck_after_s):
-    """Whoever sets one limit need not know of the other."""
+    """A watchdog without a time of its own outlasts three transactions of any length."""
     assert config(tmp_path, "{}", transaction_timeout_s=transaction_timeout_s).runtime.stuck_after_s == stuck_after_s

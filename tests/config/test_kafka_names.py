@@ -1,4 +1,4 @@
-"""The resolver of Kafka names: the prefix, names of their own, and names that are refused."""
+"""Kafka names: the prefix, mapped names, and names that are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from processor.config import Config
 from processor.config.kafka_names import KafkaNames
 from processor.hosting.pipeline import needed, pipelines, specs
-from processor.topics import FoundTopic, changes, make_anew
+from processor.topics import ActualTopic, changes, rebuild_steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def refusal(**tree: object) -> str:
 
 
 def test_without_settings_the_names_are_those_of_before():
-    """An installation that knows neither a prefix nor a mapping keeps its topics and groups."""
+    """Without a prefix and mappings the names of topics and groups stay as in earlier versions."""
     names = config().kafka_names
     assert [names.topic("orders", role) for role in ("publish", "sow")] == ["orders.publish", "orders.sow"]
     assert (names.directory, names.control) == ("_sowstream.topics", "_sowstream.control")
@@ -37,7 +37,7 @@ def test_without_settings_the_names_are_those_of_before():
 
 
 def test_a_prefix_is_before_every_name():
-    """Topics, those of the installation, and the groups: two tenants with one application_id share none."""
+    """A prefix comes before every name of topics and groups: two tenants with one application_id share none."""
     tree = config(topic_prefix="acme.desk.")
     assert {spec.name for spec in specs(tree)} == {
         *(f"acme.desk.orders.{role}" for role in ("publish", "sow", "delta", "ack", "dlq", "mark")),
@@ -48,14 +48,14 @@ def test_a_prefix_is_before_every_name():
 
 
 def test_a_mapped_topic_has_its_own_name_and_no_prefix():
-    """The others of its family keep theirs, and a copy of it reads the mapped one."""
+    """A mapped topic has its own name without a prefix, which its copies read; the rest of its family keeps theirs."""
     topics = {"orders": {"kafka_topics": {"publish": "legacy.in", "sow": "legacy.state"}}}
     tree = Config(topic_prefix="acme.", topics=topics, conflated={"slow": {"underlying": "orders"}})
     orders, slow = pipelines(tree, [])
     assert (orders.source, orders.output("sow"), orders.output("delta")) == (
         "legacy.in", "legacy.state", "acme.orders.delta",
     )  # fmt: skip
-    assert (slow.source, slow.made_of, slow.output("sow")) == ("legacy.state", "legacy.state", "acme.slow.sow")
+    assert (slow.source, slow.derived_from, slow.output("sow")) == ("legacy.state", "legacy.state", "acme.slow.sow")
     assert {spec.name: spec.family for spec in needed([slow])} == {
         "acme.slow.sow": "slow", "acme.slow.delta": "slow", "acme.slow.dlq": "slow", "acme.slow.mark": "slow",
         "legacy.state": "orders",
@@ -63,7 +63,7 @@ def test_a_mapped_topic_has_its_own_name_and_no_prefix():
 
 
 def test_copies_and_processors_map_their_topics_in_their_own_section():
-    """The topic under a copy says nothing about where the copy is."""
+    """Copies and processors map their topics in their own section: the section of the underlying does not count."""
     conflated = {"slow": {"underlying": "orders", "kafka_topics": {"sow": "slow.state"}}}
     tree = Config(topics={"orders": {"kafka_topics": {"sow": "state"}}}, conflated=conflated)
     assert [tree.kafka_names.topic(name, "sow") for name in ("orders", "slow")] == ["state", "slow.state"]
@@ -103,27 +103,27 @@ def test_copies_and_processors_map_their_topics_in_their_own_section():
     ],
 )
 def test_names_that_cannot_be_are_refused(tree, said):
-    """With the topics that they would be, before anything is asked of Kafka."""
+    """Illegal and duplicate names are refused with the topics concerned, before any request to Kafka."""
     assert said in refusal(**tree)
 
 
 def test_what_is_to_be_done_names_the_real_topics():
-    """An operator types the names of the message: a prefix or a mapping that it left out would be another topic."""
+    """Remedies contain the real topic names, with prefix and mapping, as an operator will type them."""
     tree = config(topic_prefix="acme.").model_copy(
         update={"topics": Config(topics={"orders": {"kafka_topics": {"mark": "old.marks"}}}).topics}
     )
     wanted = specs(tree)
-    found = {spec.name: FoundTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
+    found = {spec.name: ActualTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
     (deleted,) = changes(wanted, found, {name: topic for name, topic in found.items() if name != "acme.orders.sow"})
     assert "delete acme.orders.sow and acme.orders.delta, and old.marks if there is one" in deleted.to_do
-    anew = make_anew("orders_5s", "acme.orders.sow", tree.kafka_names)
+    anew = rebuild_steps("orders_5s", "acme.orders.sow", tree.kafka_names)
     assert "acme.orders_5s.dlq" in anew
     assert "all topics acme.orders_5s.*;" in anew
     assert KafkaNames("p.", {"a": {"sow": "s"}}).family_text("a") == "p.a.* and s"
 
 
 def test_no_other_place_makes_a_kafka_name():
-    """Whoever joins a topic and a role elsewhere forgets the prefix; the lines below are no Kafka topics."""
+    """No other place joins a topic and a role, which would forget the prefix; the lines below are no Kafka topics."""
     joined = re.compile(r"""\}\.(publish|sow|delta|ack|dlq|mark)\b|["']\.(publish|sow|delta|ack|dlq|mark)["']""")
     allowed = {
         "processor/config/kafka_names.py",

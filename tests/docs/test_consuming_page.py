@@ -1,4 +1,4 @@
-"""processor/docs/consuming.md: each of its programs holds the table that the page says."""
+"""processor/docs/how-to/consuming.md: each of its programs holds the table that the page says."""
 
 import contextlib
 import json
@@ -7,13 +7,13 @@ import re
 import pytest
 from confluent_kafka import Producer
 
-from processor.record import Name
+from processor.wire.headers import Name
 from tests.docs.pages import block, blocks, page
 from tests.docs.programs import Running
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import random_commands
 
-PAGE = "consuming.md"
+PAGE = "how-to/consuming.md"
 PROGRAMS = [("Python", "python"), ("Java", "java")]
 LONG = [("Go, full records", "go")]
 CONSOLE = ("Kafka's console consumer", "sh")

@@ -1,4 +1,4 @@
-"""processor/docs/debezium.md: each of its settings and connector configurations does what the page says."""
+"""processor/docs/how-to/debezium.md: each of its settings and connector configurations does what the page says."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from tests.docs.pages import block, blocks, page
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World as Family
 
-PAGE = "debezium.md"
+PAGE = "how-to/debezium.md"
 FIRST = {"id": 7, "name": "tea", "notes": "n" * 9000}
 PARTIAL = {"id": 7, "name": None, "notes": PLACEHOLDER}
 MERGED = {"id": 7, "name": None, "notes": "n" * 9000}

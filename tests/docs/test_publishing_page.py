@@ -1,4 +1,4 @@
-"""processor/docs/publishing.md: each of its programs publishes what the page says."""
+"""processor/docs/how-to/publishing.md: each of its programs publishes what the page says."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.docs.pages import block, blocks
 from tests.docs.programs import run
 from tests.endtoend.oracle import last_per_key
 
-PAGE = "publishing.md"
+PAGE = "how-to/publishing.md"
 PROGRAMS = [("Kafka's console producer", "sh"), ("Python", "python"), ("Java", "java")]
 LONG = [("Go", "go")]
 

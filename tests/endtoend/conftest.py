@@ -1,4 +1,4 @@
-"""A world of its own for each test that asks for one."""
+"""Gives each test a world of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """A family of topics, and whatever workers a test starts on it."""
+    """Create a family of topics, on which the test starts workers."""
     made = World(bootstrap, tmp_path, unique)
     yield made
     made.close()

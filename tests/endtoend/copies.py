@@ -1,4 +1,4 @@
-"""A topic with conflated copies, and a worker and a conflater at work on all of them: for the tests of one module."""
+"""A topic with conflated copies, and a worker and a conflater for all of them, shared by the tests of one module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERVAL_MS = 200
 class Copies(World):
     """`name`, and `conflated`, which delivers each key every 200 ms at most; more copies and processors by last names.
 
-    Everything is in one partition: what was published later is delivered later. Tests share it, and no key.
+    Everything is in one partition, so later records are delivered later. Tests share the topics, but no key.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Copies(World):
         self._read: dict[str, list[Seen]] = {}
 
     def work(self) -> tuple[Worker, Worker]:
-        """Start a worker for all that is merged and a conflater for all copies."""
+        """Start a worker for all merged topics and a conflater for all copies."""
         merged = [*self.config.topics, *self.config.processors]
         return self.start("worker", merged), self.start("conflate", list(self.config.conflated))
 
@@ -78,7 +78,7 @@ class Copies(World):
         self._publisher.commit_transaction(30)
 
     def read(self, role: str, name: str | None = None) -> list[Seen]:
-        """As every world's, but what was read once is not read again: a test looks often."""
+        """Read a topic, from the end of the last read: a test reads often."""
         topic = f"{name or self.name}.{role}"
         if topic not in self._read:
             self._read[topic] = []
@@ -95,7 +95,7 @@ class Copies(World):
             seen.append(Seen(*place, message.key(), message.value(), headers, message.timestamp()[1]))
 
     def of(self, key: str, role: str = "sow", name: str | None = None) -> list[Seen]:
-        """What a copy, or another topic, tells of one key."""
+        """Return the records of one key in a copy or another topic."""
         return [record for record in self.read(role, name or self.conflated) if record.key == key.encode()]
 
     def close(self) -> None:
@@ -104,8 +104,8 @@ class Copies(World):
         del self._publisher  # Or it misses its broker, and says so.
         super().close()
 
-    def told(self, key: str, count: int, name: str | None = None) -> tuple[list[Seen], list[Seen]]:
-        """Wait until a copy has delivered a key so many times: what its SOW and its delta topic say."""
+    def deliveries(self, key: str, count: int, name: str | None = None) -> tuple[list[Seen], list[Seen]]:
+        """Wait until a copy has delivered a key a number of times; returns its SOW and delta records."""
         # The one is there with the other: they are in one transaction.
         self.wait(lambda: len(self.of(key, "sow", name)) >= count, f"{count} deliveries of {key}")
         sow, delta = self.of(key, "sow", name), self.of(key, "delta", name)

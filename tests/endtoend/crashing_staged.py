@@ -1,4 +1,4 @@
-"""`crashing_worker` for a worker without transactions: the same calamities, and those between its stages."""
+"""Runs `crashing_worker` for a worker without transactions: the same failures, and those between its stages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASLEEP = "asleep before SOW"
 
 
 def sleep() -> None:
-    """Stand still until somebody sends SIGCONT: this thread at once, the others with it."""
+    """Suspend this thread, and the others with it, until SIGCONT."""
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
@@ -39,7 +39,7 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
 
 
 def arm_half() -> None:
-    """Die when SOW has the first half of what one partition sends it."""
+    """Kill the worker when SOW has the first half of the records that one partition sends it."""
     original = StagedProducer._send_stage
 
     def armed(self: StagedProducer, batches: Any, deadline_s: float) -> None:

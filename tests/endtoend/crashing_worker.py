@@ -22,7 +22,7 @@ from processor.kafka.producers.transactional_producer import TransactionalProduc
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 
 
 class Client(Producer):
@@ -30,22 +30,22 @@ class Client(Producer):
 
 
 def die() -> None:
-    """End as by a power cut."""
+    """End the process as a power cut would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def abort() -> None:
-    """The broker wants the transaction rolled back."""
+    """Raise as if the broker wanted the transaction rolled back."""
     raise TransactionAborted("injected")
 
 
 def lose() -> None:
-    """The answer to the commit never came."""
+    """Raise as if the answer to the commit were lost."""
     raise ProducerLost("injected")
 
 
 def hang() -> None:
-    """A call that never comes back."""
+    """Block for ever."""
     threading.Event().wait()
 
 
@@ -55,10 +55,10 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
     "after send offsets": (Client, "send_offsets_to_transaction", "after", die),
     "before commit": (TransactionalProducer, "begin_commit", "before", die),
     "after commit, before apply": (TransactionalProducer, "finish_commit", "after", die),
-    "after apply": (TransactionalState, "commit", "after", die),
-    "write begun": (TransactionalState, "start_writing", "after", die),
-    "after write": (TransactionalState, "write_some", "after", die),
-    "during restore": (Restorer, "_take", "after", die),
+    "after apply": (LayeredState, "commit", "after", die),
+    "write begun": (LayeredState, "start_writing", "after", die),
+    "after write": (LayeredState, "write_some", "after", die),
+    "during restore": (Restorer, "_apply_batch", "after", die),
     "abort": (TransactionalProducer, "begin_commit", "before", abort),
     "abort half sent": (TransactionalProducer, "send_marked", "before", abort),
     "commit of unknown end": (TransactionalProducer, "finish_commit", "after", lose),
@@ -67,18 +67,18 @@ POINTS: dict[str, tuple[type, str, str, Callable[[], None]]] = {
 """A worker that meets one is done again, by itself or by the next."""
 
 MEANWHILE: dict[str, tuple[type, str, str, Callable[[], None]]] = {
-    "merged meanwhile": (StreamThread, "_give", "meanwhile", die),
-    "failed meanwhile": (StreamThread, "_give", "meanwhile", abort),
-    "unknown meanwhile": (StreamThread, "_give", "meanwhile", lose),
+    "merged meanwhile": (StreamThread, "_process_batch", "meanwhile", die),
+    "failed meanwhile": (StreamThread, "_process_batch", "meanwhile", abort),
+    "unknown meanwhile": (StreamThread, "_process_batch", "meanwhile", lose),
 }
 """Those that only a worker meets that is behind its input: while a transaction is committed the next one is merged."""
 
 STUCK = "stuck"
-_ALL = POINTS | MEANWHILE | {STUCK: (TransactionalState, "commit", "before", hang)}
+_ALL = POINTS | MEANWHILE | {STUCK: (LayeredState, "commit", "before", hang)}
 
 
 def arm(point: str, count: int) -> None:
-    """Put the calamity in place."""
+    """Install the failure at its point."""
     owner, name, when, calamity = (_ALL | POINTS)[point]  # Others may have added theirs.
     original = getattr(owner, name)
     left = count

@@ -1,4 +1,4 @@
-"""A steady load on some topics, and how long each record takes from its publisher to a reader of committed deltas."""
+"""A steady load on some topics, which measures the latency of each record from its publisher to a reader of deltas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLL_S = 0.02
 
 
 class Latency(NamedTuple):
-    """What a topic's records took in a period."""
+    """The latencies of a topic's records in a period."""
 
     records: int
     p50_s: float
@@ -32,10 +32,10 @@ class Latency(NamedTuple):
 
 
 class SteadyLoad:
-    """Publishes and reads on threads of its own, while a block lasts."""
+    """Publishes and reads on threads of its own, for the time of a `with` block."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int, records_per_s: float) -> None:
-        """Say what to publish to; each topic gets so many records a second."""
+        """Set the topics, and the number of records a second for each."""
         self._bootstrap = bootstrap
         self._topics = list(topics)
         self._partitions = partitions
@@ -49,11 +49,11 @@ class SteadyLoad:
         ]
 
     def latencies(self, since_s: float, until_s: float) -> dict[str, Latency]:
-        """What the records took that were published in a period of the monotonic clock, by topic."""
+        """Return the latencies of the records published in a period of the monotonic clock, by topic."""
         return {topic: self._latency(topic, since_s, until_s) for topic in self._topics}
 
     def has_all(self, until_s: float) -> bool:
-        """Whether every record published before a moment has come."""
+        """Whether every record published before a time has arrived."""
         return all(
             number in self._took[topic]
             for topic in self._topics

@@ -1,4 +1,4 @@
-"""A worker in a control group of its own, which has so much memory: `limited_worker NAME BYTES worker …`."""
+"""Runs a worker in a control group with limited memory: `limited_worker NAME BYTES worker …`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 def group(name: str) -> Path:
-    """The directory of a control group."""
+    """Return the directory of a control group."""
     return GROUPS / f"sowstream-{name}"
 
 

@@ -1,4 +1,4 @@
-"""What the state of the world must be: a naive fold of the input, written without looking at `processor.merge`."""
+"""The expected state of the world: a naive fold of the input, written without looking at `processor.merge`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Seen(NamedTuple):
     value: bytes | None
     headers: dict[str, str]
     timestamp_ms: int = 0
-    """Kafka's record timestamp; 0: the reader does not tell."""
+    """Kafka's record timestamp; 0: unknown to the reader."""
 
 
 def fold(records: list[Seen]) -> dict[str, Any]:
-    """The last record of every key after these commands, in partition order (defaults of a topic's policies)."""
+    """Compute the last record of every key after these commands, in partition order (with default policies)."""
     world: dict[str, Any] = {}
     for record in records:
         assert record.key is not None
@@ -38,7 +38,7 @@ def fold(records: list[Seen]) -> dict[str, Any]:
 
 
 def merged(old: Any, delta: Any) -> Any:
-    """A record with a delta in it; the old one is not changed, and shares with the new one what the delta leaves."""
+    """Merge a delta into a copy of a record, which shares unchanged members with the old one."""
     if not isinstance(delta, dict):
         return delta
     new = dict(old) if isinstance(old, dict) else {}
@@ -49,7 +49,7 @@ def merged(old: Any, delta: Any) -> Any:
 
 
 def last_per_key(records: list[Seen]) -> dict[str, Any]:
-    """The state of the world that a SOW topic holds."""
+    """Compute the state of the world that a SOW topic holds."""
     world: dict[str, Any] = {}
     for record in records:
         assert record.key is not None
@@ -61,7 +61,7 @@ def last_per_key(records: list[Seen]) -> dict[str, Any]:
 
 
 def replay(records: list[Seen], parse: Callable[[Seen], Any] | None = None) -> dict[str, Any]:
-    """The state of the world that a delta topic adds up to; its versions are checked on the way. `parse`: not JSON."""
+    """Compute the state of the world from a delta topic, and check its versions. `parse`: for types other than JSON."""
     world: dict[str, Any] = {}
     versions: dict[str, int] = {}
     for record in records:
@@ -83,7 +83,7 @@ def replay(records: list[Seen], parse: Callable[[Seen], Any] | None = None) -> d
 
 
 def applied(old: Any, delta: Any) -> Any:
-    """What a subscriber makes of a record and a delta of what changed."""
+    """Apply a delta to a record as a subscriber does."""
     if not isinstance(delta, dict) or not isinstance(old, dict):
         return delta
     new = dict(old)
@@ -93,7 +93,7 @@ def applied(old: Any, delta: Any) -> Any:
 
 
 def remove(record: Any, pointer: str) -> None:
-    """Take out of a record what a JSON Pointer leads to; KeyError if it is not there."""
+    """Remove the member at a JSON Pointer from a record; KeyError if it does not exist."""
     *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     for name in path:
         record = record[name]

@@ -1,4 +1,4 @@
-"""A third party's processor that copies records, and raises in `punctuate` while a file is there."""
+"""A third-party processor that copies records, and raises in `punctuate` while a file exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RaisingSettings(Settings):
 
 
 class Raising(RecordProcessor):
-    """A fault of the author's that is no record's fault."""
+    """A processor with an error that is no record's fault."""
 
     settings_type = RaisingSettings
     input = Input("sow", from_underlying=True)
@@ -30,12 +30,12 @@ class Raising(RecordProcessor):
         self._file = Path(settings.file)
 
     def process_record(self, record: Record) -> None:
-        """Copy it."""
+        """Copy a record."""
         if record.key is not None:
             self.context.forward("sow", record.key, record.value, [("version", b"1")])
 
     def punctuate(self, now_ms: int) -> bool | None:
-        """Raise, as a bug would."""
+        """Raise while the file exists."""
         if self._file.exists():
             raise RuntimeError("a bug of the plug-in's author")
         return None

@@ -22,7 +22,7 @@ _UINT32 = 0xFFFFFFFF
 
 
 def produce_unreadable(bootstrap: str, topic: str, partition: int, values: Sequence[bytes]) -> int:
-    """Append a batch that librdkafka cannot read; the offset of its first record."""
+    """Append a batch that librdkafka cannot read; returns the offset of its first record."""
     return produce(bootstrap, topic, partition, batch(values))
 
 
@@ -50,7 +50,7 @@ def produce(bootstrap: str, topic: str, partition: int, records: bytes) -> int:
 
 
 def batch(values: Sequence[bytes], *, checksum_flaw: int = 1) -> bytes:
-    """A record batch (magic 2) of these values without keys, compressed by LZ4; a flaw of 0 makes it readable."""
+    """Build a record batch (magic 2) of these values without keys, compressed by LZ4; a flaw of 0 makes it readable."""
     plain = b"".join(_record(number, value) for number, value in enumerate(values))
     packed = _lz4(plain, checksum_flaw)
     count = len(values)
@@ -61,13 +61,13 @@ def batch(values: Sequence[bytes], *, checksum_flaw: int = 1) -> bytes:
 
 
 def _record(number: int, value: bytes) -> bytes:
-    """Attributes, timestamp delta, offset delta, no key, the value, no headers."""
+    """Encode attributes, timestamp delta, offset delta, no key, the value, no headers."""
     body = b"\x00" + _varint(0) + _varint(number) + _varint(-1) + _varint(len(value)) + value + _varint(0)
     return _varint(len(body)) + body
 
 
 def _varint(value: int) -> bytes:
-    """A zigzag varint."""
+    """Encode a zigzag varint."""
     rest = (value << 1) ^ (value >> 31)
     out = bytearray()
     while rest > 0x7F:
@@ -77,7 +77,7 @@ def _varint(value: int) -> bytes:
 
 
 def _lz4(plain: bytes, checksum_flaw: int) -> bytes:
-    """An LZ4 frame of one block that is stored as it is, with a checksum of the content."""
+    """Build an LZ4 frame of one uncompressed block, with a checksum of the content."""
     descriptor = bytes([0x40 | 0x20 | 0x04, 0x70])  # Version 1, independent blocks, content checksum; blocks of 4 MiB.
     header = struct.pack("<I", 0x184D2204) + descriptor + bytes([xxh32(descriptor) >> 8 & 0xFF])
     block = struct.pack("<I", len(plain) | 0x8000_0000) + plain
@@ -85,7 +85,7 @@ def _lz4(plain: bytes, checksum_flaw: int) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of Kafka's batches (Castagnoli)."""
+    """Compute the checksum of Kafka's batches (Castagnoli)."""
     crc = _UINT32
     for byte in data:
         crc ^= byte
@@ -95,7 +95,7 @@ def crc32c(data: bytes) -> int:
 
 
 def xxh32(data: bytes) -> int:
-    """The checksum of LZ4's frames, with seed 0 (xxHash specification, section XXH32)."""
+    """Compute the checksum of LZ4's frames, with seed 0 (xxHash specification, section XXH32)."""
     primes = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     size, place = len(data), 0
     if size >= 16:

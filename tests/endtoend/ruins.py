@@ -1,4 +1,4 @@
-"""Six ways to ruin one topic while its workers have others to merge, and how each is cured."""
+"""Six ways to ruin one topic while its workers merge others, each with its cure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.endtoend.raw_batch import produce_unreadable
-from tests.runtime.packages import install
+from tests.hosting.packages import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ _SCHEMA: Final = {
 
 
 class Ruin:
-    """One way. Its topic is the world's first, or a processor over it."""
+    """A way to ruin the world's first topic, or a processor over it."""
 
     reasons: ClassVar[frozenset[str]] = frozenset()
     """Of these reasons a partition may be held; none: the pipeline fails as a whole."""
@@ -55,24 +55,24 @@ class Ruin:
         """More settings."""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Put what workers need into their environment."""
+        """Set up the workers' environment."""
 
     def good(self, world: World, number: int) -> None:
         """Publish one good record to each partition of the topic."""
         self._produce(world, [(partition, b'{"id":"k%d","n":%d}' % (partition, number)) for partition in range(4)])
 
     def ruin(self, world: World) -> None:
-        """Do it."""
+        """Ruin the topic."""
         raise NotImplementedError
 
     def cure(self, world: World) -> None:
-        """Undo it, as an operator would."""
+        """Repair it, as an operator would."""
 
     def close(self) -> None:
-        """Let go of what it has opened."""
+        """Close the opened clients."""
 
     def _produce(self, world: World, records: list[tuple[int, bytes]]) -> list[int]:
-        """Publish values to partitions as they are; their offsets."""
+        """Publish values to partitions; returns their offsets."""
         producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5})
         offsets: list[int] = []
         for partition, value in records:
@@ -87,7 +87,7 @@ class Ruin:
         return sorted(offsets)
 
     def _skip(self, world: World, partition: int, until: int) -> None:
-        """`sowstream resume`, as an operator types it."""
+        """Run `sowstream resume`."""
         words = ["resume", self.name, "--partition", str(partition), "--skip", str(until), "--yes"]
         command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(world.file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -100,13 +100,13 @@ class BadRecords(Ruin):
     reasons = frozenset({"rejects"})
 
     def __init__(self, directory: Path, name: str) -> None:
-        """A short window."""
+        """Configure a short window."""
         super().__init__(directory, name)
         self.topic = {"dlq_window_records": WINDOW_RECORDS, "foreign_partition": "accept"}
         self._last = -1
 
     def ruin(self, world: World) -> None:
-        """Two windows full of them."""
+        """Publish two windows full of bad records."""
         self._last = self._produce(world, [(0, b"{not json")] * (WINDOW_RECORDS * 2))[-1]
 
     def cure(self, world: World) -> None:
@@ -115,24 +115,24 @@ class BadRecords(Ruin):
 
 
 class Grown(Ruin):
-    """Somebody adds partitions to its input topic."""
+    """The input topic gets more partitions."""
 
     is_curable = False  # Kafka takes no partition away.
 
     def ruin(self, world: World) -> None:
-        """Add one."""
+        """Add a partition."""
         admin = AdminClient({"bootstrap.servers": world.bootstrap})
         for future in admin.create_partitions([NewPartitions(f"{self.name}.publish", 5)]).values():
             future.result(30)
 
 
 class HangingTransaction(Ruin):
-    """A foreign producer leaves a transaction open in its SOW topic, and then partitions have to be restored."""
+    """A foreign producer leaves a transaction open in the SOW topic, and then partitions have to be restored."""
 
     reasons = frozenset({"open_transaction"})
 
     def __init__(self, directory: Path, name: str) -> None:
-        """A restore does not wait for two minutes here."""
+        """Configure a short patience with restores."""
         super().__init__(directory, name)
         self.tree = {"restore_stall_timeout_s": 10}
         self.topic = {"foreign_partition": "accept"}
@@ -157,18 +157,18 @@ class HangingTransaction(Ruin):
             third.stop()
 
     def cure(self, world: World) -> None:
-        """End it."""
+        """End the transaction."""
         assert self._foreign is not None
         self._foreign.abort_transaction(30)
 
 
 class UnreadableBatch(Ruin):
-    """A batch in its input that librdkafka cannot unpack."""
+    """A batch in the input that librdkafka cannot decompress."""
 
     reasons = frozenset({"unreadable_batch"})
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Where it was put is to be known."""
+        """Prepare to note the offset of the batch."""
         super().__init__(directory, name)
         self.topic = {"foreign_partition": "accept"}
         self._offset = -1
@@ -183,12 +183,12 @@ class UnreadableBatch(Ruin):
 
 
 class SilentRegistry(Ruin):
-    """The schema registry takes connections and does not answer."""
+    """The schema registry accepts connections and does not answer."""
 
     reasons = frozenset({"registry"})
 
     def __init__(self, directory: Path, name: str) -> None:
-        """A registry that answers, at first."""
+        """Start a registry that answers at first."""
         super().__init__(directory, name)
         self._registry = _Registry()
         self.topic = {"message_type": "avro", "foreign_partition": "accept"}
@@ -196,17 +196,17 @@ class SilentRegistry(Ruin):
         self._schema_id = 1
 
     def good(self, world: World, number: int) -> None:
-        """Avro with a schema's id before it."""
+        """Publish Avro with a schema id."""
         self._produce(world, [(partition, self._avro(b"k%d" % partition, number)) for partition in range(4)])
 
     def ruin(self, world: World) -> None:
-        """Silence, and records of a schema that nobody has asked for yet."""
+        """Silence the registry, and publish records of an unknown schema."""
         self._registry.answers.clear()
         self._schema_id = 2
         self.good(world, 0)
 
     def cure(self, world: World) -> None:
-        """It answers again."""
+        """Answer again."""
         self._registry.answers.set()
 
     def close(self) -> None:
@@ -214,17 +214,17 @@ class SilentRegistry(Ruin):
         self._registry.close()
 
     def _avro(self, key: bytes, number: int) -> bytes:
-        """Magic 0, the id, then a string of less than 64 bytes and a long of less than 64."""
+        """Encode magic 0, the id, then a string of less than 64 bytes and a long of less than 64."""
         return struct.pack(">bI", 0, self._schema_id) + bytes([len(key) * 2]) + key + bytes([number * 2])
 
 
 class RaisingPlugin(Ruin):
-    """A third party's processor whose `punctuate` raises."""
+    """A third-party processor whose `punctuate` raises."""
 
     reasons = frozenset({"plugin_failed"})
 
     def __init__(self, directory: Path, name: str) -> None:
-        """A processor over the topic."""
+        """Configure a processor over the topic."""
         super().__init__(directory, name)
         self.pipeline = f"{name}_copy"
         self._file = directory / "raise"
@@ -233,22 +233,22 @@ class RaisingPlugin(Ruin):
         self.topic = {"foreign_partition": "accept"}
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As an installer would."""
+        """Install the package."""
         install(self.directory / "site", "ruin", {"raising": "tests.endtoend.raising:Raising"})
         monkeypatch.setenv("PYTHONPATH", str(self.directory / "site"), prepend=":")
         monkeypatch.syspath_prepend(self.directory / "site")
 
     def ruin(self, world: World) -> None:
-        """It raises from now on."""
+        """Make it raise."""
         self._file.touch()
 
     def cure(self, world: World) -> None:
-        """It is mended."""
+        """Stop raising."""
         self._file.unlink()
 
 
 class _Registry:
-    """As much of a schema registry as workers ask for: one schema, whatever its id."""
+    """A schema registry that answers workers' requests: one schema for any id."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -261,7 +261,7 @@ class _Registry:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Stop the server."""
         self.answers.set()
         self._server.shutdown()
         self._thread.join()
@@ -285,7 +285,7 @@ class _Registry:
             do_GET = do_POST = answer  # noqa: N815
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
 

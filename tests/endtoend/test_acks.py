@@ -1,4 +1,4 @@
-"""Publishers that ask for acks, a real worker, a real broker."""
+"""Tests of publishers that ask for acks, with a worker and a broker."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PATIENCE_S = 60.0
 
 
 def publish_by_command(world: World, *arguments: str, given: str) -> subprocess.CompletedProcess[str]:
-    """`sowstream publish` to its end."""
+    """Run `sowstream publish` to its end."""
     command = [sys.executable, "-m", "processor.cli.main", "publish", world.name, *arguments, "-c", str(world.file)]
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_every_command_hears_what_became_of_it(world: World):
-    """Of 2,000 deltas each is acknowledged as persisted and is in the SOW then, or fails with its reason."""
+def test_every_command_is_acknowledged_or_fails(world: World):
+    """Each of 2,000 deltas is acknowledged as persisted and in the SOW then, or fails with its reason."""
     world.start()
     told: list[Ack] = []
     with Client("desk", world.config) as client:
@@ -132,8 +132,8 @@ def _by_command(world: World) -> None:
     assert last == f"2 records sent to {world.name}, 1 acknowledged, 1 rejected."
 
 
-def test_without_a_worker_nobody_waits_for_ever(world: World):
-    """`flush` ends with how many acks are missing and what to do; a client that is closed leaves no future open."""
+def test_without_a_worker_flush_and_close_end(world: World):
+    """`flush` reports the number of missing acks and the remedy; a closed client leaves no future open."""
     futures = []
 
     def publish_and_wait() -> None:

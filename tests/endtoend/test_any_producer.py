@@ -1,4 +1,4 @@
-"""Producers with any partitioner publish deltas of the same keys at once; every key lives in one partition."""
+"""Tests of producers with any partitioner that publish deltas of the same keys: each key lives in one partition."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class JavaConsole:
 
 
 @pytest.mark.parametrize("keys", [400, pytest.param(10_000, marks=pytest.mark.long)])
-def test_every_key_lives_in_one_partition_whatever_the_producers_partitioner(world: World, keys: int) -> None:
+def test_every_key_lives_in_one_partition_with_any_partitioner(world: World, keys: int) -> None:
     """Five kinds of producers and two killed workers leave one state of each key, equal to an independent fold."""
     publishers: dict[str, Publisher] = {
         "librdkafka": Librdkafka(world),
@@ -112,7 +112,7 @@ def test_every_key_lives_in_one_partition_whatever_the_producers_partitioner(wor
 
 
 def two_homes(records: list[Seen]) -> int:
-    """How many keys are in more than one partition."""
+    """Count the keys that are in more than one partition."""
     homes: defaultdict[bytes, set[int]] = defaultdict(set)
     for record in records:
         if record.key is not None:

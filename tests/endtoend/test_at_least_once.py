@@ -1,4 +1,4 @@
-"""Without transactions: a calamity anywhere, and SOW is still what each record merged once makes of it."""
+"""Tests of workers without transactions: after a failure at any point SOW has each record merged once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK = (HALF,)
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """One whose workers use no transactions."""
+    """Create a world whose workers use no transactions."""
     made = World(bootstrap, tmp_path, unique)
     tree = yaml.safe_load(made.file.read_text())
     made.file.write_text(yaml.safe_dump(tree | {"guarantee": "at_least_once"}))
@@ -40,7 +40,7 @@ def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
 
 
 def account(world: World) -> Figures:
-    """Every record is merged once: SOW has one record of each source, deltas and dead letters may come again."""
+    """Check that every record is merged once: SOW has one record of each source; deltas and dead letters may repeat."""
     figures = check(world, guarantee="at_least_once")
     sources = [record.headers["source"] for record in world.read("sow")]
     assert len(sources) == len(set(sources)), "a record is in SOW twice"
@@ -48,7 +48,7 @@ def account(world: World) -> Figures:
 
 
 def publish(world: World, seed: int, count: int, keys: int = 50) -> None:
-    """Commands of every kind; keyless ones have no sequence here and could be merged twice: left out."""
+    """Publish commands of every kind except keyless ones, which could be merged twice without a sequence."""
     print(f"seed {seed}")
     world.publish([tuple(command) for command in commands(seed, count, keys) if command.key is not None])
 
@@ -57,7 +57,7 @@ def publish(world: World, seed: int, count: int, keys: int = 50) -> None:
     "point", [pytest.param(point, marks=() if point in QUICK else pytest.mark.long) for point in (HALF, *POINTS)]
 )
 def test_a_calamity_at_any_point_leaves_every_record_merged_once(world: World, point: str) -> None:
-    """On a state that another worker left; where the victim dies, a third one takes over."""
+    """A worker fails on the state of another one; if it dies, a third worker takes over."""
     publish(world, 91, 500)
     first = world.start()
     world.settle()
@@ -81,7 +81,7 @@ def test_a_calamity_at_any_point_leaves_every_record_merged_once(world: World, p
 
 @pytest.mark.long
 def test_a_worker_that_slept_through_its_session_sends_nothing_when_it_wakes(world: World, tmp_path: Path) -> None:
-    """Stopped between deltas and SOW for longer than the session; another takes over, then it wakes and lives on."""
+    """A worker is suspended between deltas and SOW until another takes over, then it wakes and lives on."""
     publish(world, 93, 1_000)
     sleeper = world.start(program=["tests.endtoend.crashing_staged", ASLEEP, "1"])
     world.wait(lambda: bool(world.read("delta")), "the first deltas, and with them the sleep")
@@ -101,7 +101,7 @@ def test_a_worker_that_slept_through_its_session_sends_nothing_when_it_wakes(wor
 
 @pytest.mark.long
 def test_workers_that_are_killed_and_join_and_leave_merge_every_record_once(world: World) -> None:
-    """Two workers, killed -9 or stopped in turn while records flow and started again."""
+    """Two workers are killed or stopped in turn while records flow, and started again."""
     rng = random.Random(96)
     workers = [world.start(), world.start()]
     for turn in range(8):

@@ -1,4 +1,4 @@
-"""Three topics in two worker processes: one is ruined, and the others do not notice."""
+"""Tests with three topics in two worker processes: one topic is ruined, and the others are not affected."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _CURED_MAX_S: Final = 150.0
 _FACTOR_MAX: Final = 2.0
 _MEASURABLE_S: Final = 5.0
 _FLOOR_S: Final = 0.5
-"""Below this nobody can tell a ruin from a machine that has other things to do."""
+"""Below this an increase may stem from other work of the machine."""
 
 
 class Place:
-    """The three topics, two workers, and a ruin to come."""
+    """Three topics, two workers, and a way to ruin one topic."""
 
     def __init__(self, bootstrap: str, directory: Path, name: str, ruin: Ruin) -> None:
         self.ruin = ruin
@@ -66,11 +66,11 @@ class Place:
 
     @property
     def ended(self) -> list[str]:
-        """What the worker processes said last that have ended."""
+        """Return the last log lines of workers that have ended."""
         return [worker.log()[-600:] for worker in self.workers if worker.process.poll() is not None]
 
     def metrics(self, name: str) -> list[tuple[int, dict[str, str]]]:
-        """The ports and labels of a metric of both workers, where it is not 0."""
+        """Return the ports and labels of a metric of both workers, where it is not 0."""
         found = []
         for port in self.ports[:2]:
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -78,7 +78,7 @@ class Place:
         return found
 
     def is_shared(self) -> bool:
-        """Whether every partition of every topic runs, and some of each at either worker: nothing moves any more."""
+        """Whether every partition runs, and both workers have some of each topic, so that none moves any more."""
         running = [
             (port, labels["processor"], labels["partition"])
             for port, labels in self.metrics("sowstream_task_state")
@@ -92,7 +92,7 @@ class Place:
         )
 
     def shown(self) -> set[str]:
-        """How the ruined pipeline shows in the metrics: reasons of held partitions, or `failed`."""
+        """Return the metrics of the ruined pipeline: reasons of held partitions, or `failed`."""
         held = self.metrics("sowstream_held_partitions")
         states = self.metrics("sowstream_pipeline_state")
         return {labels["reason"] for _, labels in held if labels["processor"] == self.ruin.pipeline} | {
@@ -102,11 +102,11 @@ class Place:
         }
 
     def copied(self) -> int:
-        """How many records the ruined pipeline has written."""
+        """Count the records that the ruined pipeline has written."""
         return len(self.world.read("sow", self.ruin.pipeline))
 
     def wait(self, reached: Callable[[], object], what: str, patience_s: float) -> float:
-        """Wait for a fact while both workers run; the seconds that it took."""
+        """Wait for a condition while both workers run; returns the seconds that it took."""
         began_s = time.monotonic()
         while not reached():
             took_s, ended = time.monotonic() - began_s, self.ended
@@ -120,7 +120,7 @@ class Place:
 def place(
     request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
-    """All that takes part; everything is merged that was published."""
+    """Create topics and workers, with all published records merged."""
     ruin = RUINS[request.param](tmp_path, unique)
     ruin.install(monkeypatch)
     made = Place(bootstrap, tmp_path, unique, ruin)
@@ -132,7 +132,7 @@ def place(
 
 
 def test_a_ruined_topic_is_held_alone_and_goes_on_when_it_is_cured(place: Place) -> None:
-    """The others' p99 stays within twice of what it was, and no worker process ends."""
+    """The p99 latency of other topics stays within twice of its former value, and no worker process ends."""
     world, ruin = place.world, place.ruin
     ruin.good(world, 1)
     with SteadyLoad(world.bootstrap, place.steady, 4, _RECORDS_PER_S) as load:

@@ -1,4 +1,4 @@
-"""A broker that is away for longer than a worker's session: the worker comes back by itself, and nothing is lost."""
+"""Tests a broker that is away for longer than a worker's session: the worker recovers, and no record is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.long
 def test_a_worker_outlives_a_broker_that_is_away_for_longer_than_its_session(tmp_path: Path, unique: str) -> None:
-    """Stopped in the middle of a backlog, and started again on the same port with the same data."""
+    """The broker stops in the middle of a backlog, and restarts with its port and data."""
     with EmbeddedBroker(data_dir=tmp_path / "broker") as broker:
         bootstrap, port = broker.bootstrap, int(broker.bootstrap.rpartition(":")[2])
         world = World(bootstrap, tmp_path, unique)

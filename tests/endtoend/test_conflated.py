@@ -22,7 +22,7 @@ def arrived(world: World) -> bool:
 
 
 def test_the_last_states_arrive_and_the_conflated_deltas_add_up_to_them(world: World) -> None:
-    """Many updates of few keys become few; a quiet topic still delivers."""
+    """Many updates of few keys become few deliveries, and a topic without further updates still delivers."""
     world.start()
     conflater = world.start("conflate", world.conflated)
     world.publish(random_commands(41, 5_000, 40))
@@ -36,10 +36,8 @@ def test_the_last_states_arrive_and_the_conflated_deltas_add_up_to_them(world: W
 
 
 @pytest.mark.long
-def test_what_is_pending_when_a_conflater_is_killed_arrives_all_the_same(
-    bootstrap: str, tmp_path: Path, unique: str
-) -> None:
-    """Killed -9 when everything is read and nothing of it delivered; no further update comes to cover a loss."""
+def test_pending_updates_of_a_killed_conflater_arrive(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """The conflater is killed when all updates are read and none is delivered, and no further update follows."""
     world = World(bootstrap, tmp_path, unique, interval="3s")
     try:
         world.start()
@@ -62,7 +60,7 @@ def test_what_is_pending_when_a_conflater_is_killed_arrives_all_the_same(
 
 @pytest.mark.long
 def test_a_killed_conflater_loses_no_pending_update_and_delivers_none_twice(world: World) -> None:
-    """Killed -9 while updates are pending, twice."""
+    """The conflater is killed twice while updates are pending."""
     world.start()
     conflater = world.start("conflate", world.conflated)
     for turn in range(3):

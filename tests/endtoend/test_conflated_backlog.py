@@ -1,4 +1,4 @@
-"""A conflated topic whose worker was away: it reads what compaction left, and tells the last states."""
+"""Tests a conflated topic with a backlog that Kafka has compacted: it delivers the last states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INTERVAL = "5s"
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """Topics whose old records Kafka compacts as soon as it can."""
+    """Create topics whose old records Kafka compacts as soon as it can."""
     eager = {
         "segment.bytes": "1048576",
         "min.cleanable.dirty.ratio": "0.01",
@@ -41,7 +41,7 @@ def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
 
 
 def feed(world: World, first: int, count: int, age_ms: int) -> None:
-    """SOW records as a worker writes them, that old."""
+    """Write old SOW records as a worker does."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "partitioner": "murmur2_random", "linger.ms": 20})
     padding = "x" * 200
     for n in range(first, first + count):
@@ -63,8 +63,8 @@ def arrived(world: World) -> bool:
     return last_per_key(world.read("sow", world.conflated)) == last_per_key(world.read("sow"))
 
 
-def test_a_backlog_that_was_compacted_is_told_in_last_states(world: World) -> None:
-    """Each key is told once, of many updates; what compaction took was never read; and then life goes on."""
+def test_a_compacted_backlog_is_delivered_as_last_states(world: World) -> None:
+    """Each key is delivered once for many updates, and later updates are delivered as usual."""
     feed(world, 0, KEYS, 0)
     conflater = world.start("conflate", world.conflated)
     world.wait(lambda: arrived(world), "the first states arriving")

@@ -1,4 +1,4 @@
-"""A conflated topic's deltas are the same in every call: `delta_subscribe` and `sow_and_delta_subscribe` agree."""
+"""Tests that `delta_subscribe` and `sow_and_delta_subscribe` deliver the same deltas of a conflated topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VARIANTS: dict[str, tuple[str | None, str]] = {
 
 @pytest.fixture(scope="module")
 def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    """A copy that delivers every 200 ms."""
+    """Create a copy that delivers every 200 ms."""
     made = Copies(bootstrap, tmp_path_factory.mktemp("copies"), {})
     try:
         made.work()
@@ -42,7 +42,7 @@ def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def received(subscription: Subscription, key: str) -> list[Message]:
-    """The updates of one key up to the record that says that it is the last."""
+    """Return the updates of one key up to the record that is marked as the last."""
     messages: list[Message] = []
     for message in subscription:
         if message.sow_key != key:
@@ -54,7 +54,7 @@ def received(subscription: Subscription, key: str) -> list[Message]:
 
 
 def test_every_call_delivers_the_deltas_of_the_delta_topic(copies: Copies, unique: str) -> None:
-    """The same updates through two calls and six sets of options: the selected part of each written delta, in order."""
+    """Both calls deliver the selected part of each written delta in order, with six sets of options."""
     record = {"id": unique, "state": "open", "note": "-", "ref": 1}
     held = record | {"state": "held", "note": "x"}
     intervals: list[list[dict[str, Any] | None]] = [
@@ -73,7 +73,7 @@ def test_every_call_delivers_the_deltas_of_the_delta_topic(copies: Copies, uniqu
         }
         for count, updates in enumerate(intervals, 1):
             copies.at_once(*((unique, body, PUBLISH) for body in updates))
-            _, delta = copies.told(unique, count)
+            _, delta = copies.deliveries(unique, count)
         messages = {call: received(subscription, unique) for call, subscription in opened.items()}
 
     written = [json.loads(each.value or b"{}") for each in delta]

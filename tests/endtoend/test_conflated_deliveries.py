@@ -1,4 +1,4 @@
-"""What a conflated topic delivers of one key, and when: a publisher at one end, a plain reader at the other."""
+"""Tests of the deliveries of one key of a conflated topic, from a publisher to a plain reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PUBLISH = {"command": "publish"}
 
 @pytest.fixture(scope="module")
 def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    """A copy that delivers every 200 ms; `rare` and `few` would in an hour; `large` has some of the records."""
+    """Create a copy that delivers every 200 ms, `rare` and `few` every hour, and `large` with some of the records."""
     others = {
         "rare": {"interval": "1h"},
         "few": {"interval": "1h", "max_pending": 1},
@@ -41,19 +41,19 @@ def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def bodies(records: list[Seen]) -> list[object]:
-    """The records as values."""
+    """Decode the records."""
     return [None if record.value is None else json.loads(record.value) for record in records]
 
 
 def test_the_example_of_the_specification(copies: Copies, unique: str) -> None:
-    """State and note move and come back, ref does not: the delta says what was touched, and of which updates it is."""
+    """State and note change and change back, ref does not: the delta has the touched members and the source updates."""
     record = {"id": unique, "state": "open", "note": "-", "ref": 1}
     copies.at_once((unique, record, PUBLISH))
-    copies.told(unique, 1)
+    copies.deliveries(unique, 1)
     held = record | {"state": "held"}
     states = {"a": held, "b": held | {"note": "x"}, "c": record}
     copies.at_once(*((unique, body, PUBLISH | {"trace": trace}) for trace, body in states.items()))
-    sow, delta = copies.told(unique, 2)
+    sow, delta = copies.deliveries(unique, 2)
 
     first, second, _, last = copies.of(unique, "sow", copies.name)
     source = f"{copies.name}.sow/0"
@@ -78,20 +78,20 @@ def test_the_example_of_the_specification(copies: Copies, unique: str) -> None:
 
 
 def test_a_quiet_topic_delivers_and_not_before_the_end_of_the_interval(copies: Copies, unique: str) -> None:
-    """One record, and nothing after it that could make time pass."""
+    """One record is delivered at the end of its interval without any later record."""
     copies.at_once((unique, {"id": unique}, {}))
-    [sow], [delta] = copies.told(unique, 1)
+    [sow], [delta] = copies.deliveries(unique, 1)
     assert sow.timestamp_ms - int(sow.headers["first_timestamp"]) >= INTERVAL_MS
     assert "conflated" not in sow.headers
     assert "delta_base" not in delta.headers
 
 
 def test_a_delete_is_delivered_at_the_end_of_the_interval(copies: Copies, unique: str) -> None:
-    """With the update before it; a tombstone, and the key fields as delta."""
+    """The pending update and the delete become a tombstone, and a delta of the key fields."""
     copies.at_once((unique, {"id": unique, "n": 1}, {}))
-    copies.told(unique, 1)
+    copies.deliveries(unique, 1)
     copies.at_once((unique, {"id": unique, "n": 2}, {}), (unique, None, {}))
-    sow, delta = copies.told(unique, 2)
+    sow, delta = copies.deliveries(unique, 2)
     assert (sow[1].value, bodies(delta)[1]) == (None, {"id": unique})
     for record in (sow[1], delta[1]):
         assert {name: record.headers.get(name) for name in ("kind", "version", "conflated")} == {
@@ -101,20 +101,20 @@ def test_a_delete_is_delivered_at_the_end_of_the_interval(copies: Copies, unique
     assert delta[1].headers["delta_base"] == "1"
 
 
-def test_what_comes_and_goes_within_an_interval_is_not_delivered(copies: Copies, unique: str) -> None:
-    """A record of another key, published after it, is."""
+def test_a_record_inserted_and_deleted_within_an_interval_is_not_delivered(copies: Copies, unique: str) -> None:
+    """A record of another key that is published later is delivered."""
     copies.at_once((unique, {"id": unique}, {}), (unique, None, {}), (f"{unique}b", {"id": f"{unique}b"}, {}))
-    copies.told(f"{unique}b", 1)
+    copies.deliveries(f"{unique}b", 1)
     assert len(copies.of(unique, "sow", copies.name)) == 2
     assert copies.of(unique, "sow") == copies.of(unique, "delta") == []
 
 
 def test_a_delete_and_an_insert_within_an_interval_are_one_update(copies: Copies, unique: str) -> None:
-    """Readers see the new record in the place of the old one, whose versions have begun anew, and no delete."""
+    """Readers see the new record, with versions from the start, in place of the old one, and no delete."""
     copies.at_once((unique, {"id": unique, "n": 1, "old": 1}, {}))
-    copies.told(unique, 1)
+    copies.deliveries(unique, 1)
     copies.at_once((unique, None, {}), (unique, {"id": unique, "n": 1}, {}))
-    sow, delta = copies.told(unique, 2)
+    sow, delta = copies.deliveries(unique, 2)
     assert bodies(sow)[1] == bodies(delta)[1] == {"id": unique, "n": 1}
     assert "kind" not in sow[1].headers
     said = {name: delta[1].headers[name] for name in ("version", "delta_base", "removed")}
@@ -122,9 +122,9 @@ def test_a_delete_and_an_insert_within_an_interval_are_one_update(copies: Copies
 
 
 def test_a_record_that_expires_expires_in_the_copy(copies: Copies, unique: str) -> None:
-    """The copy knows when it will, and says `expire`, not `delete`."""
+    """The copy has the expiration time, and its delete has the kind `expire`."""
     copies.at_once((unique, {"id": unique}, {"expiration": "1000"}))
-    [begun], _ = copies.told(unique, 1)
+    [begun], _ = copies.deliveries(unique, 1)
     copies.at_once((unique, {"id": unique}, {"expiration": "0.5"}))
     copies.wait(lambda: copies.of(unique)[-1].value is None, "the end in the copy")
     first, second, _ = copies.of(unique, "sow", copies.name)
@@ -139,34 +139,34 @@ def test_a_record_that_expires_expires_in_the_copy(copies: Copies, unique: str) 
     )
 
 
-def test_a_publisher_that_says_no_conflate_is_heard_at_once(copies: Copies, unique: str) -> None:
-    """With what waited, an hour before its time; the next update begins an interval of its own."""
+def test_a_record_with_no_conflate_is_delivered_at_once(copies: Copies, unique: str) -> None:
+    """It is delivered with the pending updates of its key, and the next update begins a new interval."""
     rare, other, now = f"{copies.name}_rare", f"{unique}b", {"no_conflate": "true"}
     copies.at_once((unique, {"id": unique, "n": 1}, {}))
     copies.wait(lambda: copies.of(unique, "sow", copies.name) != [], "merging the first update")
     copies.at_once((unique, {"id": unique, "n": 2}, now))
-    [sow], [delta] = copies.told(unique, 1, rare)
+    [sow], [delta] = copies.deliveries(unique, 1, rare)
     assert bodies([sow, delta]) == [{"id": unique, "n": 2}] * 2
     assert (delta.headers["version"], delta.headers["conflated"], delta.headers["kind"]) == ("2", "2", "insert")
     first, second = copies.of(unique, "sow", copies.name)
     assert int(sow.headers["first_timestamp"]) == first.timestamp_ms < second.timestamp_ms
 
     copies.at_once((unique, {"id": unique, "n": 3}, {}), (other, {"id": other}, now))
-    copies.told(other, 1, rare)
+    copies.deliveries(other, 1, rare)
     assert len(copies.of(unique, "sow", rare)) == 1
 
 
-def test_what_has_no_room_to_wait_is_delivered_before_its_time(copies: Copies, unique: str) -> None:
-    """The key that has waited longest, with all that came of it; the newest one goes on waiting."""
+def test_updates_beyond_the_limit_are_delivered_before_their_time(copies: Copies, unique: str) -> None:
+    """The key that has waited longest is delivered with all its updates; the newest one goes on waiting."""
     few, other = f"{copies.name}_few", f"{unique}b"
     copies.at_once(*((unique, {"id": unique, "n": n}, {}) for n in range(3)), (other, {"id": other}, {}))
-    [sow], _ = copies.told(unique, 1, few)
+    [sow], _ = copies.deliveries(unique, 1, few)
     assert (bodies([sow]), sow.headers["conflated"]) == ([{"id": unique, "n": 2}], "3")
     assert copies.of(other, "sow", few) == []
 
 
-def test_nothing_reads_what_is_published_to_a_copy(copies: Copies, unique: str) -> None:
-    """Its family has no input topic; where somebody made one, what is sent to it changes nothing."""
+def test_records_published_to_a_copy_are_not_read(copies: Copies, unique: str) -> None:
+    """A copy has no input topic; records in a topic of that name change nothing."""
     topic = f"{copies.conflated}.publish"
     admin = AdminClient({"bootstrap.servers": copies.bootstrap})
     assert topic not in admin.list_topics(timeout=10).topics
@@ -177,7 +177,7 @@ def test_nothing_reads_what_is_published_to_a_copy(copies: Copies, unique: str) 
         producer.produce(topic, b"{}", unique.encode(), headers={"no_conflate": "true"})
         assert producer.flush(30) == 0
         copies.at_once((f"{unique}b", {"id": f"{unique}b"}, {}))
-        copies.told(f"{unique}b", 1)
+        copies.deliveries(f"{unique}b", 1)
         assert copies.of(unique, "sow") == copies.of(unique, "dlq") == []
     finally:
         [gone] = admin.delete_topics([topic]).values()
@@ -185,21 +185,21 @@ def test_nothing_reads_what_is_published_to_a_copy(copies: Copies, unique: str) 
 
 
 def test_a_copy_with_a_filter_has_the_records_that_match(copies: Copies, unique: str) -> None:
-    """One that does not is never there, though a later one is."""
+    """A record that does not match is not in the copy; a later version of it that matches is."""
     large, other = f"{copies.name}_large", f"{unique}b"
     copies.at_once((unique, {"id": unique, "qty": 10}, {}), (other, {"id": other, "qty": 11}, {}))
-    copies.told(other, 1, large)
-    copies.told(unique, 1)
+    copies.deliveries(other, 1, large)
+    copies.deliveries(unique, 1)
     assert copies.of(unique, "sow", large) == copies.of(unique, "delta", large) == []
 
 
 def test_a_record_that_stops_matching_leaves_the_copy_and_comes_back_whole(copies: Copies, unique: str) -> None:
-    """It leaves at the end of an interval, as if deleted; when it returns there is all of it."""
+    """It leaves at the end of an interval as if deleted, and returns as a full record."""
     large = f"{copies.name}_large"
     for count, delta in enumerate([{"qty": 11, "note": "x"}, {"qty": 9}, {"qty": 12}], 1):
         copies.at_once((unique, {"id": unique, **delta}, {}))
-        copies.told(unique, count, large)
-    sow, delta = copies.told(unique, 3, large)
+        copies.deliveries(unique, count, large)
+    sow, delta = copies.deliveries(unique, 3, large)
     whole = [{"id": unique, "qty": 11, "note": "x"}, None, {"id": unique, "qty": 12, "note": "x"}]
     assert bodies(sow) == whole
     assert bodies(delta) == [whole[0], {"id": unique}, whole[2]]
@@ -211,7 +211,7 @@ def test_a_record_that_stops_matching_leaves_the_copy_and_comes_back_whole(copie
 
 
 def test_a_filter_that_cannot_be_read_stops_every_command_at_its_start(tmp_path: Path, bootstrap: str) -> None:
-    """Before anything is looked at: which setting, the line and the column, and a mark under the place."""
+    """The error has the setting, line and column, and a mark under the place."""
     tree = {
         "kafka": {"bootstrap.servers": bootstrap},
         "topics": {"orders": {}},
@@ -221,14 +221,14 @@ def test_a_filter_that_cannot_be_read_stops_every_command_at_its_start(tmp_path:
     for arguments in (["conflate"], ["topics", "check"]):
         done = cli(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
-        assert_told(done.stderr)
+        assert_filter_error(done.stderr)
     done = cli("doctor")
     assert done.returncode == 1
-    assert_told(done.stdout)
+    assert_filter_error(done.stdout)
 
 
-def assert_told(text: str) -> None:
-    """What is wrong with the filter, and where."""
+def assert_filter_error(text: str) -> None:
+    """Check the error about the filter and its place."""
     assert "conflated.large.filter: " in text
     assert "line 2, column 9" in text
     assert re.search(r"/item = OR *\n +\^", text)

@@ -1,4 +1,4 @@
-"""Who sees conflated topics only: readers who join late, ours and Kafka's own; and copies of what is no topic."""
+"""Tests of readers who see conflated topics only, and of copies of a processor's topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.endtoend.copies import INTERVAL_MS, Copies
 from tests.endtoend.oracle import applied, fold, last_per_key, remove, replay
 from tests.endtoend.test_console_consumer import console
 from tests.endtoend.world import random_commands
-from tests.runtime.packages import EXAMPLE, install
+from tests.hosting.packages import EXAMPLE, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ CALM_MS = 600
 
 @pytest.fixture(scope="module")
 def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    """A copy, a copy of it, the topic of a third party's processor, and a copy of that; all at work."""
+    """Start a copy, a copy of it, a third-party processor's topic, and a copy of that."""
     directory = tmp_path_factory.mktemp("copies")
     with pytest.MonkeyPatch.context() as patch:
         site = directory / "site-packages"
@@ -60,7 +60,7 @@ def arrived(copies: Copies, name: str) -> bool:
 
 
 def test_a_copy_of_a_copy_calms_further(copies: Copies, unique: str) -> None:
-    """Each level tells how many updates of the one under it were folded, all of them, and adds up to its last state."""
+    """Each level counts the folded updates of the level below, and adds up to its last state."""
     levels = [copies.name, copies.conflated, f"{copies.name}_calm"]
     numbers = itertools.count()
 
@@ -84,14 +84,14 @@ def test_a_copy_of_a_copy_calms_further(copies: Copies, unique: str) -> None:
 
 
 def check_rate(deliveries: list[Seen], interval_ms: int) -> None:
-    """A key is delivered once per interval; half a one more is for a record that Kafka's client stamped late."""
+    """Check that a key is delivered once per interval, with half a delivery of tolerance for late timestamps."""
     for (first, at), (last, then) in itertools.combinations(enumerate(deliveries), 2):
         passed_ms = then.timestamp_ms - at.timestamp_ms
         assert (last - first - 0.5) * interval_ms <= passed_ms, f"{last - first + 1} deliveries in {passed_ms} ms"
 
 
 def test_a_reader_who_joins_late_has_the_state_of_the_underlying(copies: Copies) -> None:
-    """A client's snapshot of the copy and the deltas after it, or a later snapshot alone: the same world."""
+    """A snapshot of the copy with later deltas, and a later snapshot alone, are equal."""
     copies.publish(random_commands(81, 1_000, 30))
     copies.wait(lambda: arrived(copies, copies.conflated), "the first states")
     have: dict[str | None, Any] = {}
@@ -121,7 +121,7 @@ def test_a_reader_who_joins_late_has_the_state_of_the_underlying(copies: Copies)
 
 @pytest.mark.long
 def test_kafkas_own_console_consumer_reads_the_same_world_from_a_copy(copies: Copies) -> None:
-    """Others' code: the SOW topic of the copy, then the deltas after it; or all deltas alone."""
+    """The copy's SOW with later deltas, and its deltas alone, give the same state."""
     copies.publish(random_commands(83, 1_000, 30))
     copies.wait(lambda: arrived(copies, copies.conflated), "the first states")
     sow = console(copies, "sow", copies.conflated)
@@ -133,7 +133,7 @@ def test_kafkas_own_console_consumer_reads_the_same_world_from_a_copy(copies: Co
 
 
 def joined(sow: list[Seen], delta: list[Seen]) -> dict[str, Any]:
-    """What somebody has who read a SOW topic and then a delta topic: `source` says which deltas are in it already."""
+    """Compute the state of a reader of SOW, then deltas, whose `source` shows which ones SOW has already."""
     world = last_per_key(sow)
     known = {record.key: source_offset(record) for record in sow}
     for record in delta:
@@ -151,12 +151,12 @@ def joined(sow: list[Seen], delta: list[Seen]) -> dict[str, Any]:
 
 
 def source_offset(record: Seen) -> int:
-    """Which update of the underlying topic a delivery has come to."""
+    """Return the offset of the last underlying update in a delivery."""
     return int(record.headers["source"].rpartition("/")[2])
 
 
-def test_what_somebody_elses_processor_writes_can_be_conflated(copies: Copies) -> None:
-    """Its versions, its deletes; it writes no deltas, its copy does."""
+def test_the_topic_of_a_third_party_processor_can_be_conflated(copies: Copies) -> None:
+    """The copy has the versions and deletes of the processor, and deltas, which the processor does not write."""
     rng = random.Random(85)
     copies.publish(
         [(b"L%d" % n, {"id": f"L{n}", "n": rng.randrange(10)}, {}) for n in (rng.randrange(20) for _ in range(500))]
@@ -172,12 +172,12 @@ def test_what_somebody_elses_processor_writes_can_be_conflated(copies: Copies) -
 
 
 def test_a_record_that_leaves_a_processors_topic_leaves_the_copy(copies: Copies, unique: str) -> None:
-    """At the end of an interval, as it came, with the processor's version."""
+    """A delete reaches the copy at the end of an interval, with the processor's version."""
     over = f"{copies.name}_large_slow"
     copies.at_once(*((unique, {"id": unique, "n": n}, {}) for n in (1, 9, 2, 5, 7)))
-    copies.told(unique, 1, over)
+    copies.deliveries(unique, 1, over)
     copies.at_once((unique, {"id": unique, "n": 2}, {}))
-    sow, delta = copies.told(unique, 2, over)
+    sow, delta = copies.deliveries(unique, 2, over)
     assert [record.value for record in sow] == [b'{"id":"%b","n":7}' % unique.encode(), None]
     assert [record.headers.get("kind") for record in delta] == ["insert", "delete"]
     assert [record.headers["version"] for record in sow] == [

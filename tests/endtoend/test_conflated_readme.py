@@ -1,4 +1,4 @@
-"""The front page's example of a conflated topic does what the page says."""
+"""The example of a conflated topic in processor/docs/concepts.md works as described, with the front page's settings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README.split("\n## Conflated topics\n")[1].split("\n## ")[0]
+CONCEPTS = (ROOT / "processor" / "docs" / "concepts.md").read_text(encoding="utf-8")
+SECTION = CONCEPTS.split("\n## Conflated topics\n")[1].split("\n## ")[0]
 BLOCKS = re.findall(r"^```\n(.*?)```$", SECTION, re.DOTALL | re.MULTILINE)
 
 
 def test_the_page_has_every_setting() -> None:
-    """Those of the model, and no others."""
+    """The page lists the settings of the model, and no others."""
     rows = "\n".join(line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `"))
     assert set(re.findall(r"`(\w+)`", rows)) == set(ConflatedConfig.model_fields)
 
 
 @pytest.fixture
 def shop(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
-    """The page's settings and a terminal; names are the test's own."""
+    """Create the page's settings and a terminal, with names of the test's own."""
     [text] = re.findall(r"```yaml\n# sowstream.yaml\n(.*?)```", README, re.DOTALL)
     tree = yaml.safe_load(text.replace("orders", unique).replace("localhost:9092", bootstrap))
     cli = Cli(tmp_path, tree | {"application_id": unique})
@@ -45,8 +46,8 @@ def shop(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
 
 @pytest.mark.broker
 @pytest.mark.long
-def test_the_example_says_what_the_page_says(shop: Cli, unique: str) -> None:
-    """Publishing in a shell, and what a subscriber of the copy prints, line by line."""
+def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> None:
+    """The shell publishes, and a subscriber of the copy prints the page's lines."""
     program = " ".join(Cli.command())
     commands, first, more, second = (block.replace("orders", unique) for block in BLOCKS)
     subscribe, publish = commands.splitlines()

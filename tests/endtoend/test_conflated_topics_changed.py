@@ -1,4 +1,4 @@
-"""Somebody changes the topics of a conflated topic or of the one under it: a clear end, and advice that mends it."""
+"""Tests of changes to a conflated topic or its underlying: the worker ends with advice that works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from processor.config import load
 from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import last_per_key
-from tests.endtoend.test_topics_changed import _OFTEN, _ONCE, Watched, grow, published, remake, watched
+from tests.endtoend.test_topics_changed import _OFTEN, _ONCE, Watched, grow, published, recreate, watched
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -29,7 +29,7 @@ def conflater(world: World, interval_s: float = _ONCE) -> Watched:
 
 
 def settle(world: World) -> None:
-    """Wait until the copy has what is under it."""
+    """Wait until the copy has all records of its underlying."""
     world.settle()
     world.wait(
         lambda: last_per_key(world.read("sow", world.conflated)) == last_per_key(world.read("sow")),
@@ -38,26 +38,26 @@ def settle(world: World) -> None:
 
 
 def stop(worker: Watched) -> None:
-    """End a worker in good order."""
+    """Stop a worker properly."""
     assert worker.stop() == 0, worker.log()
 
 
 def set_to_earliest(world: World) -> None:
-    """Step 4 of the advice."""
+    """Carry out step 4 of the advice."""
     command = ["offsets", "adopt", world.conflated, "--from", "earliest", "--yes", "-c", str(world.file)]
     subprocess.run([sys.executable, "-m", "processor.cli.main", *command], check=True, timeout=60)
 
 
 def held(world: World) -> str:
-    """Start a worker of the copy that holds every partition; what it said."""
+    """Start a worker of the copy that holds every partition; returns its log."""
     worker = conflater(world)
     world.wait(lambda: worker.file.read_text().count("partition held") >= 4, "the hold of four partitions")
     stop(worker)
     return " ".join(worker.file.read_text().split())
 
 
-def make_anew(world: World) -> None:
-    """Steps 2 to 4 of the advice."""
+def rebuild(world: World) -> None:
+    """Carry out steps 2 to 4 of the advice."""
     admin = Admin(world.config.kafka)
     wanted = {spec.name: spec for spec in specs(world.config, [world.conflated])}
     admin.delete(list(wanted))
@@ -67,19 +67,19 @@ def make_anew(world: World) -> None:
 
 
 def reconfigure(world: World, old: str, new: str) -> None:
-    """Change the settings that processes started from now on read."""
+    """Change the settings for processes that start later."""
     world.file.write_text(world.file.read_text().replace(old, new))
     world.config = load(world.file)
 
 
 def is_advice(world: World, said: str) -> bool:
-    """Whether all steps are told, in their order."""
+    """Whether a text has all steps in order."""
     places = [said.find(step) for step in _STEPS]
     return -1 not in places and places == sorted(places) and f"make {world.conflated} anew" in said
 
 
 def test_an_underlying_that_grows_ends_the_worker_of_its_copy(world: World) -> None:
-    """It reads nothing of the new partition, and says what becomes of the copy."""
+    """The worker reads no record of the new partition, and describes the effect on the copy."""
     world.start()
     copying = conflater(world, _OFTEN)
     published(world)
@@ -91,8 +91,8 @@ def test_an_underlying_that_grows_ends_the_worker_of_its_copy(world: World) -> N
     assert {record.partition for record in world.read("sow", world.conflated)} <= {0, 1, 2, 3}
 
 
-def test_a_copy_with_fewer_partitions_than_its_underlying_is_refused_until_it_is_made_anew(world: World) -> None:
-    """The underlying's count was raised in the settings; the advice brings a copy with all of its records."""
+def test_a_copy_with_fewer_partitions_is_refused_until_it_is_rebuilt(world: World) -> None:
+    """After more partitions of the underlying the advice brings a copy with all of its records."""
     merging, copying = world.start(), conflater(world)
     published(world)
     settle(world)
@@ -105,7 +105,7 @@ def test_a_copy_with_fewer_partitions_than_its_underlying_is_refused_until_it_is
     assert code == 2
     assert f"{world.conflated}.sow has 4 partitions, and {world.name}.sow, which" in said
     assert is_advice(world, said)
-    make_anew(world)
+    rebuild(world)
     world.start()
     conflater(world)
     published(world, 80)
@@ -113,14 +113,14 @@ def test_a_copy_with_fewer_partitions_than_its_underlying_is_refused_until_it_is
     assert {record.partition for record in world.read("sow", world.conflated)} == {0, 1, 2, 3, 4}
 
 
-def test_a_copy_of_an_underlying_that_was_made_anew_meanwhile_is_not_mistaken_for_a_copy_of_it(world: World) -> None:
-    """Kafka forgot the group's offsets with the topic: what is in the new one would pass for delivered already."""
+def test_a_copy_of_an_underlying_recreated_meanwhile_is_held(world: World) -> None:
+    """Kafka has deleted the group's offsets: records of the new topic would pass for delivered ones."""
     merging, copying = world.start(), conflater(world)
     published(world)
     settle(world)
     stop(copying)
     assert merging.stop() == 0
-    remake(world, "sow")
+    recreate(world, "sow")
     world.forget_state()
     world.start()
     world.publish([(b"%d" % number, {"id": number, "again": True}, {}) for number in range(20)])
@@ -130,20 +130,20 @@ def test_a_copy_of_an_underlying_that_was_made_anew_meanwhile_is_not_mistaken_fo
     assert f"If {world.name}.sow was deleted and made anew" in said
     assert is_advice(world, said)
     assert world.read("sow", world.conflated) == before
-    make_anew(world)
+    rebuild(world)
     conflater(world)
     settle(world)
     assert len(last_per_key(world.read("sow", world.conflated))) == 20
 
 
 @pytest.mark.parametrize("interval_s", [_OFTEN, _ONCE], ids=["seen by the watch", "seen by the reader"])
-def test_an_underlying_that_is_made_anew_under_it_is_not_gone_on_with(world: World, interval_s: float) -> None:
-    """The watch ends the pipeline, the reader holds a partition; both say what to do, and so does a restart."""
+def test_an_underlying_recreated_under_a_running_copy_ends_its_pipeline(world: World, interval_s: float) -> None:
+    """Watch, reader and restart report it with the remedy."""
     merging, copying = world.start(), conflater(world, interval_s)
     published(world)
     settle(world)
     assert merging.stop() == 0
-    remake(world, "sow")
+    recreate(world, "sow")
     if interval_s == _OFTEN:
         code, said = copying.ended()
         assert code == 1
@@ -156,7 +156,7 @@ def test_an_underlying_that_is_made_anew_under_it_is_not_gone_on_with(world: Wor
 
 
 def test_under_a_new_application_id_a_copy_goes_on_once_its_offsets_are_set(world: World) -> None:
-    """Two applications must not write the same topics; told to begin, it delivers nothing twice."""
+    """Two applications must not write the same topics; after the order to begin no update is delivered twice."""
     world.start()
     copying = conflater(world)
     published(world)

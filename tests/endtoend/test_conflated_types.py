@@ -1,4 +1,4 @@
-"""Conflated topics of several message types: folded, told, and adding up again from their deltas."""
+"""Tests of conflated topics of several message types: their records, and the sum of their deltas."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ JSON: list[Any] = [{"id": 7, "a": {"x": 1}, "b": [1]}, {"id": 7, "a": {"x": 2}},
 
 
 @pytest.mark.long
-def test_copies_of_every_type_tell_the_last_record_and_deltas_that_add_up_to_it(bootstrap: str, tmp_path: Path) -> None:
-    """The first record is delivered, then the two updates after it, one by one or folded; of binary ones whole."""
+def test_copies_of_every_type_deliver_last_records_and_deltas(bootstrap: str, tmp_path: Path) -> None:
+    """A copy delivers the first record, then two updates, singly or folded; binary ones as full records."""
     conflated = {f"{name}_slow": {"underlying": name, "interval": f"{INTERVAL_MS}ms"} for name in CHOSEN}
     world = Copies(bootstrap, tmp_path, conflated, topics={name: {"key": ["/id"], **TYPES[name]} for name in CHOSEN})
     topics = {world.name: (JSON, {"id": 7, "a": {"x": 2}, "b": []})}
@@ -38,7 +38,7 @@ def test_copies_of_every_type_tell_the_last_record_and_deltas_that_add_up_to_it(
                 client.publish(topic, first, key(topic))
             client.flush(30)
             for topic in topics:
-                world.told("7", 1, f"{topic}_slow")
+                world.deliveries("7", 1, f"{topic}_slow")
             for topic, ((_, *deltas), _) in topics.items():
                 for delta in deltas:
                     client.delta_publish(topic, delta, key(topic))
@@ -51,12 +51,12 @@ def test_copies_of_every_type_tell_the_last_record_and_deltas_that_add_up_to_it(
 
 
 def key(topic: str) -> str | None:
-    """The key of a record that does not say it."""
+    """Return the key of a record without key fields."""
     return "7" if topic.endswith("_binary") else None
 
 
 def check(world: Copies, client: Client, topic: str, record: Any) -> None:
-    """Wait for the last record; what a query tells of the copy, and what its deltas add up to."""
+    """Wait for the last record; compare a query of the copy with the sum of its deltas."""
     copy = f"{topic}_slow"
     world.wait(lambda: world.of("7", "sow", copy)[-1].headers["version"] == "3", f"the last record of {copy}")
     [told] = [message for message in client.sow(copy) if message.command == "sow"]
@@ -68,7 +68,7 @@ def check(world: Copies, client: Client, topic: str, record: Any) -> None:
 
 
 def parser(world: Copies, topic: str) -> Any:
-    """How a delta of a topic is read."""
+    """Return the parser of a topic's deltas."""
     codec = codec_of(world.config, topic)
 
     def parse(record: Seen) -> Any:

@@ -1,4 +1,4 @@
-"""A reader written by others sees right data: Kafka's own console consumer, in Java, from the broker's jars."""
+"""Tests that Kafka's own console consumer, in Java, reads correct data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 
 def console(world: World, role: str, family: str | None = None) -> list[Seen]:
-    """What `kafka-console-consumer` prints of a topic, read committed."""
+    """Return the output of `kafka-console-consumer` for a topic, read committed."""
     wanted = len(world.read(role, family))
     patience_s = 4
     while len(seen := _printed(world, f"{family or world.name}.{role}", patience_s)) < wanted:
@@ -32,7 +32,7 @@ def console(world: World, role: str, family: str | None = None) -> list[Seen]:
 
 
 def _printed(world: World, topic: str, patience_s: int) -> list[Seen]:
-    """What it has printed when it gives up waiting for more."""
+    """Return the output up to the consumer's timeout."""
     program = [str(find_java()), "-Xmx128m", "-cp", class_path(), "org.apache.kafka.tools.consumer.ConsoleConsumer"]
     options: dict[str, Any] = {
         "--bootstrap-server": world.bootstrap,
@@ -65,7 +65,7 @@ def _printed(world: World, topic: str, patience_s: int) -> list[Seen]:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """`version:1,removed:["/a","/b"]` as the console prints it; a value may hold commas."""
+    """Parse `version:1,removed:["/a","/b"]` as the console prints it; a value may contain commas."""
     headers: dict[str, str] = {}
     name = ""
     for part in text.split(","):
@@ -79,7 +79,7 @@ def _headers(text: str) -> dict[str, str]:
 
 @pytest.mark.long
 def test_kafkas_own_console_consumer_reads_the_same_world(world: World) -> None:
-    """SOW and delta, read committed: what a transaction rolled back is not there."""
+    """SOW and delta, read committed, contain no record of an aborted transaction."""
     world.publish(random_commands(71, 3_000, 60))
     world.start()
     world.settle()

@@ -1,4 +1,4 @@
-"""A calamity at each point between two commits: nothing is lost, nothing doubled."""
+"""Tests of a failure at each point between two commits: no record is lost, and none is merged twice."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.broker
 
 
 BEHIND = {"batch_records_max": 50, "commit_records_max": 50}
-"""So little at a time that input waits at each commit: what comes next is merged while Kafka commits."""
+"""Batches so small that input waits at each commit, and is merged while Kafka commits."""
 QUICK = {"after commit, before apply", "merged meanwhile"}
 """Tried on every run; the others on the long ones."""
 
 
 @pytest.fixture
 def behind(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """A world whose workers are behind their input."""
+    """Create a world whose workers are behind their input."""
     made = World(bootstrap, tmp_path, unique, runtime=BEHIND)
     yield made
     made.close()
@@ -35,20 +35,20 @@ def behind(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
     "point", [pytest.param(point, marks=[] if point in QUICK else [pytest.mark.long]) for point in POINTS]
 )
 def test_a_calamity_at_any_point_leaves_sow_delta_and_input_in_agreement(world: World, point: str) -> None:
-    """On a state that another worker left; where the victim dies, a third one takes over."""
+    """A worker fails on the state of another one; if it dies, a third worker takes over."""
     meet(world, point)
 
 
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=[] if point in QUICK else [pytest.mark.long]) for point in POINTS | MEANWHILE]
 )
-def test_so_does_one_that_comes_while_the_next_records_are_merged(behind: World, point: str) -> None:
-    """Whether the transaction before them was committed or not."""
+def test_a_calamity_during_a_commit_leaves_them_in_agreement(behind: World, point: str) -> None:
+    """The outcome is the same whether the transaction under way was committed or not."""
     meet(behind, point)
 
 
 def meet(world: World, point: str) -> None:
-    """Let a worker meet a calamity, and compare everything when all is processed."""
+    """Let a worker meet a failure, and compare all topics when the input is processed."""
     _, called, _, calamity = (POINTS | MEANWHILE)[point]
     world.publish(random_commands(81, 1_000, 50))
     first = world.start()

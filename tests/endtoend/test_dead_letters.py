@@ -1,4 +1,4 @@
-"""Bad input: a clear reason, nothing lost, nothing else changed, and the worker goes on."""
+"""Tests of bad input: it becomes dead letters with a clear reason, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD: list[tuple[str, bytes | None, Any, dict[str, str]]] = [
 
 
 def test_each_bad_record_goes_to_the_dead_letter_topic_as_it_was_and_changes_nothing_else(world: World) -> None:
-    """Good records before, between and after are merged; the bad ones keep key, value and headers."""
+    """Good records before, between and after are merged; bad ones keep key, value and headers."""
     mixed: list[tuple[bytes | None, Any, dict[str, str]]] = [(b"1", {"id": 1, "n": 0}, {})]
     for number, (_, key, value, headers) in enumerate(BAD, 1):
         mixed += [(key, value, headers | {"trace": str(number)}), (b"1", {"id": 1, "n": number}, {})]
@@ -51,7 +51,7 @@ def test_each_bad_record_goes_to_the_dead_letter_topic_as_it_was_and_changes_not
 
 
 def test_a_record_without_a_kafka_key_is_sent_again_with_the_one_in_its_body(world: World) -> None:
-    """It is merged where its key belongs, once."""
+    """It is merged once, in the partition of its key."""
     world.publish([(None, {"id": n, "n": n}, {}) for n in range(40)])
     world.start()
     world.wait(lambda: len(world.read("sow")) == 40, "merging 40 records")

@@ -1,4 +1,4 @@
-"""Deletes by key, keys, data and filter, on a real broker with real workers."""
+"""Tests of deletes by key, keys, data and filter, with a worker and a broker."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ COUNT = 80_000
 
 
 def answer(future: Future[Ack] | None) -> Ack:
-    """The last ack of a command."""
+    """Return the last ack of a command."""
     assert future is not None
     return future.result(PATIENCE_S)
 
 
 def deleted(future: Future[Ack] | None) -> int | None:
-    """How many records a command deleted."""
+    """Return the number of records that a command deleted."""
     return answer(future).records_deleted
 
 
 def orders(numbers: range, state: str) -> list[tuple[bytes | None, object, dict[str, str]]]:
-    """Deltas of orders."""
+    """Build deltas of orders."""
     return [(b"%d" % number, {"id": number, "state": state}, {}) for number in numbers]
 
 
 def by_command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`sowstream delete` to its end."""
+    """Run `sowstream delete` to its end."""
     command = [sys.executable, "-m", "processor.cli.main", "delete", world.name, *arguments, "-c", str(world.file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_each_way_to_delete_says_how_many_records_it_deleted(world: World) -> None:
-    """By key, keys, data and filter, from Python and on the command line; what did not match stays."""
+def test_each_way_to_delete_reports_the_number_of_records(world: World) -> None:
+    """Deletes by key, keys, data and filter, from Python and the command line, leave all other records."""
     world.start()
     world.publish(orders(range(40), "new"))
     world.publish(orders(range(20, 30), "done"))
@@ -90,7 +90,7 @@ def test_each_way_to_delete_says_how_many_records_it_deleted(world: World) -> No
 
 
 def _refusals(client: Client, topic: str) -> None:
-    """What cannot be meant is refused at the call, and nothing is sent."""
+    """Contradictory arguments are refused at the call, and no command is sent."""
     for arguments in ({}, {"key": "1", "filter": "/a = 1"}, {"keys": ["1"], "data": {"id": 1}}):
         with pytest.raises(ConfigurationError, match="exactly one of key, keys, data and filter"):
             client.sow_delete(topic, **arguments)
@@ -106,7 +106,7 @@ def _refusals(client: Client, topic: str) -> None:
 
 @pytest.fixture(params=["exactly_once", "at_least_once"])
 def large(bootstrap: str, tmp_path: Path, unique: str, request: pytest.FixtureRequest) -> Iterator[World]:
-    """A topic of two partitions, under each guarantee."""
+    """Create a topic of two partitions, under each guarantee."""
     made = World(bootstrap, tmp_path, unique, more={"guarantee": request.param}, partitions=2)
     yield made
     made.close()
@@ -114,7 +114,7 @@ def large(bootstrap: str, tmp_path: Path, unique: str, request: pytest.FixtureRe
 
 @pytest.mark.long
 def test_a_worker_killed_in_the_middle_leaves_the_rest_to_its_successor(large: World) -> None:
-    """Every match is deleted and counted once; what was published behind the command is merged behind it."""
+    """Every match is deleted and counted once; later records are merged after the command."""
     world = large
     loader = world.start()
     world.publish(orders(range(COUNT), "done") + orders(range(0, COUNT, 8), "new"))
@@ -147,5 +147,5 @@ def test_a_worker_killed_in_the_middle_leaves_the_rest_to_its_successor(large: W
 
 
 def _end(world: World) -> int:
-    """Where the SOW topic ends, all partitions together."""
+    """Return the sum of the SOW topic's end offsets."""
     return sum(Admin(world.config.kafka).end_offsets(f"{world.name}.sow", range(2)).values())

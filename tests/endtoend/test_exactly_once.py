@@ -1,4 +1,4 @@
-"""Invariants 1 to 4: SOW, delta and the input agree, whatever happens to the workers."""
+"""Invariants 1 to 4: SOW, delta and input agree after any failure of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 
 
 def check(world: World) -> None:
-    """SOW equals a fold of the input, and the deltas replayed equal SOW."""
+    """Check that SOW equals a fold of the input, and the replayed deltas equal SOW."""
     expected = fold(world.read("publish"))
     sow, delta = world.read("sow"), world.read("delta")
     assert last_per_key(sow) == expected
@@ -28,7 +28,7 @@ def check(world: World) -> None:
 
 
 def test_sow_is_the_fold_of_the_input_and_the_deltas_add_up_to_it(world: World) -> None:
-    """Commands of every kind on few keys; then a second round on a state that another process left."""
+    """Commands of every kind are merged on few keys, twice, the second time on a state of another process."""
     world.publish(random_commands(11, 5_000, 50))
     first = world.start()
     world.settle()
@@ -43,7 +43,7 @@ def test_sow_is_the_fold_of_the_input_and_the_deltas_add_up_to_it(world: World) 
 
 @pytest.mark.long
 def test_workers_that_are_killed_lose_nothing_and_double_nothing(world: World) -> None:
-    """Two workers, killed -9 in turn while records flow and started again."""
+    """Two workers are killed in turn while records flow, and started again."""
     rng = random.Random(13)
     workers = [world.start(), world.start()]
     for turn in range(4):
@@ -57,7 +57,7 @@ def test_workers_that_are_killed_lose_nothing_and_double_nothing(world: World) -
 
 
 def test_partitions_move_to_a_worker_that_joins_and_back_when_it_leaves(world: World) -> None:
-    """A second worker joins under load, and leaves in good order."""
+    """A second worker joins under load, and leaves properly."""
     world.start()
     world.publish(random_commands(21, 3_000, 100))
     second = world.start()

@@ -1,4 +1,4 @@
-"""Many records that a processor raises on: each is put aside, and the time for it does not grow with their number."""
+"""Tests of many records on which a processor raises: the cost of rejecting each does not grow with their number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 from tests.endtoend.oracle import fold, last_per_key, replay
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ RECORDS, BAD_EVERY = 1_600, 8
 
 
 class Choosy(DeltaMerge):
-    """Merges, but raises on some records; half of the batch is merged by then."""
+    """A merging processor that raises on some records, after it has merged a part of the batch."""
 
     def process(self, records: Sequence[Record]) -> None:
-        """Merge up to the first bad one, then raise."""
+        """Merge up to the first bad record, then raise."""
         for number, record in enumerate(records):
             if b'"bad"' in (record.value or b""):
                 if number:
@@ -40,7 +40,7 @@ class Choosy(DeltaMerge):
 
 
 def test_hundreds_of_failing_records_cost_little_each(world: World) -> None:
-    """Every eighth of 1,600 records in one partition; the others are merged once each."""
+    """Every eighth of 1,600 records in one partition fails; the others are merged once each."""
     config, name = world.config, world.name
     world.publish(
         [
@@ -50,7 +50,7 @@ def test_hundreds_of_failing_records_cost_little_each(world: World) -> None:
     )
     section = config.topics[name]
     pipeline = Pipeline.of(Choosy, section, name=name, topic=section)
-    slot = Slot(config.state_dir)
+    slot = ProcessSlot(config.state_dir)
     stop = threading.Event()
     thread = Assembly(config, slot).thread(pipeline, stop.is_set)
     runner = threading.Thread(target=thread.run, args=(stop,))

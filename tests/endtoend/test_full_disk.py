@@ -1,4 +1,4 @@
-"""A disk that fills up under a worker: it stops with the reason, wipes nothing, and goes on once there is room."""
+"""Tests of a disk that fills up: the worker stops with the reason, wipes no state, and goes on once there is space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MB = 1 << 20
 def test_a_worker_whose_disk_is_full_stops_and_goes_on_with_more_room(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 1 and what to do; afterwards SOW, delta and the input agree, and what was on the disk was of use."""
+    """The exit code is 1; later SOW, delta and input agree, and the state on disk was used."""
     monkeypatch.setenv("SOWSTREAM_RUNTIME__BLOCK_CACHE_BYTES", str(MB))
     rng = random.Random(41)
     print("seed 41")

@@ -1,4 +1,4 @@
-"""Workers come, go and stand still while records flow; who keeps a partition keeps working on it."""
+"""Tests of workers that join, leave and stand still while records flow: partitions that stay keep working."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 PARTITIONS = 8
 PAUSE_MAX_S = 3.0
-"""Far above what was seen (see the test), far below a rebalance that stops everybody: those took 5 s and more."""
+"""Far above the observed pauses, far below a rebalance that stops all members, which takes 5 s and more."""
 
 
 class Move(NamedTuple):
-    """A partition came to a worker or left it."""
+    """A partition that was assigned to a worker or revoked from it."""
 
     at_s: float
     partition: int
@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
 
 def moves(worker: Worker) -> list[Move]:
-    """What a worker's log tells of assignments."""
+    """Read the assignments from a worker's log."""
     found = []
     for line in worker.file.read_text(errors="replace").splitlines():
         if '"event": "assigned"' in line or '"event": "let go"' in line:
@@ -48,14 +48,14 @@ def moves(worker: Worker) -> list[Move]:
 
 
 def owned(worker: Worker) -> set[int]:
-    """The partitions a worker has now."""
+    """Return the partitions that a worker owns now."""
     has = {move.partition: move.has_come for move in moves(worker)}
     return {partition for partition, is_ours in has.items() if is_ours}
 
 
 @contextmanager
 def load(world: World, records_per_s: int) -> Iterator[None]:
-    """Publish to every partition, all the time, each key where workers expect it."""
+    """Publish to every partition all the time, each key to its own partition."""
     done = threading.Event()
 
     def feed() -> None:
@@ -80,7 +80,7 @@ def load(world: World, records_per_s: int) -> Iterator[None]:
 
 
 class Arrivals:
-    """When committed SOW records of each partition came, as an independent reader saw them."""
+    """The arrival times of committed SOW records of each partition, as an independent reader sees them."""
 
     def __init__(self, world: World) -> None:
         self.times_s: dict[int, list[float]] = defaultdict(list)
@@ -105,7 +105,7 @@ class Arrivals:
         self._reader.close()
 
     def pause_s(self, partition: int, from_s: float, to_s: float) -> float:
-        """The longest time without a record within a stretch."""
+        """Return the longest time without a record within a period."""
         inside = [from_s, *(at_s for at_s in self.times_s[partition] if from_s < at_s < to_s), to_s]
         return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
@@ -114,12 +114,12 @@ class Arrivals:
 def test_partitions_that_do_not_move_keep_committing(
     bootstrap: str, tmp_path: Path, unique: str, protocol: str
 ) -> None:
-    """From one worker to four, to two, to one, under load; nothing lost, nothing doubled."""
+    """From one worker to four, two and one, under load, no record is lost or merged twice."""
     world = World(bootstrap, tmp_path, unique, kafka={"group.protocol": protocol}, partitions=PARTITIONS)
     pauses: dict[str, tuple[int, float]] = {}
 
     def stretch(name: str, change: Callable[[], object], workers: int) -> None:
-        """Make a change and let it take its course; then measure the partitions that were not touched by it."""
+        """Make a change and wait for its end; then measure the partitions that did not move."""
         began_s = time.time()
         change()
         share = PARTITIONS // workers
@@ -152,14 +152,14 @@ def test_partitions_that_do_not_move_keep_committing(
 
 
 def stopped(worker: Worker) -> None:
-    """End a worker in good order."""
+    """Stop a worker properly."""
     assert worker.stop() == 0, worker.log()
 
 
 def test_a_worker_that_stood_still_for_longer_than_its_session_commits_nothing_it_had(
     bootstrap: str, tmp_path: Path, unique: str
 ) -> None:
-    """SIGSTOP in the middle of a backlog until another one has all of its partitions, then SIGCONT."""
+    """A worker is suspended in a backlog until another one has all of its partitions, then resumed."""
     world = World(bootstrap, tmp_path, unique)
     try:
         world.publish(random_commands(31, 20_000, 300))
@@ -180,8 +180,8 @@ def test_a_worker_that_stood_still_for_longer_than_its_session_commits_nothing_i
         world.close()
 
 
-def test_a_worker_that_is_stuck_says_where_and_ends(bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """Its heartbeats went on, and nobody else would ever have had its partitions; the next one finishes its work."""
+def test_a_stuck_worker_logs_its_stacks_and_ends(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """Its heartbeats would keep its partitions for ever; the next worker finishes its work."""
     world = World(bootstrap, tmp_path, unique, runtime={"stuck_timeout_s": 15})
     try:
         world.publish(random_commands(61, 5_000, 100))
@@ -199,7 +199,7 @@ def test_a_worker_that_is_stuck_says_where_and_ends(bootstrap: str, tmp_path: Pa
 
 
 def test_static_members_are_bounced_without_a_rebalance(bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """One of two workers is stopped and started again within its session: the other one is not touched."""
+    """One of two workers restarts within its session, and the other one keeps its partitions."""
     world = World(bootstrap, tmp_path, unique, runtime={"static_membership": True, "session_timeout_s": 15})
     try:
         stays = world.start(name=unique)

@@ -1,4 +1,4 @@
-"""Keys in two partitions: found, shown, and healed by running workers while updates go on."""
+"""Tests of keys in two partitions: found, shown, and healed by running workers during updates."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ PARTITIONS = 3
 
 
 class Split(World):
-    """A world whose publishers chose partitions by a rule of their own, until it was noticed."""
+    """A world whose publishers chose partitions by a rule of their own."""
 
     def __init__(self, bootstrap: str, directory: Path, name: str, **topic: Any) -> None:
         super().__init__(bootstrap, directory, name, partitions=PARTITIONS, foreign_partition="accept", **topic)
 
     def send(self, records: Sequence[tuple[int, bytes, Any]]) -> None:
-        """Publish to the partitions named: partition, key and value."""
+        """Publish to the given partitions: partition, key and value."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for partition, key, value in records:
             producer.produce(f"{self.name}.publish", json.dumps(value).encode(), key, partition)
         assert producer.flush(30) == 0
 
     def live(self, name: str | None = None) -> dict[bytes, list[Seen]]:
-        """The live records of each key, of all partitions."""
+        """Return the live records of each key, of all partitions."""
         last: dict[tuple[bytes | None, int], Seen] = {}
         for record in self.read("sow", name):
             last[record.key, record.partition] = record
@@ -60,7 +60,7 @@ class Split(World):
         )
 
     def heal(self, *words: str) -> int:
-        """Run the command; its exit code."""
+        """Run the command; returns its exit code."""
         return run(["topics", "heal", self.name, "-c", str(self.file), *words])
 
 
@@ -92,7 +92,7 @@ def astray(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Split]:
 
 @pytest.fixture
 def split(astray: Split) -> Split:
-    """The same topic, once its workers have `foreign_partition: move`."""
+    """Create the same topic, once its workers have `foreign_partition: move`."""
     assert astray.workers[0].stop() == 0
     tree = yaml.safe_load(astray.file.read_text())
     tree["topics"][astray.name]["foreign_partition"] = "move"
@@ -104,7 +104,7 @@ def split(astray: Split) -> Split:
 
 
 def test_the_newer_record_stays_in_its_own_partition(split: Split, capfd: pytest.CaptureFixture[str]):
-    """Every key is left with its newer record, at home; the copy follows, and each key has a line."""
+    """Every key keeps its newer record in its own partition; the copy follows, and each key has a line."""
     assert not split.at_home()
     assert split.heal() == 0
     assert split.at_home()
@@ -121,7 +121,7 @@ def test_the_newer_record_stays_in_its_own_partition(split: Split, capfd: pytest
 
 
 def test_a_dry_run_changes_nothing(split: Split, capfd: pytest.CaptureFixture[str]):
-    """It prints the same lines, sends nothing, and ends with 1 as long as there is something to heal."""
+    """It prints the same lines, sends no record, and ends with 1 as long as a key is to be healed."""
     before = split.read("sow"), split.read("publish")
     assert split.heal("--dry-run") == 1
     told = capfd.readouterr()
@@ -130,8 +130,8 @@ def test_a_dry_run_changes_nothing(split: Split, capfd: pytest.CaptureFixture[st
     assert (split.read("sow"), split.read("publish")) == before
 
 
-def test_check_and_doctor_report_them(split: Split, capfd: pytest.CaptureFixture[str]):
-    """Both say how many keys are in two partitions, and the command that heals them; afterwards neither does."""
+def test_check_and_doctor_report_split_keys(split: Split, capfd: pytest.CaptureFixture[str]):
+    """Both report the number of keys in two partitions, and the command that heals them."""
     for words in (["topics", "check"], ["topics", "check", "--keys"], ["doctor"]):
         run([*words, "-c", str(split.file)])
         told = capfd.readouterr().out
@@ -146,8 +146,8 @@ def test_check_and_doctor_report_them(split: Split, capfd: pytest.CaptureFixture
 
 
 @pytest.mark.long
-def test_updates_go_on_meanwhile(split: Split):
-    """Deltas of all keys that are published during the heal are all merged, and the SOW is their sum at home."""
+def test_updates_go_on_during_the_heal(split: Split):
+    """Deltas of all keys that are published during the heal are merged in the right partition."""
     chance, counts = random.Random(7), dict.fromkeys(range(20), 0)
     is_over = threading.Event()
 
@@ -174,7 +174,7 @@ def test_updates_go_on_meanwhile(split: Split):
 
 
 def test_a_subscriber_that_keeps_up_has_each_record_in_the_end(split: Split):
-    """A subscriber to whole records that keeps them by key has all of them after the heal, not one deletion more."""
+    """A subscriber to full records has all of them after the heal, and no deletion too many."""
     expected = {
         str(number): {"id": number, "at": "away" if number in (0, 2, 4, 6, 8, 10, 11, 12, 13, 14) else "home"}
         for number in range(20)
@@ -201,8 +201,8 @@ def test_a_subscriber_that_keeps_up_has_each_record_in_the_end(split: Split):
     assert (held, deletions, codes) == (expected, 15, [0])
 
 
-def test_without_a_worker_it_says_so(split: Split, capfd: pytest.CaptureFixture[str]):
-    """After the time given it ends with 1; once a worker is there, a second run heals all."""
+def test_a_heal_without_a_worker_fails(split: Split, capfd: pytest.CaptureFixture[str]):
+    """After the timeout it ends with 1; once a worker runs, a second heal completes."""
     for worker in split.workers:
         worker.kill()
     assert split.heal("--timeout", "1") == 1
@@ -212,8 +212,8 @@ def test_without_a_worker_it_says_so(split: Split, capfd: pytest.CaptureFixture[
     assert split.at_home()
 
 
-def test_what_cannot_be_healed_is_refused(astray: Split, capfd: pytest.CaptureFixture[str]):
-    """Under `accept` there is nothing to heal, and a copy is healed by healing the topic under it."""
+def test_topics_that_cannot_be_healed_are_refused(astray: Split, capfd: pytest.CaptureFixture[str]):
+    """Under `accept` no key is to be healed, and a copy is healed through its underlying."""
     assert astray.heal() == 2
     assert "nothing to heal" in capfd.readouterr().err
     assert run(["topics", "heal", astray.conflated, "-c", str(astray.file)]) == 2
@@ -221,7 +221,7 @@ def test_what_cannot_be_healed_is_refused(astray: Split, capfd: pytest.CaptureFi
 
 
 def test_a_key_that_may_be_anywhere_is_found(astray: Split):
-    """Under `accept`, `get` asks all partitions, and of two records returns the newer one."""
+    """Under `accept`, `get` asks all partitions and returns the newer of two records."""
     with Client("desk", load(astray.file)) as desk:
         messages = {number: desk.get(astray.name, str(number)) for number in (0, 1, 10, 15, 99)}
     at = {number: None if message is None else message.data["at"] for number, message in messages.items()}

@@ -1,4 +1,4 @@
-"""Test data that nobody here wrote, through a worker: nst/JSONTestSuite, where it is beside the checkout."""
+"""Tests with the data of nst/JSONTestSuite, if it is next to the checkout, through a worker."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = [
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """A topic whose records need no key in their body."""
+    """Create a topic whose records need no key in their body."""
     made = World(bootstrap, tmp_path, unique, key="explicit", default_command="publish", dlq_max_ratio=1)
     yield made
     made.close()
 
 
-def test_each_file_is_merged_or_rejected_as_the_standard_says_and_no_value_changes(world: World) -> None:
-    """`y_` is accepted, `n_` rejected, `i_` either way; what is accepted stands in SOW as it was, every digit."""
+def test_each_file_of_the_suite_is_merged_or_rejected(world: World) -> None:
+    """`y_` is accepted, `n_` rejected, `i_` either way; accepted values are in SOW with every digit."""
     files = {file.name: file.read_bytes() for file in sorted(PARSING.iterdir())}
     assert len(files) == 318
     # As a record, and as a value in one: most of the files are no objects.
@@ -69,13 +69,13 @@ def _key(record: Seen) -> str:
 
 
 def _parse(data: bytes | None) -> str:
-    """A value told exactly: digits as they are, strings apart from numbers."""
+    """Parse a value exactly: numbers with their digits, distinct from strings."""
     value = json.loads(data or b"", parse_float=lambda digits: ["float", _digits(digits)])
     return json.dumps(value, sort_keys=True)
 
 
 def _digits(digits: str) -> str:
-    """`1e2`, `1.0E+2` and `100.0` are one number; Decimal's own way to say so rounds."""
+    """Normalise a number: `1e2`, `1.0E+2` and `100.0` are equal; Decimal's own method rounds."""
     sign, significant, exponent = Decimal(digits).as_tuple()
     text = "".join(map(str, significant)).lstrip("0")
     short = text.rstrip("0")

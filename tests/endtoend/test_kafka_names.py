@@ -1,4 +1,4 @@
-"""An installation with a prefix and a mapped input: everything that is done with a topic finds it."""
+"""Tests of an installation with a prefix and a mapped input: every command finds its topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 class Tenant(World):
-    """An installation on a cluster that others use, too; its input is a topic that was there before."""
+    """An installation on a shared cluster, whose input is an existing topic."""
 
     def __init__(self, bootstrap: str, directory: Path, unique: str, number: int) -> None:
         self.prefix = f"{unique}.t{number}."
@@ -45,7 +45,7 @@ class Tenant(World):
 
 @pytest.fixture
 def tenants(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[list[Tenant]]:
-    """Two tenants with the same topic and the same application_id."""
+    """Create two tenants with the same topic and the same application_id."""
     made = [Tenant(bootstrap, tmp_path / str(number), unique, number) for number in (0, 1)]
     yield made
     for tenant in made:
@@ -60,7 +60,7 @@ class Commands:
         self._capsys = capsys
 
     def __call__(self, tenant: Tenant, *words: str) -> list[str]:
-        """Run one to its end; the lines of its output."""
+        """Run one command to its end; returns its output lines."""
         self._capsys.readouterr()
         code = run([*words, "-c", str(tenant.file)])
         told = self._capsys.readouterr()
@@ -70,14 +70,14 @@ class Commands:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Commands:
-    """What runs commands."""
+    """Create the object that runs commands."""
     return Commands(capsys)
 
 
 def test_two_tenants_share_a_cluster_and_nothing_else(
     tenants: list[Tenant], bootstrap: str, cli: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """Every command and call, with settings and with an address alone; each tenant sees its own records."""
+    """Every command and call, with settings and with an address alone, sees the records of one tenant."""
     for number, tenant in enumerate(tenants):
         name = tenant.name
         assert cli(tenant, "topics", "apply")[0] == tenant.config.kafka_names.directory
@@ -128,10 +128,10 @@ def test_two_tenants_share_a_cluster_and_nothing_else(
         assert {name for name in wanted if not name.startswith(tenant.prefix)} == {tenant.input}
 
 
-def test_a_reader_without_the_prefix_is_told_which_there_are(
+def test_a_reader_without_the_prefix_gets_a_list_of_prefixes(
     tenants: list[Tenant], bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """A directory under another prefix is never taken by guess."""
+    """A directory under another prefix is never chosen by guess."""
     tenant = tenants[0]
     assert run(["topics", "apply", "-c", str(tenant.file)]) == 0
     monkeypatch.chdir(tmp_path)

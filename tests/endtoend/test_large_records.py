@@ -1,4 +1,4 @@
-"""A record that is small on the wire and large when it is unpacked: its letter fits, and it can be sent back."""
+"""Tests of a record that is small compressed and large uncompressed: its dead letter fits, and can be replayed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _publish(world: World, *lines: str) -> None:
 
 
 def test_a_record_of_20_mib_is_rejected_and_its_neighbours_are_merged(world: World) -> None:
-    """The letter has its beginning and checksum; a replay sends all of it, and it is rejected again."""
+    """The dead letter has its beginning and checksum; a replay sends all of it, and it is rejected again."""
     worker = world.start()
     _publish(world, '1\t{"id": 1}', f"2\t{LARGE}", '2\t{"id": 2}', '3\t{"id": 3}')
     world.settle()

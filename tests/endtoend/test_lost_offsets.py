@@ -1,4 +1,4 @@
-"""The offsets of a workers' group get lost or set back, and no input record is merged a second time."""
+"""Tests of a group whose offsets are lost or set back: no input record is merged a second time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _QUICK = ("exactly_once", True)
 
 
 class Account(World):
-    """A topic of sums: each delta adds one to its key, so a record merged twice cannot hide."""
+    """A topic of sums: each delta adds one to its key, so that a record merged twice shows."""
 
     def __init__(self, bootstrap: str, directory: Path, name: str, guarantee: str = "exactly_once") -> None:
         rules = {"sum": "sum", "tags": "append"}
@@ -41,25 +41,25 @@ class Account(World):
         self.published = 0
 
     def add(self, rounds: int = 5) -> None:
-        """Add one to each key, so many times."""
+        """Add one to each key, a number of times."""
         for number in range(rounds):
             tag = self.published + number
             self.publish([(b"%d" % key, {"id": key, "sum": 1, "tags": [tag]}, {}) for key in range(_KEYS)])
         self.published += rounds
 
     def sums(self, name: str | None = None) -> dict[int, int]:
-        """The sum of each key, as the SOW topic has it."""
+        """Read the sum of each key from the SOW topic."""
         records = {record.key: json.loads(record.value) for record in self.read("sow", name)}
         for record in records.values():
             assert record["tags"] == sorted(set(record["tags"])), "a record was merged twice, or out of order"
         return {record["id"]: record["sum"] for record in records.values()}
 
     def expect(self) -> None:
-        """Each record published was merged once."""
+        """Check that each published record was merged once."""
         assert self.sums() == dict.fromkeys(range(_KEYS), self.published)
 
     def run(self) -> Worker:
-        """Merge everything that waits, then stop in an orderly way."""
+        """Merge all waiting records, then stop properly."""
         worker = self.start()
         self.settle()
         assert worker.stop() == 0, worker.log()
@@ -72,7 +72,7 @@ class Account(World):
         admin.delete_consumer_groups([group])[group].result()
 
     def members(self) -> list[Any]:
-        """Who is in the group."""
+        """Return the members of the group."""
         group = f"{self.config.application_id}.{self.name}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         return list(admin.describe_consumer_groups([group])[group].result().members)
@@ -90,7 +90,7 @@ class Account(World):
         self.config = load(self.file)
 
     def hold(self, *words: str) -> None:
-        """Start a worker that holds all partitions and says these words; nothing is merged, and it can be stopped."""
+        """Start a worker that holds all partitions and logs these words; no record is merged."""
         before = self.sums()
         worker = self.start()
         self.wait(lambda: worker.file.read_text().count("partition held") >= 4, "the hold of four partitions")
@@ -106,7 +106,7 @@ class Account(World):
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     def adopt(self, origin: str, *more: str) -> str:
-        """Adopt offsets; what the command said."""
+        """Adopt offsets; returns the command's output."""
         done = self.command("adopt", self.name, "--from", origin, "--yes", *more)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
@@ -114,7 +114,7 @@ class Account(World):
 
 @pytest.fixture
 def make(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Callable[..., Account]]:
-    """Makes an account whose workers have merged some records and are stopped."""
+    """Create an account whose workers have merged some records and are stopped."""
     made: list[Account] = []
 
     def merged(guarantee: str = "exactly_once") -> Account:
@@ -138,7 +138,7 @@ def make(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Callable[..., 
     ],
 )
 def test_a_deleted_group_goes_on_where_the_outputs_stand(make, guarantee, keeps_state):
-    """With the local state and without: the mark topic says which input is in the SOW topic."""
+    """With and without local state the mark topic has the input position of the SOW topic."""
     account = make(guarantee)
     account.lose_group()
     if not keeps_state:
@@ -151,7 +151,7 @@ def test_a_deleted_group_goes_on_where_the_outputs_stand(make, guarantee, keeps_
 @pytest.mark.long
 @pytest.mark.parametrize("guarantee", _GUARANTEES)
 def test_a_deleted_group_after_a_kill_merges_each_record_once(make, guarantee):
-    """Also what was sent to the SOW topic without a transaction, and never committed."""
+    """Records that were sent without a transaction and never committed are recognised, too."""
     account = make(guarantee)
     for _ in range(3):
         account.add(30)
@@ -168,7 +168,7 @@ def test_a_deleted_group_after_a_kill_merges_each_record_once(make, guarantee):
 @pytest.mark.long
 @pytest.mark.parametrize("guarantee", _GUARANTEES)
 def test_a_group_that_was_set_back_is_held_until_its_offsets_are_adopted(make, guarantee):
-    """To go on from there would add everything up twice."""
+    """To continue at these offsets would add every record twice."""
     account = make(guarantee)
     account.set_back()
     account.add()
@@ -182,7 +182,7 @@ def test_a_group_that_was_set_back_is_held_until_its_offsets_are_adopted(make, g
 
 
 @pytest.mark.long
-def test_another_application_takes_over_only_where_it_is_told_to(make):
+def test_another_application_takes_over_only_by_adoption(make):
     """Under a new application_id the group has no offset, and the mark topic names the old one."""
     account = make()
     account.change(application_id=f"renamed-{account.name}")
@@ -201,8 +201,8 @@ def test_another_application_takes_over_only_where_it_is_told_to(make):
 
 
 @pytest.mark.long
-def test_without_group_and_position_somebody_has_to_say_where_to_begin(make):
-    """As after an upgrade from a version that wrote no positions: the SOW records name their input."""
+def test_without_group_and_position_offsets_must_be_adopted(make):
+    """After an upgrade from a version without positions the SOW records name their input."""
     account = make()
     producer = Producer({"bootstrap.servers": account.bootstrap})
     for number in range(4):
@@ -220,7 +220,7 @@ def test_without_group_and_position_somebody_has_to_say_where_to_begin(make):
 
 @pytest.mark.long
 def test_earliest_merges_again_and_latest_skips(make):
-    """Each says how much: what an operator asks for is done."""
+    """The command reports the number of records that are merged again or skipped."""
     account = make()
     account.add(1)
     assert "offsets are skipped" in account.adopt("latest")
@@ -234,7 +234,7 @@ def test_earliest_merges_again_and_latest_skips(make):
 
 @pytest.mark.long
 def test_a_copy_goes_on_where_its_outputs_stand(make):
-    """A conflated topic, which keeps no marks of its own, has a position too, with what it noted."""
+    """A conflated topic has an input position with its note, although it has no marks of its own."""
     account = make()
     worker = account.start("conflate", account.conflated)
     assert not worker.is_expected_to_end
@@ -253,7 +253,7 @@ def test_a_copy_goes_on_where_its_outputs_stand(make):
 
 @pytest.mark.long
 def test_an_installation_whose_copy_has_no_mark_topic_runs_and_is_warned(make):
-    """It was made before positions were kept; `topics apply` makes the topic."""
+    """An installation of an older version has no such topic; `topics apply` creates it."""
     account = make()
     Admin(account.config.kafka).delete([f"{account.conflated}.mark"])
     account.wait(lambda: f"{account.conflated}.mark" not in Admin(account.config.kafka).cluster().topics, "deletion")
@@ -267,7 +267,7 @@ def test_an_installation_whose_copy_has_no_mark_topic_runs_and_is_warned(make):
 
 @pytest.mark.long
 def test_a_mirrored_cluster_is_held_and_adopted(make, tmp_path, unique):
-    """Topics are copied, and offsets translated to earlier ones, as MirrorMaker does: nothing is added up twice."""
+    """Topics are copied, and offsets translated to earlier ones as by MirrorMaker: no record is added twice."""
     account = make()
     account.add()
     account.run()
@@ -291,13 +291,13 @@ def test_a_mirrored_cluster_is_held_and_adopted(make, tmp_path, unique):
 
 
 def _sums(account: Account, name: str | None = None) -> dict[int, int]:
-    """The sums, whatever was merged twice."""
+    """Compute the sums."""
     records = {record.key: json.loads(record.value) for record in account.read("sow", name)}
     return {record["id"]: record["sum"] for record in records.values()}
 
 
 def _copy(account: Account, mirror: Account, role: str) -> None:
-    """Copy a topic's records to the same partitions of the other cluster; their offsets are others there."""
+    """Copy a topic's records to the same partitions of the other cluster, where their offsets differ."""
     topic = f"{account.name}.{role}"
     consumer = Consumer({"bootstrap.servers": account.bootstrap, "group.id": "mirror", "auto.offset.reset": "earliest",
                          "isolation.level": "read_committed", "enable.partition.eof": True})  # fmt: skip

@@ -1,4 +1,4 @@
-"""Kafka as others run it: a policy caps messages at 8 MiB and wants segments of 50 MiB, and all works as shipped."""
+"""Tests on a Kafka whose policy limits messages to 8 MiB and segments to 50 MiB, with default settings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ public class Managed implements CreateTopicPolicy {
 
 @pytest.fixture(scope="module")
 def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker with the policy."""
+    """Return the address of a broker with the policy."""
     if shutil.which("javac") is None:
         pytest.skip("no javac to compile the policy with")
     directory = tmp_path_factory.mktemp("policy")
@@ -72,14 +72,14 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def world(managed: str, tmp_path: Path) -> Iterator[World]:
-    """A topic and its conflated copy."""
+    """Create a topic and its conflated copy."""
     made = World(managed, tmp_path, "orders")
     yield made
     made.close()
 
 
 def test_the_policy_is_in_force(managed: str):
-    """What older versions asked for is refused: without that the other tests would prove nothing."""
+    """The broker refuses the settings of older versions: otherwise the other tests would prove nothing."""
     for name, value in (("max.message.bytes", "16777216"), ("segment.bytes", "16777216")):
         with pytest.raises(Stop, match=f"{name} must be"):
             Admin({"bootstrap.servers": managed}).create([TopicSpec("old.sow", "sow", 1, {name: value})])
@@ -111,15 +111,15 @@ def test_settings_as_shipped_work_where_messages_are_capped(world: World, capsys
     assert [record.headers["dlq_reason"] for record in world.read("dlq")] == ["too_large"]
 
 
-def test_what_the_policy_refuses_beyond_the_need_is_left_out(managed: str):
-    """Where settings of segments cannot be chosen, the topics have Kafka's own."""
+def test_optional_settings_that_the_policy_refuses_are_left_out(managed: str):
+    """If segment settings are refused, the topics have Kafka's own."""
     admin = Admin({"bootstrap.servers": managed})
     wanted = [
         spec._replace(name=f"strict.{spec.name}")
         for spec in family_specs("orders", ("publish", "sow", "mark"), partitions=1)
     ]
     assert admin.create(wanted) == ["strict.orders.publish", "strict.orders.sow", "strict.orders.mark"]
-    found = admin.found(["strict.orders.mark"])["strict.orders.mark"].config
+    found = admin.describe_topics(["strict.orders.mark"])["strict.orders.mark"].config
     assert (found["cleanup.policy"], found["segment.bytes"]) == ("compact", str(2**30))
     settings = {"max.message.bytes": "9000000"}
     (own,) = family_specs("mine", ("sow",), partitions=1, settings=settings)

@@ -1,4 +1,4 @@
-"""Several message types through one worker on a real broker: merged, told, and adding up again from their deltas."""
+"""Tests of several message types through one worker: merged records, and the sum of their deltas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STEPS: dict[str, list[Any]] = {
     ],
     "binary": [b"\x00\xff", b"", b"{"],
 }
-"""What is published under one key, each after the first a delta."""
+"""The records published under one key, each after the first a delta."""
 
 RECORDS: dict[str, Any] = {
     "avro": NEW | {"state": "held", "qty": 4},
@@ -58,20 +58,20 @@ RECORDS: dict[str, Any] = {
     "composite": {"0": {"id": 7, "a": {"x": 1, "z": 2}}, "1": {"r": {"@q": "1", "t": "v"}}},
     "binary": b"{",
 }
-"""What stands there in the end, worked out by hand."""
+"""The record in the end, worked out by hand."""
 
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """A topic of each message type, for one worker."""
+    """Create a topic of each message type for one worker."""
     others = {f"{unique}_{name}": {"key": ["/id"], "partitions": 1, **settings} for name, settings in TYPES.items()}
     made = World(bootstrap, tmp_path, unique, others=others, partitions=1)
     yield made
     made.close()
 
 
-def test_records_of_every_type_are_merged_told_and_add_up(world: World) -> None:
-    """What a query of the SOW topic tells and what the delta topic adds up to are the records they should be."""
+def test_records_of_every_type_are_merged_and_their_deltas_add_up(world: World) -> None:
+    """A query of the SOW topic and the sum of the delta topic are the expected records."""
     world.start()
     with Client("test", world.config) as client:
         for name, (first, *deltas) in STEPS.items():

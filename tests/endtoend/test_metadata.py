@@ -1,4 +1,4 @@
-"""Sequences, expiration and acks on a real broker: what was promised outlives the worker that promised it."""
+"""Tests that sequences, expiration and acks outlive the worker that promised them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIFE_S = 20.0  # Longer than a worker takes from a merge to its kill, also on a 
 
 @pytest.mark.long
 def test_marks_and_ends_outlive_a_killed_worker_and_its_disk(world: World) -> None:
-    """A second worker on an empty disk skips what the first one took, and expires in order what was due meanwhile."""
+    """A worker on an empty disk skips repeated records, and expires the due records in order."""
     rng = random.Random(41)
     short_lived = {f"e{n}": LIFE_S + rng.randrange(500) / 1000 for n in range(40)}
     world.publish([*(numbered(n, n) for n in range(1, 51)), bad(51), *mortal(short_lived | {"renewed": LIFE_S})])
@@ -66,46 +66,46 @@ def test_marks_and_ends_outlive_a_killed_worker_and_its_disk(world: World) -> No
 
 
 def numbered(sequence: int, n: Any) -> tuple[bytes, Any, dict[str, str]]:
-    """A record of a client with its number, which wants to know when it is safe."""
+    """Build a record with a client's sequence number, which asks for an ack."""
     headers = {"client": "desk", "sequence": str(sequence), "ack_type": "persisted"}
     return b"n%d" % sequence, {"id": f"n{sequence}", "n": n}, headers
 
 
 def bad(sequence: int) -> tuple[bytes, Any, dict[str, str]]:
-    """One that is rejected."""
+    """Build a record that is rejected."""
     return numbered(sequence, 0)[0], b"{", numbered(sequence, 0)[2]
 
 
 def mortal(lives_s: dict[str, float]) -> list[tuple[bytes, Any, dict[str, str]]]:
-    """Records that expire."""
+    """Build records that expire."""
     return [(key.encode(), {"id": key, "a": 1}, {"expiration": str(life_s)}) for key, life_s in lives_s.items()]
 
 
 def wait_until(ms: int) -> None:
-    """Until the wall clock says so: that is the fact."""
+    """Wait until the wall clock reaches a time, which is the fact to test."""
     while time.time() * 1000 <= ms:
         time.sleep(max(0.0, ms / 1000 - time.time()) + 0.001)
 
 
 def publish_at(world: World, key: str, body: Any, timestamp_ms: int) -> None:
-    """A record with the time of its publishing."""
+    """Publish a record with a timestamp."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "partitioner": "murmur2_random"})
     producer.produce(f"{world.name}.publish", json.dumps(body).encode(), key, timestamp=timestamp_ms)
     assert producer.flush(30) == 0
 
 
 def expired(sow: list[Seen]) -> list[Seen]:
-    """The tombstones of what expired."""
+    """Return the tombstones of expired records."""
     return [record for record in sow if record.headers.get("kind") == "expire"]
 
 
 def acks(world: World) -> list[tuple[int, dict[str, Any]]]:
-    """Every ack with its partition."""
+    """Return every ack with its partition."""
     return [(record.partition, json.loads(record.value or b"")) for record in world.read("ack")]
 
 
 def check_acks(world: World, taken: Any) -> None:
-    """Every partition told its client of its highest sequence; the rejected one is told alone."""
+    """Check that every partition acknowledged its highest sequence, and the rejected record alone."""
     highest: dict[int, int] = defaultdict(int)
     for record in world.read("publish"):
         sequence = int(record.headers.get("sequence", 0))

@@ -1,4 +1,4 @@
-"""What a processor notes beside its input position is found by whoever begins there, and never what was rolled back.
+"""Tests of a processor's note: the next owner of a partition gets the committed one, never one that was rolled back.
 
 The ledger of the example plug-in has the sum of all records of a partition in its note alone: one that was lost, or
 came from another transaction than the position beside it, makes every later sum wrong.
@@ -23,7 +23,7 @@ from processor.config import load
 from tests.endtoend import crashing_staged, crashing_worker
 from tests.endtoend.crashing_worker import die
 from tests.endtoend.world import World
-from tests.runtime.packages import EXAMPLE, install
+from tests.hosting.packages import EXAMPLE, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ _AROUND_THE_COMMIT = {
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """One with a ledger of what is published; the package with its processor is on every worker's path."""
+    """Create a world with a ledger of the published numbers; its package is on every worker's path."""
     site = tmp_path / "site-packages"
     shutil.copytree(EXAMPLE / "example_plugin", site / "example_plugin")
     install(site, "example_plugin", {"ledger": "example_plugin.ledger:Ledger"})
@@ -64,19 +64,19 @@ def world(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.Monke
 
 
 def ledger(world: World) -> str:
-    """The name the processor runs under."""
+    """Return the name of the processor."""
     return f"{world.name}_ledger"
 
 
 def guaranteeing(world: World, guarantee: str) -> None:
-    """Let workers that start from now on promise this."""
+    """Set the guarantee of workers that start later."""
     tree = yaml.safe_load(world.file.read_text())
     world.file.write_text(yaml.safe_dump(tree | {"guarantee": guarantee}))
     world.config = load(world.file)
 
 
 def publish(world: World, seed: int, count: int) -> None:
-    """Numbers under keys that take them to all partitions; now and then a record that the ledger stumbles over."""
+    """Publish numbers under keys of all partitions, now and then one on which the ledger raises."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     records: list[tuple[bytes | None, Any, dict[str, str]]] = []
@@ -88,12 +88,12 @@ def publish(world: World, seed: int, count: int) -> None:
 
 
 def settle(world: World) -> None:
-    """Wait until everything published is in the ledger."""
+    """Wait until the ledger has all published numbers."""
     world.wait(lambda: world.processed(ledger(world)), "processing all input")
 
 
 def sums(world: World, role: str) -> dict[int, list[int]]:
-    """For each partition the sum after each record: as they must be, or as the ledger tells them."""
+    """Return for each partition the sum after each record, expected or from the ledger."""
     found: dict[int, list[int]] = {partition: [] for partition in range(4)}
     of_ledger = role == "sow"
     for record in world.read(role, ledger(world) if of_ledger else None):
@@ -105,18 +105,18 @@ def sums(world: World, role: str) -> dict[int, list[int]]:
 
 
 def check(world: World) -> None:
-    """Every entry has the sum of all records up to its own, and every record has one entry."""
+    """Check that every record has one entry, with the sum of all records up to it."""
     assert sums(world, "sow") == sums(world, "publish")
 
 
 def points(of: dict[str, Any], quick: set[str]) -> list[Any]:
-    """Calamities around a commit; most of them on long runs only."""
+    """List the failures around a commit; most of them for long runs only."""
     chosen = [point for point in of if point in _AROUND_THE_COMMIT]
     return [pytest.param(point, marks=() if point in quick else pytest.mark.long) for point in chosen]
 
 
 def meet(world: World, program: str, point: str, dies: bool) -> None:
-    """A worker does some of the work and ends; the next meets a calamity in its third commit."""
+    """Let a worker do some of the work, and the next one fail in its third commit."""
     publish(world, 1, 200)
     first = world.start(name=ledger(world))
     settle(world)
@@ -138,25 +138,25 @@ def meet(world: World, program: str, point: str, dies: bool) -> None:
 
 @pytest.mark.parametrize("point", points(crashing_worker.POINTS, _QUICK))
 def test_a_calamity_anywhere_brings_the_note_of_the_last_commit_back(world: World, point: str) -> None:
-    """A worker killed -9, a transaction that is rolled back, a producer that is lost with its commit or without."""
+    """After a kill, a rollback or a lost producer the note is that of the last commit."""
     meet(world, "tests.endtoend.crashing_worker", point, crashing_worker.POINTS[point][3] is die)
 
 
 @pytest.mark.parametrize("point", points(crashing_staged.POINTS, set()))
-def test_without_transactions_too(world: World, point: str) -> None:
-    """There the note stands beside how far SOW goes, and waits while what SOW has comes again."""
+def test_a_note_without_transactions_is_that_of_the_last_commit(world: World, point: str) -> None:
+    """The note is next to the end of SOW, and stays while redelivered records are skipped."""
     guaranteeing(world, "at_least_once")
     meet(world, "tests.endtoend.crashing_staged", point, crashing_staged.POINTS[point][3] is die)
 
 
 def has_restored(worker: Worker) -> bool:
-    """Whether it has begun with a partition."""
+    """Whether a worker has begun with a partition."""
     return '"event": "restored"' in worker.file.read_text()
 
 
 @pytest.mark.long
 def test_a_note_moves_with_its_partition(world: World, tmp_path: Path) -> None:
-    """Two workers, one killed -9, one stopped, a third one coming, while records flow."""
+    """Two workers, of which one is killed and one stopped, and a third one that joins, keep the notes."""
     done = threading.Event()
 
     def feed() -> None:
@@ -185,8 +185,8 @@ def test_a_note_moves_with_its_partition(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("text", ["", "reset by somebody"])
-def test_offsets_that_somebody_else_set_have_no_note(world: World, text: str) -> None:
-    """As after a reset with Kafka's tools: what was noted stood beside another position."""
+def test_offsets_set_by_another_tool_have_no_note(world: World, text: str) -> None:
+    """After a reset with Kafka's tools the old note belongs to another position."""
     publish(world, 20, 200)
     first = world.start(name=ledger(world))
     settle(world)
@@ -210,7 +210,7 @@ def test_offsets_that_somebody_else_set_have_no_note(world: World, text: str) ->
 
 @pytest.mark.long
 def test_a_note_outlives_a_change_of_the_guarantee(world: World) -> None:
-    """Between a clean stop and a start, both ways."""
+    """The note survives a clean stop and a start with another guarantee, both ways."""
     for seed, guarantee in enumerate(["exactly_once", "at_least_once", "exactly_once"], 30):
         guaranteeing(world, guarantee)
         publish(world, seed, 200)

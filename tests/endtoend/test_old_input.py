@@ -1,4 +1,4 @@
-"""An input whose oldest records are gone by retention is read like any other."""
+"""Tests of an input whose oldest records were deleted by retention."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _PAUSED_S = 0.3
 
 
 class Assigned:
-    """Notes when partitions have come."""
+    """A listener that notes its partitions."""
 
     def __init__(self) -> None:
         self.partitions: list[int] = []
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """They are ours."""
+        """Add partitions."""
         self.partitions = partitions
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """They go."""
+        """Remove partitions."""
 
     def on_lost(self, partitions: list[int]) -> None:
-        """They are gone."""
+        """Remove partitions."""
 
 
 def test_a_partition_that_waits_for_its_start_asks_for_no_deleted_offset(world: World) -> None:
-    """While it is restored, nothing is read and nothing is missed; then the reading begins where it is told to."""
+    """While a partition is restored its input is not read; then reading begins at the given offset."""
     topic = f"{world.name}.publish"
     for _ in range(2):
         world.publish([(b"%d" % number, {"id": number}, {}) for number in range(40)])

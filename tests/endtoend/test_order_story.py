@@ -1,4 +1,4 @@
-"""The order story of subscribe.md: three client processes, a worker, a real broker, and the example users read."""
+"""Tests the order story of subscribe.md: three client processes, a worker, a broker, and the example of the docs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEW = {"id": 1, "customer": "c1", "item": "bolt", "qty": 5, "state": "new"}
 
 
 class Service:
-    """One of the story's processes, and what it was told."""
+    """One process of the story, and the messages that it printed."""
 
     def __init__(self, world: World, name: str) -> None:
         self.process = subprocess.Popen(
@@ -41,18 +41,18 @@ class Service:
         self._thread.start()
 
     def next(self) -> dict[str, Any]:
-        """The next message it prints."""
+        """Return the next message that it prints."""
         return self._lines.get(timeout=PATIENCE_S)
 
     def rest(self) -> list[dict[str, Any]]:
-        """Interrupt it, as Ctrl-C does; what it printed besides."""
+        """Interrupt the process as Ctrl-C does; returns the rest of its output."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(PATIENCE_S) == 0
         self._thread.join(PATIENCE_S)
         return list(self._lines.queue)
 
     def close(self) -> None:
-        """Let nothing be left behind."""
+        """End the process."""
         self.process.kill()
         self.process.wait()
         self._thread.join(PATIENCE_S)
@@ -66,7 +66,7 @@ class Service:
 
 @pytest.fixture
 def services(world: World) -> Iterator[dict[str, Service]]:
-    """All three, begun: each has been told that there is no order."""
+    """Start all three; each has received an empty snapshot."""
     started = {name: Service(world, name) for name in SERVICES}
     try:
         for service in started.values():
@@ -78,7 +78,7 @@ def services(world: World) -> Iterator[dict[str, Service]]:
 
 
 def test_three_services_work_on_one_order(world: World, services: dict[str, Service]) -> None:
-    """Stock and credit each get the order and, once one of them answers, their oof; fulfilment gets it once, whole."""
+    """Stock and credit get the order, then an oof once one of them answers; fulfilment gets it as a full record."""
     world.start()
     with Client("shop", world.config) as shop:
         shop.publish(world.name, NEW)

@@ -1,4 +1,4 @@
-"""On a broker that asks who one is: what `topics apply --acls` prints is enough, and lets nobody publish to a copy.
+"""Tests on a broker with authentication: the ACLs of `topics apply --acls` suffice, and protect copies.
 
 The commands are run by Kafka's own tool, each as it was printed.
 """
@@ -43,10 +43,10 @@ _LOGINS = " ".join(f'user_{name}="{name}"' for name in _PRINCIPALS)
 
 
 class Secured(Server):
-    """A second listener that wants a name and a password; on the first one everybody is an administrator."""
+    """A second listener that requires a name and a password; on the first one every client is an administrator."""
 
     def prepare(self) -> None:
-        """Of a setting that occurs twice the last one counts."""
+        """Add settings: of one that occurs twice the last one counts."""
         super().prepare()
         file = self.data_dir / "server.properties"
         text = file.read_text()
@@ -69,7 +69,7 @@ super.users=User:ANONYMOUS
 
 @pytest.fixture
 def world(tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """One whose topics are there, and nobody is allowed anything."""
+    """Create a world whose topics exist, and whose principals have no permissions."""
     monkeypatch.setattr(embedded, "Server", Secured)
     with EmbeddedBroker() as broker:
         made = World(broker.bootstrap, tmp_path, unique)
@@ -78,7 +78,7 @@ def world(tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def login(name: str) -> dict[str, str]:
-    """What a client says of itself."""
+    """Return the login settings of a client."""
     return {
         "bootstrap.servers": _SECURE,
         "security.protocol": "SASL_PLAINTEXT",
@@ -89,20 +89,20 @@ def login(name: str) -> dict[str, str]:
 
 
 def become(world: World, name: str) -> Path:
-    """The settings of a principal."""
+    """Return the settings of a principal."""
     file = world.directory / f"{name}.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(world.file.read_text()) | {"kafka": login(name)}))
     return file
 
 
 def run(file: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """A command with these settings, to its end."""
+    """Run a command with these settings to its end."""
     command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(file)]
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
 
 
 def grant(command: str) -> str:
-    """What Kafka's tool says to a command."""
+    """Run Kafka's ACL tool as printed."""
     words = shlex.split(re.sub(r"\$\{(\w+):\?\}", lambda found: found[1].lower(), command))
     assert words[0] == "kafka-acls"
     tool = [str(find_java()), "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
@@ -114,15 +114,15 @@ def grant(command: str) -> str:
 
 
 def start(world: World, principal: str, command: str, name: str) -> None:
-    """A worker under a principal's name."""
+    """Start a worker as a principal."""
     file = become(world, principal)
     shared, world.file = world.file, file
     world.start(command, name)
     world.file = shared
 
 
-def test_what_is_printed_is_what_each_role_needs(world: World) -> None:
-    """Records go all the way to the copy and its subscribers; to the copy itself nobody publishes."""
+def test_the_printed_acls_suffice_for_each_role(world: World) -> None:
+    """Records reach the copy and its subscribers, and no principal can publish to the copy itself."""
     denied = run(become(world, "worker"), "worker", world.name)
     assert denied.returncode != 0, "nothing is allowed yet"
     printed = run(world.file, "topics", "apply", "--acls")
@@ -174,7 +174,7 @@ def _look_at_transactions(world: World) -> None:
 
 
 def refused(world: World, topic: str) -> int | None:
-    """Why Kafka does not take a record from a publisher."""
+    """Return Kafka's reason to refuse a record of a publisher."""
     codes: list[int] = []
     producer = Producer(login("publisher"))
     producer.produce(topic, b"{}", b"1", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
@@ -183,7 +183,7 @@ def refused(world: World, topic: str) -> int | None:
 
 
 def test_a_wrong_password_is_not_waited_for(world: World) -> None:
-    """A client whose login is refused sees a Kafka that does not answer; why is told at once, and as that."""
+    """A client whose login is refused sees a silent Kafka; the reason is reported at once."""
     wrong = login("worker") | {"sasl.password": "wrong"}
     began_s = time.monotonic()
     with pytest.raises(ConfigurationError, match="Check the credentials"):

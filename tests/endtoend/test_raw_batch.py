@@ -1,4 +1,4 @@
-"""The batch that no worker can read is one: a broker takes it, and librdkafka cannot unpack it."""
+"""Tests that a broker accepts the unreadable batch, and librdkafka cannot decompress it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_checksums_are_those_of_the_specifications() -> None:
-    """Known values: of less than 16 bytes, and of more."""
+    """Known values of less than 16 bytes, and of more, agree."""
     assert (xxh32(b""), xxh32(b"abc")) == (0x02CC5D05, 0x32D153FF)
     assert xxh32(b"Nobody inspects the spammish repetition") == 0xE2293B2F
     assert crc32c(b"123456789") == 0xE3069283
@@ -22,7 +22,7 @@ def test_checksums_are_those_of_the_specifications() -> None:
 
 @pytest.mark.broker
 def test_a_wrong_checksum_in_a_frame_is_taken_by_the_broker_and_refused_by_the_client(world: World) -> None:
-    """Without the flaw the same batch is read."""
+    """The same batch without the flaw is read."""
     topic = f"{world.name}.publish"
     values = [b'{"id":%d}' % number for number in range(3)]
     assert produce(world.bootstrap, topic, 0, batch(values, checksum_flaw=0)) == 0

@@ -1,4 +1,4 @@
-"""What Kafka will never take costs the record that made it; a topic that is gone stops the worker with the reason."""
+"""Tests of outputs that Kafka refuses: the record is rejected; for a missing topic the worker stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_record_that_the_topic_does_not_take(world: World) -> None:
-    """The topic's limit was made smaller while the worker ran: the record is rejected, and all others are merged."""
+    """After the topic's limit was reduced the large record is rejected, and all others are merged."""
     worker = _started(world)
     _limit(world, "sow", 20_000)
     noise = random.Random(1)
@@ -39,7 +39,7 @@ def test_a_record_that_the_topic_does_not_take(world: World) -> None:
 
 
 def test_a_dead_letter_that_its_topic_does_not_take_any_more(world: World) -> None:
-    """The topic of the dead letters takes less than it did: they carry less."""
+    """After the limit of the dead-letter topic was reduced dead letters carry less."""
     worker = _started(world)
     _limit(world, "dlq", 40_000)
     bad = random.Random(2).randbytes(200_000)
@@ -57,7 +57,7 @@ def test_a_dead_letter_that_its_topic_does_not_take_any_more(world: World) -> No
 
 
 def test_a_topic_that_was_deleted(world: World) -> None:
-    """Somebody removed an output while the worker ran."""
+    """An output topic is deleted while the worker runs."""
     worker = _started(world)
     Admin(world.config.kafka).delete([f"{world.name}.delta"])
     world.publish([(b"%d" % number, {"id": number}, {}) for number in range(8)])
@@ -66,7 +66,7 @@ def test_a_topic_that_was_deleted(world: World) -> None:
 
 
 def _limit(world: World, role: str, bytes_max: int) -> None:
-    """Have a topic take no larger batches."""
+    """Set the largest batch of a topic."""
     setting = ConfigEntry("max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET)
     topic = ConfigResource(ResourceType.TOPIC, f"{world.name}.{role}", incremental_configs=[setting])
     admin = AdminClient({"bootstrap.servers": world.bootstrap})

@@ -1,4 +1,4 @@
-"""A partition of which nearly everything is rejected is held; the others go on, and an operator may let it pass."""
+"""Tests of a partition of which nearly all records are rejected: it is held, and an operator may accept it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_partition_full_of_rubbish_is_held_and_the_others_go_on(bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """Nothing of it is committed, and it is said why, where and what to do. With ratio 1 all of it is rejected."""
+    """None of it is committed, and the error has reason, place and remedy. With ratio 1 all of it is rejected."""
     world = World(bootstrap, tmp_path, unique, dlq_window_records=50, partitions=4)
     try:
         other = next(b"%d" % key for key in range(100) if partition_for(b"%d" % key, 4) != partition_for(b"1", 4))
@@ -46,7 +46,7 @@ def test_a_partition_full_of_rubbish_is_held_and_the_others_go_on(bootstrap: str
 
 
 def test_an_operator_skips_a_record_or_lets_all_pass(bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """`status` says what is held; skipped records are dead letters, and what follows them is merged."""
+    """`status` shows the hold; skipped records are dead letters, and later records are merged."""
     world = World(bootstrap, tmp_path, unique, dlq_window_records=5, partitions=4)
     Admin(world.config.kafka).create([control_spec()])
     partition = str(partition_for(b"1", 4))

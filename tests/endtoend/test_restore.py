@@ -1,4 +1,4 @@
-"""The store is a cache: missing, stale, foreign or damaged, it restores itself from the SOW topic."""
+"""Tests that a missing, stale, foreign or damaged store is restored from the SOW topic."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ pytestmark = pytest.mark.broker
 
 
 def remove_everything(partition: Path) -> None:
-    """The disk is gone."""
+    """Delete all files."""
     shutil.rmtree(partition)
 
 
 def truncate_tables(partition: Path) -> None:
-    """Every table file lost its end."""
+    """Truncate every table file."""
     for table in (partition / layout.ROCKSDB_DIRECTORY).glob("*.sst"):
         with table.open("r+b") as file:
             file.truncate(table.stat().st_size // 2)
 
 
 def remove_manifest(partition: Path) -> None:
-    """The list of files is gone."""
+    """Delete the manifest."""
     for manifest in (partition / layout.ROCKSDB_DIRECTORY).glob("MANIFEST-*"):
         manifest.unlink()
 
 
 def run_ahead(partition: Path) -> None:
-    """It says more than the SOW topic: a topic made anew."""
+    """Move the state ahead of the SOW topic, as if the topic were recreated."""
     _tamper(partition, Progress(10**9, 2**52))
 
 
 def fall_behind_the_horizon(partition: Path) -> None:
-    """It was last written in 1970: the topic no longer tells what was deleted since."""
+    """Date the last write back to 1970, when the topic had deletes that are gone now."""
     _tamper(partition, Progress(1, 1))
 
 
@@ -78,7 +78,7 @@ def _tamper(partition: Path, progress: Progress) -> None:
 def test_a_state_that_cannot_be_trusted_is_restored_from_the_sow_topic(
     world: World, damage: Callable[[Path], None]
 ) -> None:
-    """Merging goes on where it stopped, on every key, and nothing of the old state is seen."""
+    """Merging continues on every key, and no value of the old state is seen."""
     world.publish(random_commands(31, 2_000, 100))
     first = world.start()
     world.settle()
@@ -93,8 +93,8 @@ def test_a_state_that_cannot_be_trusted_is_restored_from_the_sow_topic(
     check(world)
 
 
-def test_a_sow_topic_made_anew_is_not_taken_for_the_old_one(world: World) -> None:
-    """Though it has more records already than the state has seen: the state's are not among them."""
+def test_a_recreated_sow_topic_is_not_taken_for_the_old_one(world: World) -> None:
+    """The recreated topic has more records than the state, but not those of the state."""
     world.publish([(b"old", {"id": "old", "n": 1}, {})])
     first = world.start()
     world.settle()
@@ -113,8 +113,8 @@ def test_a_sow_topic_made_anew_is_not_taken_for_the_old_one(world: World) -> Non
     assert (json.loads(merged.value), merged.headers["version"]) == ({"id": "old", "m": 2}, "1")
 
 
-def test_a_clean_restart_reads_nothing_again(world: World) -> None:
-    """What a stopped worker left is complete: the next one restores no record."""
+def test_a_clean_restart_restores_no_record(world: World) -> None:
+    """A worker that was stopped has left a complete state."""
     world.publish(random_commands(33, 2_000, 100))
     first = world.start()
     world.settle()

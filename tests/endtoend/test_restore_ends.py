@@ -1,4 +1,4 @@
-"""Where a restore ends: behind markers, behind what was rolled back, and not before what is undecided."""
+"""Tests of the end of a restore: behind markers and aborted records, and not before open transactions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from processor.record import Record
 from processor.runtime.recovery import log_replay
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ Row = tuple[bytes, bytes | None, "Headers"]
 
 
 def rows_of(seed: int, count: int, keys: int) -> list[Row]:
-    """SOW records, some of them deletes, some with more headers than the version."""
+    """Build SOW records, with deletes and records with more headers than the version."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     rows: list[Row] = []
@@ -50,7 +50,7 @@ def rows_of(seed: int, count: int, keys: int) -> list[Row]:
 
 @pytest.fixture
 def writer(world: World) -> Producer:
-    """Writes transactions to partition 0 of the SOW topic."""
+    """Create a writer of transactions to partition 0 of the SOW topic."""
     made = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": world.name})
     made.init_transactions(30)
     return made
@@ -58,14 +58,14 @@ def writer(world: World) -> Producer:
 
 @pytest.fixture
 def restoring(world: World, tmp_path: Path) -> Iterator[Callable[[], tuple[Restorer, Task]]]:
-    """Begins to restore partition 0 into RocksDB, in an empty directory each time."""
+    """Create restorers of partition 0 into RocksDB, each in an empty directory."""
     made: list[tuple[Restorer, Task]] = []
     memory = RocksMemory(8 << 20)
     [pipeline] = pipelines(world.config, [world.name])
 
-    def open_state(partition: int) -> TransactionalState:
+    def open_state(partition: int) -> LayeredState:
         directory = tmp_path / f"restored{len(made)}"
-        return TransactionalState(RocksStore(directory, identity="here", memory=memory), cache_bytes=1 << 20)
+        return LayeredState(RocksStore(directory, identity="here", memory=memory), cache_bytes=1 << 20)
 
     def begin() -> tuple[Restorer, Task]:
         restorer = Restorer(
@@ -89,7 +89,7 @@ def restoring(world: World, tmp_path: Path) -> Iterator[Callable[[], tuple[Resto
 
 
 def write(writer: Producer, world: World, rows: list[Row]) -> None:
-    """Send within a transaction, until the broker has it."""
+    """Send records within a transaction, until the broker has them."""
     writer.begin_transaction()
     for key, value, headers in rows:
         writer.produce(f"{world.name}.sow", value, key, 0, headers=headers)
@@ -97,22 +97,22 @@ def write(writer: Producer, world: World, rows: list[Row]) -> None:
 
 
 def fold(rows: list[Row]) -> dict[bytes, Stored]:
-    """The last record of each key."""
+    """Compute the last record of each key."""
     last = {key: stored_from(Record(key, value, headers, 0, 0)) for key, value, headers in rows}
     return {key: stored for key, stored in last.items() if stored is not None}
 
 
 def until_ready(restorer: Restorer) -> None:
-    """Go on until the partition is ready; a stall raises."""
+    """Advance until the partition is ready; a stall raises."""
     while not restorer.advance(_TURN_S):
         pass
 
 
 @pytest.mark.parametrize("many", [0, 100_000])
-def test_a_topic_that_ends_with_what_was_rolled_back_is_restored(
+def test_a_topic_that_ends_with_an_aborted_transaction_is_restored(
     world: World, writer: Producer, restoring: Callable[..., tuple[Restorer, Task]], monkeypatch, many: int
 ) -> None:
-    """No position comes up to its end, which is the marker of an abort; both ways into a store."""
+    """No record has the last offset, which is the marker of the abort; with bulk load and without."""
     monkeypatch.setattr(log_replay, "_MANY", many)
     rows = rows_of(41, 12_000, 3_000)
     for begin in range(0, len(rows), 4_000):
@@ -130,7 +130,7 @@ def test_a_topic_that_ends_with_what_was_rolled_back_is_restored(
 def test_an_open_transaction_is_waited_for_and_then_taken_or_not(
     world: World, writer: Producer, restoring: Callable[..., tuple[Restorer, Task]], *, is_committed: bool
 ) -> None:
-    """It was there when the restore began, so the committed input offset may stand for it."""
+    """The committed input offset may include a transaction that was open when the restore began."""
     rows, late = rows_of(43, 200, 50), rows_of(44, 100, 50)
     write(writer, world, rows)
     writer.commit_transaction(30)

@@ -1,4 +1,4 @@
-"""With standbys a takeover restores next to nothing, and what comes out is the same."""
+"""Tests that a takeover by a standby restores next to nothing, and has the same results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 
 class Machines:
-    """Workers with a disk and a page of metrics each, as on several machines."""
+    """Workers with a disk and a metrics page each, as on several machines."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = world
@@ -32,7 +32,7 @@ class Machines:
         self._ports: dict[Worker, int] = {}
 
     def start(self, command: str = "worker", name: str | None = None) -> Worker:
-        """One more machine."""
+        """Start one more machine."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -43,7 +43,7 @@ class Machines:
         return worker
 
     def metric(self, worker: Worker, name: str, label: str) -> dict[str, float]:
-        """One metric of a living worker, by the value of one of its labels."""
+        """Read one metric of a living worker, by the value of one of its labels."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[worker]}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
@@ -53,7 +53,7 @@ class Machines:
         return {value: float(number) for value, number in rows}
 
     def lags(self) -> dict[str, float]:
-        """How far the standby of each partition is behind, wherever it is kept."""
+        """Read the lag of each partition's standby on any worker."""
         return {
             partition: lag
             for worker in self._ports
@@ -62,7 +62,7 @@ class Machines:
         }
 
     def wait_for_standbys(self) -> None:
-        """Wait until each partition has one that is up to date."""
+        """Wait until each partition has a standby that is up to date."""
         self.world.wait(lambda: self.lags() == dict.fromkeys("0123", 0.0), "a standby of each partition")
 
 
@@ -70,7 +70,7 @@ class Machines:
 def machines(
     bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Machines]:
-    """A family whose workers keep one standby of each partition, and whose group has the protocol that is asked for."""
+    """Create a family whose workers keep one standby of each partition, with the given group protocol."""
     kafka = {"group.protocol": getattr(request, "param", "classic")}
     world = World(bootstrap, tmp_path, unique, runtime={"standby_replicas": 1}, kafka=kafka)
     yield Machines(world, monkeypatch)
@@ -78,7 +78,7 @@ def machines(
 
 
 def takeovers(worker: Worker) -> dict[int, int]:
-    """The partitions that a worker took over from its standbys, and how many records it had to read for each."""
+    """Return the partitions that a worker took over from standbys, with the number of records to read."""
     taken: dict[int, int] = {}
     for line in worker.file.read_text().splitlines():
         said = json.loads(line) if line.startswith("{") else {}
@@ -89,8 +89,8 @@ def takeovers(worker: Worker) -> dict[int, int]:
     return taken
 
 
-def test_a_standby_takes_over_what_its_owner_had_and_reads_next_to_nothing(machines: Machines) -> None:
-    """An owner is killed: its partitions go where they were kept up to date, and the merging goes on from there."""
+def test_a_standby_takes_over_and_reads_next_to_nothing(machines: Machines) -> None:
+    """After an owner is killed its partitions go to their standbys, and merging continues."""
     world = machines.world
     first, second = machines.start(), machines.start()
     world.publish(random_commands(51, 8_000, 2_000))
@@ -108,7 +108,7 @@ def test_a_standby_takes_over_what_its_owner_had_and_reads_next_to_nothing(machi
 
 @pytest.mark.parametrize("machines", ["consumer"], indirect=True)
 def test_a_standby_takes_over_where_kafka_runs_the_group(machines: Machines) -> None:
-    """With the newer protocol the brokers assign; what one worker leaves is where it was foretold to go."""
+    """With the newer protocol the brokers assign, and partitions move as the worker has forecast."""
     world = machines.world
     first, second = machines.start(), machines.start()
     world.publish(random_commands(57, 4_000, 1_000))
@@ -123,8 +123,8 @@ def test_a_standby_takes_over_where_kafka_runs_the_group(machines: Machines) -> 
     check(world)
 
 
-def test_the_one_who_inherits_is_the_one_who_kept_it(machines: Machines) -> None:
-    """Of three workers one is killed under load, over many keys: whoever takes a partition had it, and all adds up."""
+def test_the_next_owner_is_the_one_with_the_standby(machines: Machines) -> None:
+    """One of three workers is killed under load over many keys: the new owners had standbys."""
     world = machines.world
     victim, *others = [machines.start() for _ in range(3)]
     world.publish([(b"%d" % key, {"id": key, "n": 0, "text": "x" * 50}, {}) for key in range(100_000)])
@@ -142,7 +142,7 @@ def test_the_one_who_inherits_is_the_one_who_kept_it(machines: Machines) -> None
 
 
 def test_a_conflated_topic_has_standbys_too(machines: Machines) -> None:
-    """Whatever keeps a state that comes back from its SOW topic has."""
+    """Every processor with a state that is restored from its SOW topic has standbys."""
     world = machines.world
     world.start("worker")
     first, second = (machines.start("conflate", world.conflated) for _ in range(2))

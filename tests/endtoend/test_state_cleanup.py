@@ -1,4 +1,4 @@
-"""Two workers with a disk each: what moved away is removed once the other has it, and what comes back in time stays."""
+"""Tests of two workers with a disk each: states of moved partitions are removed, unless they return in time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ DELAY_S = 4.0
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """A family of four partitions whose workers remove former states after seconds."""
+    """Create a family of four partitions whose workers remove former states after seconds."""
     made = World(bootstrap, tmp_path, unique, runtime={"state_cleanup_delay_s": DELAY_S})
     yield made
     made.close()
 
 
 def test_a_disk_has_the_partitions_of_its_worker_alone(world: World, tmp_path: Path):
-    """After one came, and after it went; the records are what they would be with one worker."""
+    """After a worker joined, and after it left, the records are those of one worker."""
     disks = [tmp_path / "disk-0", tmp_path / "disk-1"]
 
     def on_disk(number: int) -> set[str]:
-        """The partitions of which a worker's disk has a database."""
+        """List the partitions in a worker's directory."""
         place = disks[number] / f"app-{world.name}" / world.name
         return {path.parent.name for path in place.glob("*/rocksdb")}
 

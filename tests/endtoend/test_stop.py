@@ -1,4 +1,4 @@
-"""A worker ends in good order, and starts only where its promises hold."""
+"""Tests of a worker's start and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_commits_and_ends_with_exit_code_0(world: World, number: signal.Signals) -> None:
-    """In the middle of a backlog; the next worker needs no rollback."""
+    """A worker in the middle of a backlog commits, and the next one needs no rollback."""
     world.publish(random_commands(61, 20_000, 500))
     worker = world.start()
     world.wait(lambda: '"event": "restored"' in worker.log(), "the worker starting")
@@ -37,8 +37,8 @@ def test_a_signal_commits_and_ends_with_exit_code_0(world: World, number: signal
     check(world)
 
 
-def test_a_missing_topic_is_refused_with_what_to_do(world: World) -> None:
-    """Exit code 2, and the command that helps."""
+def test_a_missing_topic_is_refused_with_the_remedy(world: World) -> None:
+    """The exit code is 2, and the error has the command that creates it."""
     Admin(world.config.kafka).delete([f"{world.name}.delta"])
     worker = world.start()
     worker.is_expected_to_end = True
@@ -48,7 +48,7 @@ def test_a_missing_topic_is_refused_with_what_to_do(world: World) -> None:
 
 
 def test_unequal_partition_counts_are_refused(world: World) -> None:
-    """Output goes to the input's partition number: it must exist."""
+    """Output goes to the partition number of the input, which must exist."""
     Admin(world.config.kafka).delete([f"{world.name}.delta"])
     admin = AdminClient({"bootstrap.servers": world.bootstrap})
     wanted = NewTopic(f"{world.name}.delta", num_partitions=3, replication_factor=1)

@@ -1,4 +1,4 @@
-"""The front page's example of a subscription does what the page says."""
+"""The example of a subscription in processor/docs/concepts.md works as described, with the front page's settings."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 
 from processor.subscriptions import Options
 from tests.cli.conftest import Cli
-from tests.endtoend.test_conflated_readme import README, shop
+from tests.endtoend.test_conflated_readme import CONCEPTS, shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["shop"]
 
-SECTION = README.split("\n## Subscriptions\n")[1].split("\n## ")[0]
+SECTION = CONCEPTS.split("\n## Subscriptions\n")[1].split("\n## ")[0]
 BLOCKS = re.findall(r"^```\n(.*?)```$", SECTION, re.DOTALL | re.MULTILINE)
 
 
 def test_the_page_has_every_option() -> None:
-    """Those that there are, and no others; `send_keys` is always on, and `filter` comes first."""
+    """The page lists all options except `send_keys`, which is always on, with `filter` first."""
     rows = "\n".join(line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `"))
     assert set(re.findall(r"`(\w+)`", rows)) == {"filter", *Options._fields} - {"send_keys"}
 
 
 @pytest.mark.broker
 @pytest.mark.long
-def test_the_example_says_what_the_page_says(shop: Cli, unique: str) -> None:
-    """Publishing in a shell, and what a subscriber prints, line by line."""
+def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> None:
+    """The shell publishes, and a subscriber prints the page's lines."""
     program = " ".join(Cli.command())
     commands, said = (block.replace("orders", unique).replace("sowstream ", f"{program} ") for block in BLOCKS)
     subscribe, publish = commands.splitlines()

@@ -1,4 +1,4 @@
-"""Readers and publishers with an address alone, and workers whose settings the topic directory contradicts."""
+"""Tests of readers and publishers with an address alone, and of workers that contradict the topic directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AVRO = {
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """Topics with one key field, with two, and of Avro from a file; all of them described."""
+    """Create described topics with one key field, with two, and of Avro from a file."""
     (tmp_path / "quote.avsc").write_text(json.dumps(AVRO, indent=1))
     others = {
         f"{unique}_pairs": {"key": ["/a", "/b"], "partitions": 2},
@@ -48,7 +48,7 @@ def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory is one without a settings file."""
+    """Change to a directory without a settings file."""
     place = tmp_path / "elsewhere"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -56,14 +56,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def change(world: World, **topic: object) -> None:
-    """Edit the settings file of a world, for one topic."""
+    """Edit the settings file of a world for one topic."""
     tree = yaml.safe_load(world.file.read_text())
     tree["topics"][world.name] |= topic
     world.file.write_text(yaml.safe_dump(tree))
 
 
 def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: World, elsewhere: Path):
-    """No settings are needed on topics of JSON, of a key of two fields, of Avro from a file, and on a conflated one."""
+    """No settings are needed for JSON, two key fields, Avro from a file, and conflated topics."""
     world.start()
     world.start("conflate", world.conflated)
     given = {
@@ -94,7 +94,7 @@ def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: Wor
 
 
 def test_commands_need_an_address_alone(world: World, elsewhere: Path, capfd: pytest.CaptureFixture[str]):
-    """`publish`, `sow`, `get` and `delete` with --bootstrap find the topic; another name is told what there is."""
+    """`publish`, `sow`, `get` and `delete` with --bootstrap find the topic; for another name they list the topics."""
     world.start(name=world.name)
 
     def command(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -119,10 +119,10 @@ def test_commands_need_an_address_alone(world: World, elsewhere: Path, capfd: py
     assert "topic directory" in unknown.stderr
 
 
-def test_without_a_directory_a_reader_is_told_what_to_do(
+def test_without_a_directory_a_reader_fails_with_the_remedy(
     bootstrap: str, unique: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A client without settings fails at once, and says both ways out."""
+    """A client without settings fails at once with both ways out."""
     spec = directory_spec()._replace(name=f"{unique}_sowstream.topics")
     monkeypatch.setattr("processor.shared_topics.directory.directory.directory_spec", lambda _prefix: spec)
     with pytest.raises(
@@ -134,7 +134,7 @@ def test_without_a_directory_a_reader_is_told_what_to_do(
 def test_a_settings_file_beats_the_directory_and_the_contradiction_is_logged(
     world: World, elsewhere: Path, caplog: pytest.LogCaptureFixture
 ):
-    """A reader's own settings are used as they are; the log has the values of both."""
+    """A reader's own settings apply, and the log has the values of both."""
     change(world, key=["/other"])
     with Client("desk", load(world.file)) as desk:
         assert desk.get(world.name, "1") is None
@@ -144,7 +144,7 @@ def test_a_settings_file_beats_the_directory_and_the_contradiction_is_logged(
 
 
 def test_a_worker_refuses_settings_that_contradict_the_directory(world: World):
-    """It ends before it reads a record, with both values and what to do; after `topics apply` it runs."""
+    """It ends before it reads a record, with both values and the remedy; after `topics apply` it runs."""
     change(world, key=["/sku"])
     worker = world.start(name=world.name)
     worker.is_expected_to_end = True
@@ -159,7 +159,7 @@ def test_a_worker_refuses_settings_that_contradict_the_directory(world: World):
 
 
 def test_a_worker_runs_where_nothing_is_described(bootstrap: str, tmp_path: Path, unique: str):
-    """Topics that were never applied to a directory work as ever."""
+    """Topics without a directory need no description."""
     world = World(bootstrap, tmp_path, unique)
     try:
         world.start()
@@ -170,8 +170,8 @@ def test_a_worker_runs_where_nothing_is_described(bootstrap: str, tmp_path: Path
         world.close()
 
 
-def test_only_what_changed_is_written(world: World, capfd: pytest.CaptureFixture[str]):
-    """A second apply writes nothing, one after a change writes that topic and its copy, and `check` tells before."""
+def test_only_changes_are_written_to_the_directory(world: World, capfd: pytest.CaptureFixture[str]):
+    """A second apply writes no record, one after a change writes that topic and its copy, and `check` predicts it."""
     config = load(world.file)
     admin = Admin(config.kafka)
     topic = directory_spec().name
@@ -193,8 +193,8 @@ def test_only_what_changed_is_written(world: World, capfd: pytest.CaptureFixture
     assert entries.descriptions[world.name].default_command == "publish"
 
 
-def test_what_is_gone_from_the_settings_is_told_and_pruned(world: World, capfd: pytest.CaptureFixture[str]):
-    """A name that is no longer configured stays described until it is pruned, and is then gone for readers."""
+def test_topics_gone_from_the_settings_are_reported_and_pruned(world: World, capfd: pytest.CaptureFixture[str]):
+    """A name that is no longer configured stays described until it is pruned."""
     tree = yaml.safe_load(world.file.read_text())
     del tree["conflated"]
     world.file.write_text(yaml.safe_dump(tree))

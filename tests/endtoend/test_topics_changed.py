@@ -1,4 +1,4 @@
-"""Topics that somebody changes under a running worker: it ends before it does harm, and says what to do."""
+"""Tests of topics that change under a running worker: it ends before harm is done, with the remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONCE = 3600.0
 
 
 class Watched(Worker):
-    """A worker that is to end by itself, though not before it is asked."""
+    """A worker that must end by itself, but not before the change."""
 
     def __init__(self, world: World, interval_s: float, *command: str) -> None:
         program = (
@@ -40,33 +40,33 @@ class Watched(Worker):
             )
 
     def ended(self) -> tuple[int, str]:
-        """The exit code, and what it said."""
+        """Return exit code and log."""
         self.is_expected_to_end = True
         code = self.process.wait(timeout=60)
         return code, " ".join(self.file.read_text().split())
 
 
 def watched(world: World, interval_s: float, command: str = "worker", name: str | None = None) -> Watched:
-    """Start one; none outlives the test."""
+    """Start a worker, which is ended after the test."""
     worker = Watched(world, interval_s, command, name or world.name)
     world.workers.append(worker)
     return worker
 
 
 def published(world: World, count: int = 40) -> None:
-    """A record of each of so many keys."""
+    """Publish a record of each of so many keys."""
     world.publish([(b"%d" % number, {"id": number}, {}) for number in range(count)])
 
 
 def grow(world: World, role: str, partitions: int) -> None:
-    """What an operator does who wants more throughput."""
+    """Add partitions as an operator does."""
     admin = AdminClient({"bootstrap.servers": world.bootstrap})
     for future in admin.create_partitions([NewPartitions(f"{world.name}.{role}", partitions)]).values():
         future.result()
 
 
-def remake(world: World, role: str) -> None:
-    """Delete a topic, and make an empty one of its name."""
+def recreate(world: World, role: str) -> None:
+    """Delete a topic, and create an empty one of its name."""
     admin, name = Admin(world.config.kafka), f"{world.name}.{role}"
     admin.delete([name])
     world.wait(lambda: name not in admin.cluster().topics, "the deletion")
@@ -76,7 +76,7 @@ def remake(world: World, role: str) -> None:
 
 @pytest.mark.long
 def test_an_input_that_grows_ends_the_worker_before_a_new_partition_is_read(world: World):
-    """Nothing is lost, nothing of the new partition is merged, and a restart refuses with the same advice."""
+    """No record is lost, none of the new partition is merged, and a restart refuses with the same advice."""
     worker = watched(world, _OFTEN)
     published(world)
     world.settle()
@@ -96,7 +96,7 @@ def test_an_input_that_grows_ends_the_worker_before_a_new_partition_is_read(worl
 
 
 def test_a_new_partition_that_the_group_assigns_first_is_not_taken(world: World):
-    """The group's own news of a topic may come before the next look at it."""
+    """The group may learn of a new partition before the next look at the topic."""
     tree = yaml.safe_load(world.file.read_text())
     tree["kafka"]["topic.metadata.refresh.interval.ms"] = "300"
     world.file.write_text(yaml.safe_dump(tree))
@@ -108,12 +108,12 @@ def test_a_new_partition_that_the_group_assigns_first_is_not_taken(world: World)
     assert (code, "has 5 partitions where the family" in said) == (1, True)
 
 
-def test_a_sow_topic_made_anew_under_an_idle_worker_ends_it(world: World):
-    """Its store has what Kafka has lost: it is told how to rebuild the topic, and writes nothing."""
+def test_a_sow_topic_recreated_under_an_idle_worker_ends_it(world: World):
+    """The store has records that Kafka has lost: the worker reports how to rebuild the topic, and writes nothing."""
     worker = watched(world, _OFTEN)
     published(world)
     world.settle()
-    remake(world, "sow")
+    recreate(world, "sow")
     code, said = worker.ended()
     assert code == 1
     assert "was deleted" in said
@@ -121,12 +121,12 @@ def test_a_sow_topic_made_anew_under_an_idle_worker_ends_it(world: World):
     assert world.read("sow") == []
 
 
-def test_a_sow_topic_made_anew_ends_the_worker_with_the_next_commit(world: World):
-    """Where records flow it need not wait for the next look: their offsets tell."""
+def test_a_recreated_sow_topic_ends_the_worker_with_the_next_commit(world: World):
+    """While records flow their offsets reveal the change before the next look."""
     worker = watched(world, _ONCE)
     published(world)
     world.settle()
-    remake(world, "sow")
+    recreate(world, "sow")
     world.publish([(b"1", {"id": 1, "again": True}, {})])
     code, said = worker.ended()
     assert code == 1

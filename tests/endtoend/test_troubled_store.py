@@ -1,4 +1,4 @@
-"""A store that is locked, or that cannot be written, or that breaks under a processor: no spinning, and an end."""
+"""Tests of a store that is locked, cannot be written, or breaks under a processor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.record import Stored
 from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -40,27 +40,27 @@ _TURN_S = 0.02
 
 
 class FullDisk(MemoryStore):
-    """Nothing can be written."""
+    """A store that cannot be written."""
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Fail."""
+        """Raise."""
         raise DiskUnusable("No space left on device")
 
     def wipe(self) -> None:
-        """Not to be done."""
+        """Fail the test: a full disk must not wipe a state."""
         pytest.fail("a good state was wiped")
 
 
 class DamagedForEver(MemoryStore):
-    """Whatever is done to it."""
+    """A store that stays damaged."""
 
     def apply(self, changes: Mapping[bytes, Stored | None], progress: Progress) -> None:
-        """Fail."""
+        """Raise."""
         raise StateDamaged("a block's checksum is wrong")
 
 
 class Looking(Processor):
-    """Looks its state up by the clock, once more after the store broke."""
+    """A processor that reads its state in each punctuation, once more after the store broke."""
 
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"),)
@@ -72,10 +72,10 @@ class Looking(Processor):
         self._partition = context.partition
 
     def process(self, records: Sequence[Record]) -> None:
-        """Take nothing."""
+        """Take no record."""
 
     def punctuate(self, now_ms: int) -> None:
-        """Meet the damage, the first time."""
+        """Read the state, which is damaged the first time."""
         if not self.broken:
             self.broken.append(self._partition)
             raise StateDamaged("a block's checksum is wrong")
@@ -85,10 +85,10 @@ class Looking(Processor):
 
 @pytest.fixture
 def restorer(world: World) -> Iterator[Callable[..., Restorer]]:
-    """Makes restorers of the world's SOW topic; they are closed at the end."""
+    """Create restorers of the world's SOW topic, which are closed at the end."""
     made: list[Restorer] = []
 
-    def make(open_state: Callable[[int], TransactionalState], stall_timeout_s: float = 60.0) -> Restorer:
+    def make(open_state: Callable[[int], LayeredState], stall_timeout_s: float = 60.0) -> Restorer:
         made.append(
             Restorer(
                 reader=LogReader(world.config.kafka, group=f"app-{world.name}.{world.name}"),
@@ -132,10 +132,10 @@ def _advance(restorer: Restorer) -> None:
 def test_a_locked_directory_is_tried_again_and_not_all_the_time(
     world: World, restorer: Callable[..., Restorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last user may be just letting go of it; the processor is left to him, and there is an end to the waiting."""
+    """Its last user may be releasing it; the wait for it is limited."""
     tries, held = [], []
 
-    def locked(partition: int) -> TransactionalState:
+    def locked(partition: int) -> LayeredState:
         tries.append(partition)
         raise StateLocked("in use")
 
@@ -150,17 +150,17 @@ def test_a_locked_directory_is_tried_again_and_not_all_the_time(
 
 
 def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Restorer]) -> None:
-    """At once; to wipe and to restore would not help, and costs the state."""
-    full = restorer(lambda _: TransactionalState(FullDisk(), cache_bytes=1 << 20))
+    """It stops at once: a wipe and a restore would not help, and cost the state."""
+    full = restorer(lambda _: LayeredState(FullDisk(), cache_bytes=1 << 20))
     full.add(_task(world))
     with pytest.raises(DiskUnusable, match="No space left on device"):
         _advance(full)
 
 
 def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer: Callable[..., Restorer]) -> None:
-    """To wipe and to restore helps against damage, a few times."""
+    """After a few wipes and restores the partition is held."""
     wiped: list[str] = []
-    damaged = restorer(lambda _: TransactionalState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
+    damaged = restorer(lambda _: LayeredState(DamagedForEver(), cache_bytes=1 << 20, on_wipe=wiped.append))
     held: list[PartitionHeld] = []
     damaged.on_held = lambda _, error: held.append(error)
     damaged.add(_task(world))
@@ -171,8 +171,8 @@ def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer:
 
 
 def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
-    """A processor reads its state by the clock too."""
-    slot = Slot(world.config.state_dir)
+    """A processor also reads its state in punctuation."""
+    slot = ProcessSlot(world.config.state_dir)
     stop, failed = threading.Event(), []
     thread = Assembly(world.config, slot).thread(_pipeline(world), stop.is_set)
 

@@ -1,4 +1,4 @@
-"""A topic without a SOW on a real broker: messages come as they were published, and no record is kept."""
+"""Tests of a topic without a SOW: messages are delivered as they were published, and no record is kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNT = 4_000
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """An ordinary topic, and one without a SOW beside it, whose workers may run at least once."""
+    """Create an ordinary topic and one without a SOW, whose workers may run at least once."""
     ticks = {"sow": False, "partitions": 2}
     made = World(bootstrap, tmp_path, unique, others={f"{unique}_ticks": ticks}, more={"guarantee": "at_least_once"})
     yield made
@@ -34,7 +34,7 @@ def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
 
 
 def taken(subscription: Subscription, count: int) -> list[Message]:
-    """The next messages."""
+    """Return the next messages."""
     subscription.timeout_s = PATIENCE_S
     found = []
     for message in subscription:
@@ -45,13 +45,13 @@ def taken(subscription: Subscription, count: int) -> list[Message]:
 
 
 def by_command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command to its end."""
+    """Run a command to its end."""
     command = [sys.executable, "-m", "processor.cli.main", *arguments, "-c", str(world.file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_messages_are_delivered_as_they_were_published_and_nothing_is_kept(world: World) -> None:
-    """Whole messages, also of deltas, by filter and select list of the message; the worker keeps no state."""
+    """Full messages, also of deltas, are selected by filter and select list; the worker keeps no state."""
     name = world.names[1]
     world.start()
     with Client("desk", world.config) as client:
@@ -99,7 +99,7 @@ def test_messages_are_delivered_as_they_were_published_and_nothing_is_kept(world
 
 
 def _refusals(client: Client, name: str) -> None:
-    """What needs records is refused at the call."""
+    """Calls that need records are refused."""
     calls: list[Any] = [
         lambda: client.sow(name),
         lambda: client.sow_and_subscribe(name),
@@ -116,7 +116,7 @@ def _refusals(client: Client, name: str) -> None:
 
 @pytest.mark.long
 def test_every_message_comes_once_though_workers_are_killed(world: World) -> None:
-    """In the order of each key; without records it is exactly once, whatever the guarantee."""
+    """Messages arrive once and in the order of each key, under each guarantee."""
     name = world.names[1]
     victim = world.start(name=name)
     with Client("desk", world.config) as client:

@@ -1,4 +1,4 @@
-"""One family of topics on a real broker, worker processes on it, and an independent reader."""
+"""A family of topics on a real broker, worker processes on it, and an independent reader."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ class World:
         """Start a worker process.
 
         Args:
-            command: what it runs.
+            command: the command to run.
             name: the topic or topics; None: all of this world.
-            crash: a point of `crashing_worker`, and at which time it comes by.
-            program: the module that is run instead of the command line's, and what it is told before `command`.
-            state_dir: its own directory, as on another machine; None: the one that all share.
+            crash: a point of `crashing_worker`, and the number of the pass at which it fails.
+            program: the module to run instead of the command line's, and its arguments before `command`.
+            state_dir: a directory of its own, as on another machine; None: the shared one.
         """
         if crash is not None:
             program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
@@ -108,11 +108,11 @@ class World:
         return worker
 
     def forget_state(self) -> None:
-        """Lose the disk."""
+        """Delete the state directory."""
         shutil.rmtree(self.config.state_dir)
 
     def read(self, role: str, name: str | None = None) -> list[Seen]:
-        """Every committed record of a topic, partition by partition, up to its end now."""
+        """Read every committed record of a topic, partition by partition, up to its current end."""
         topic = self.config.kafka_names.topic(name or self.name, role)
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False,
                              "auto.offset.reset": "earliest", "isolation.level": "read_committed",
@@ -149,7 +149,7 @@ class World:
         return is_over
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
-        """Wait for a fact; workers that died without being told to are an error at once."""
+        """Wait for a condition; a worker that ended unexpectedly is an error at once."""
         deadline = time.monotonic() + PATIENCE_S
         while not reached():
             for worker in self.workers:
@@ -158,7 +158,7 @@ class World:
             time.sleep(0.1)  # Between two looks; the fact decides.
 
     def settle(self) -> None:
-        """Wait until everything published is merged."""
+        """Wait until all published records are merged."""
         self.wait(self.processed, "processing all input")
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class World:
 
 
 def _is_bare(reader: Consumer, place: TopicPartition, end: int) -> bool:
-    """Whether no committed record lies between a place and the true end of its partition."""
+    """Whether no committed record lies between an offset and the true end of its partition."""
     reader.assign([place])
     message = reader.poll(2)
     return message is not None and message.error() is not None and message.offset() >= end
@@ -193,24 +193,24 @@ class Worker:
             )
 
     def log(self) -> str:
-        """What it said, the end of it."""
+        """Return the end of its log."""
         return self.file.read_text(errors="replace")[-4000:]
 
     def kill(self) -> None:
-        """End it as a power cut would: SIGKILL."""
+        """Kill it as a power cut would: SIGKILL."""
         self.is_expected_to_end = True
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.is_expected_to_end = True
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
 
 
 def random_commands(seed: int, count: int, keys: int) -> list[tuple[bytes | None, Any, dict[str, str]]]:
-    """Commands of every kind over a few keys, so that they meet; the seed is printed for a failure's sake."""
+    """Generate commands of every kind over a few keys; the seed is printed for failures."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     commands: list[tuple[bytes | None, Any, dict[str, str]]] = []

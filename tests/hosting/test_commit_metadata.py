@@ -4,24 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.hosting.commit_metadata import NOTED_BYTES_MAX, Ends, Note, checked
+from processor.hosting.commit_metadata import NOTE_BYTES_MAX, CommitMetadata, Ends, checked_note
 
 OFFSETS = st.integers(0, 10**18 - 1)
 TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=200)
 
 
-@given(st.builds(Note, st.none() | st.builds(Ends, OFFSETS, OFFSETS), TEXTS))
+@given(st.builds(CommitMetadata, st.none() | st.builds(Ends, OFFSETS, OFFSETS), TEXTS))
 def test_what_is_written_is_read_back(note):
     """With and without the ends of the outputs, with and without a processor's text, whatever that says."""
-    assert Note.read(str(note)) == note
+    assert CommitMetadata.read(str(note)) == note
 
 
 def test_it_is_written_like_this():
     """Those of older workers are the first; a position without any has none."""
-    assert str(Note(Ends(60, 7), "")) == "sow 60 mark 7"
-    assert str(Note(None, "until 5")) == "sowstream noted until 5"
-    assert str(Note(Ends(60, 7), "until 5")) == "sow 60 mark 7 sowstream noted until 5"
-    assert str(Note(None, "")) == ""
+    assert str(CommitMetadata(Ends(60, 7), "")) == "sow 60 mark 7"
+    assert str(CommitMetadata(None, "until 5")) == "sowstream noted until 5"
+    assert str(CommitMetadata(Ends(60, 7), "until 5")) == "sow 60 mark 7 sowstream noted until 5"
+    assert str(CommitMetadata(None, "")) == ""
 
 
 @pytest.mark.parametrize(
@@ -40,19 +40,19 @@ def test_it_is_written_like_this():
 )
 def test_another_programs_text_is_no_note(text):
     """Kafka's tools leave it empty, others write what they like."""
-    assert Note.read(text) == Note(None, "")
+    assert CommitMetadata.read(text) == CommitMetadata(None, "")
 
 
 def test_a_text_is_as_long_as_kafka_takes_for_certain():
     """Bytes count, not characters; the message tells both numbers."""
-    longest = "é" * (NOTED_BYTES_MAX // 2)
-    assert checked(longest) == longest
+    longest = "é" * (NOTE_BYTES_MAX // 2)
+    assert checked_note(longest) == longest
     with pytest.raises(ValueError, match=r"a note of 1,001 bytes; beside an input offset there is room for 1,000"):
-        checked(longest + "x")
+        checked_note(longest + "x")
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_a_text_that_the_client_cannot_carry_is_refused(text):
     """Half of it would be committed."""
     with pytest.raises(ValueError, match=r"U\+0000|surrogates not allowed"):
-        checked(text)
+        checked_note(text)

@@ -9,7 +9,7 @@ from processor.errors import UndeclaredOutput
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
 from processor.record import Record
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.marks import TransactionalMarks
 from processor.store.memory import MemoryStore
 
@@ -35,7 +35,7 @@ def a_context(processor_type: type[Processor], noted: str = "") -> TaskContext:
     topic = TopicConfig()
     pipeline = Pipeline.of(processor_type, topic, name="orders", topic=topic)
     marks = TransactionalMarks() if pipeline.has_marks else None
-    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    state = LayeredState(MemoryStore(), cache_bytes=0)
     return TaskContext(pipeline, 2, load_codec("json"), state, marks, noted=noted)
 
 

@@ -1,4 +1,4 @@
-"""A wrong declaration of a processor is one clear error, before anything starts."""
+"""A wrong declaration of a processor is one clear error before anything starts."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from processor.errors import ConfigurationError
 from processor.hosting.declaration import check_declaration
 from processor.hosting.pipeline import installed
 from processor.testing import ProcessorTestDriver
-from tests.runtime.packages import install
+from tests.hosting.packages import install
 
 
 class Right(RecordProcessor):
-    """Declares what it should."""
+    """Is declared as it should be."""
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"), Output("publish", repartition=True), Output("mark"))
@@ -26,7 +26,7 @@ def changed(**members):
 
 
 class NoProcess(Processor):
-    """Lacks what it should do."""
+    """Lacks its method `process`."""
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"),)
@@ -54,10 +54,24 @@ WRONG = {
     "outputs that are a text": (changed(outputs="sow"), "`outputs` is 'sow'; declare a tuple"),
     "outputs of texts": (changed(outputs=("sow",)), r"`outputs` is \('sow',\); declare a tuple"),
     "one output alone": (changed(outputs=Output("sow")), "declare a tuple"),
-    "an unknown role": (
-        changed(outputs=(Output("alerts"),)),
-        "the role 'alerts'; known: publish, sow, delta, ack, mark",
+    "a misspelt role": (
+        changed(outputs=(Output("sow"), Output("dleta"))),
+        "declares 'dleta', too close to the role 'delta': write that, or choose another name",
     ),
+    "a role in capitals": (changed(outputs=(Output("SOW"),)), "declares 'SOW', too close to the role 'sow'"),
+    "a plural": (changed(outputs=(Output("deltas"),)), "declares 'deltas', too close to the role 'delta'"),
+    "a name with a dot": (
+        changed(outputs=(Output("big.alerts"),)),
+        "declares 'big.alerts'; a name is one of publish, sow, delta, ack, mark, or one of the plug-in's own: up to 64",
+    ),
+    "a name with a blank": (changed(outputs=(Output("big alerts"),)), "declares 'big alerts'; a name is one of"),
+    "a name with capitals": (changed(outputs=(Output("Alerts"),)), "declares 'Alerts'; a name is one of"),
+    "an empty name": (changed(outputs=(Output(""),)), "declares ''; a name is one of"),
+    "a long name": (changed(outputs=(Output("a" * 65),)), "a name is one of"),
+    "a name that is no text": (changed(outputs=(Output(7),)), "declares '7'; a name is one of"),
+    "an own output twice": (changed(outputs=(Output("sow"), Output("a"), Output("a"))), "declares 'a' twice"),
+    "a setup of none": (changed(setup=lambda self: None), "`setup` is no method that takes settings"),
+    "no record": (changed(process_record=lambda self: None), "`process_record` is no method that takes record"),
     "an output twice": (changed(outputs=(Output("sow"), Output("sow", repartition=True))), "declares 'sow' twice"),
     "dead letters": (changed(outputs=(Output("sow"), Output("dlq"))), "every processor has dead letters"),
     "a repartition of a number": (changed(outputs=(Output("sow", 1),)), "neither True nor False"),
@@ -76,27 +90,28 @@ WRONG = {
 
 @pytest.mark.parametrize(("processor_type", "problem"), WRONG.values(), ids=WRONG)
 def test_a_wrong_declaration_is_refused_by_name_with_what_to_write(processor_type, problem):
-    """Each kind, with a sentence of its own."""
+    """Each kind of wrong declaration has a sentence of its own, with the name of the processor."""
     with pytest.raises(ConfigurationError, match=f"^processor 'mine': .*{problem}"):
         check_declaration(processor_type, "'mine'")
 
 
-def test_all_that_is_wrong_is_said_at_once():
-    """Whoever mends a declaration should need one try."""
+def test_one_error_lists_all_problems_of_a_declaration():
+    """The author of a declaration needs one try to mend it."""
     with pytest.raises(ConfigurationError, match=r"`input` is 'x'.*; `outputs` is 'y'.*; `settings_type` is"):
         check_declaration(changed(input="x", outputs="y", settings_type=3), "'mine'")
 
 
 def test_right_ones_pass():
-    """Ours, a list of outputs, and a processor that only takes what it likes."""
+    """The installed processors, a list of outputs, own outputs, and a `process` with other parameters are accepted."""
     check_declaration(Right, "right")
+    check_declaration(changed(outputs=(Output("alerts"), Output("big_ones-2"))), "own outputs")
     check_declaration(changed(outputs=[Output("sow")], process=lambda self, *records: None), "right")
     for name, processor_type in installed().items():
         check_declaration(processor_type, name)
 
 
 def test_an_installed_plugin_with_a_wrong_declaration_is_named(tmp_path, monkeypatch):
-    """By its entry point and where that leads."""
+    """The error has the entry point and its target."""
     install(tmp_path, "wrong-plugin", {"counting": "wrong_plugin:Wrong"})
     (tmp_path / "wrong_plugin.py").write_text(
         "from processor.api import Input, RecordProcessor\n"
@@ -110,7 +125,7 @@ def test_an_installed_plugin_with_a_wrong_declaration_is_named(tmp_path, monkeyp
         installed()
 
 
-def test_the_driver_refuses_it_as_well():
-    """A plug-in's own tests fail in the same words."""
+def test_the_driver_refuses_a_wrong_declaration_as_well():
+    """The plug-in's own tests fail with the same sentence."""
     with pytest.raises(ConfigurationError, match="processor Wrong: `outputs` is 'sow'"):
         ProcessorTestDriver(changed(outputs="sow"), {}, name="copies")

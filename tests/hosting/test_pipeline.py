@@ -96,7 +96,11 @@ def test_what_a_pipeline_reads_has_to_be_as_it_reads_it(config, name, source, po
 def test_topics_say_what_they_are_made_of_and_into(config):
     """Whoever loses one has to make the others anew; of a copy of a copy each pipeline knows one half."""
     of_all = {spec.name: spec for spec in needed(pipelines(config, ["orders", "orders_1m", "orders_1s"]))}
-    made = {name: (spec.made_of, spec.made_into) for name, spec in of_all.items() if spec.role in {"publish", "sow"}}
+    made = {
+        name: (spec.derived_from, spec.derived_families)
+        for name, spec in of_all.items()
+        if spec.role in {"publish", "sow"}
+    }
     assert made == {
         "orders.publish": ("", ()),
         "orders.sow": ("", ("orders_1s",)),

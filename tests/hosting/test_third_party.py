@@ -1,6 +1,9 @@
-"""Anybody's processor runs like ours: found by entry point, configured by name, hosted by the same task."""
+"""A third party's processor runs like a built-in one: found by entry point, configured by name, hosted by a task."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,26 @@ from processor.hosting.pipeline import installed, pipelines
 from processor.record import Stored
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import told
-from tests.runtime.packages import EXAMPLE, install
+from tests.hosting.packages import EXAMPLE, install
 
-AUTHORS = [*EXAMPLE.rglob("*.py"), *Path(builtin.__file__).parent.rglob("*.py")]
+PACKAGE = EXAMPLE / "example_plugin"
+BUILTIN = Path(builtin.__file__).parent
+PURE = {
+    "api",
+    "builtin",
+    "codec",
+    "config",
+    "entry_points",
+    "errors",
+    "filter",
+    "merge",
+    "record",
+    "topics",
+    "values",
+    "wire",
+}
+"""The parts of Sowstream that a built-in processor may import."""
+
 pytestmark = pytest.mark.usefixtures("example_plugin")
 
 
@@ -26,22 +46,22 @@ def configured(**section) -> Config:
 
 
 def test_an_installed_package_brings_its_processor():
-    """Beside the built-in ones, which come in the same way."""
+    """The processors of an installed package are listed with the built-in ones, found in the same way."""
     assert {"large", "delta_merge", "conflate"} <= installed().keys()
     assert installed()["large"].__module__ == "example_plugin.large"
 
 
 def test_a_section_of_the_settings_makes_it_a_pipeline():
-    """It reads the topic under it and writes a family of its own; its settings are what its model makes of them."""
+    """The pipeline reads the underlying topic, writes a family of its own, and has validated settings."""
     [pipeline] = pipelines(configured(settings={"at_least": "5"}), ["big"])
     assert pipeline.processor_type is installed()["large"]
-    assert (pipeline.source, pipeline.roles) == ("orders.sow", ("sow", "mark", "dlq"))
-    assert pipeline.settings.model_dump() == {"field": "qty", "at_least": 5}
+    assert (pipeline.source, pipeline.roles) == ("orders.sow", ("sow", "alerts", "mark", "dlq"))
+    assert pipeline.settings.model_dump() == {"field": "qty", "at_least": 5, "alert_at": None}
     assert pipeline.topic.partitions == 2
 
 
-def test_it_runs_in_the_driver():
-    """Copies come, change and go; what it left out is counted; after a crash it goes on where it was."""
+def test_an_installed_processor_runs_in_the_driver():
+    """Copies are inserted, updated and deleted, and a crash changes none of it."""
     driver = ProcessorTestDriver(installed()["large"], {"at_least": 5}, name="big", underlying="orders")
     for key, qty in (("1", 9), ("2", 4), ("1", 7), ("3", 5)):
         driver.pipe_input(key, {"qty": qty}, {"version": "1"})
@@ -52,31 +72,39 @@ def test_it_runs_in_the_driver():
     driver.pipe_input("3", {"qty": 6})
     driver.commit()
     assert [(record.key, record.value, told(record)) for record in driver.read_output("sow")] == [
-        (b"1", b'{"qty":9}', {"version": "1"}),
+        (b"1", b'{"qty":9}', {"version": "1", "kind": "insert"}),
         (b"1", b'{"qty":7}', {"version": "2"}),
-        (b"3", b'{"qty":5}', {"version": "1"}),
-        (b"1", None, {"version": "3"}),
-        (b"3", None, {"version": "2"}),
-        (b"3", b'{"qty":6}', {"version": "1"}),
+        (b"3", b'{"qty":5}', {"version": "1", "kind": "insert"}),
+        (b"1", None, {"version": "3", "kind": "delete"}),
+        (b"3", None, {"version": "2", "kind": "delete"}),
+        (b"3", b'{"qty":6}', {"version": "1", "kind": "insert"}),
     ]
     assert driver.state.get_many([b"1", b"3"]) == {b"1": None, b"3": Stored(1, b'{"qty":6}')}
     assert driver.events == {"left_out": 1}
 
 
-def test_a_record_it_rejects_or_stumbles_over_is_put_aside_alone():
-    """Rejected with its own reason, or as the plug-in's failure; the records around it are copied."""
+def test_a_record_that_a_processor_rejects_or_fails_on_is_a_dead_letter_alone():
+    """The dead letter has the plug-in's reason or `plugin_failed`; the records around it are copied."""
     driver = ProcessorTestDriver(installed()["large"], {"at_least": 5}, name="big", underlying="orders")
-    records = [("1", {"qty": 9}), (None, {"qty": 9}), ("2", {"qty": "many"}), ("3", b"{"), ("4", {"qty": 9})]
+    records = [
+        ("1", {"qty": 9}),
+        (None, {"qty": 9}),
+        ("2", {"qty": "many"}),
+        ("3", b"{"),
+        ("5", b"[]"),
+        ("4", {"qty": 9}),
+    ]
     driver.pipe_batch([(key, value, None) for key, value in records])
     driver.commit()
     assert [record.key for record in driver.read_output("sow")] == [b"1", b"4"]
     rejected = {record.key: told(record) for record in driver.read_output("dlq")}
     assert {key: headers["dlq_reason"] for key, headers in rejected.items()} == {
         None: "missing_key",
-        b"2": "plugin_failed",
+        b"2": "no_number",
         b"3": "undecodable",
+        b"5": "plugin_failed",
     }
-    assert rejected[b"2"]["dlq_detail"].startswith("Large raised TypeError: ")
+    assert rejected[b"5"]["dlq_detail"].startswith("Large raised AttributeError: ")
     assert rejected[b"2"]["source"] == "orders.sow/0/2"
 
 
@@ -94,8 +122,8 @@ def test_a_record_it_rejects_or_stumbles_over_is_put_aside_alone():
         ({"use": "delta_merge"}, "processors.big: delta_merge has no use for an `underlying`"),
     ],
 )
-def test_wrong_settings_are_told_by_their_place(section, message):
-    """One line each, with what was meant where that can be guessed; values are not repeated, they may be secret."""
+def test_wrong_settings_are_reported_with_their_place(section, message):
+    """A wrong setting is one line with its path and a suggestion; its value is not repeated, as it may be secret."""
     with pytest.raises(ConfigurationError, match=message) as caught:
         pipelines(configured(**section), ["big"])
     assert "secret!" not in str(caught.value)
@@ -114,37 +142,54 @@ def test_wrong_settings_are_told_by_their_place(section, message):
     ],
 )
 def test_an_entry_point_that_leads_nowhere_is_named(example_plugin, target, message):
-    """The message says which one, and what came of it."""
+    """The error has the name of the entry point, its target, and the reason."""
     install(example_plugin, "odd", {"odd": target})
     with pytest.raises(ConfigurationError, match=message):
         installed()
 
 
-@pytest.mark.parametrize(
-    "file", sorted(EXAMPLE.rglob("*.py")) + sorted(Path("processor/builtin").glob("*.py")), ids=str
-)
-def test_an_author_needs_the_contract_only(file):
-    """The example imports nothing of ours but `processor.api`; our own plug-ins, the pure parts besides."""
-    allowed = (
-        {"processor.api"}
-        if EXAMPLE in file.parents
-        else {
-            "processor." + name
-            for name in (
-                "api",
-                "codec.contract",
-                "config",
-                "errors",
-                "explanation",
-                "filter",
-                "installed",
-                "merge",
-                "record",
-                "topics",
-            )
-        }
-        | {f"processor.builtin.{path.stem}" for path in Path("processor/builtin").glob("*.py*")}
-    )
+@pytest.mark.parametrize("file", [*sorted(PACKAGE.rglob("*.py")), *sorted(BUILTIN.rglob("*.py"))], ids=str)
+def test_a_processor_imports_the_contract_and_pure_functions_only(file):
+    """The example imports `processor.api` and nothing else of Sowstream; a built-in one also the pure packages."""
     tree = ast.parse(file.read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    assert {module for module in imported if module.startswith("processor")} <= allowed
+    ours = {module for module in imported if module.partition(".")[0] in {"processor", "spark_integration"}}
+    if PACKAGE in file.parents:
+        assert ours <= {"processor.api"}
+    else:
+        assert {module.split(".")[1] for module in ours if "." in module} <= PURE
+
+
+def run(arguments, folder, **variables):
+    """The output of a program of this Python's, and its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=170,
+    )
+    return done.stdout + done.stderr, done.returncode
+
+
+def test_the_tests_of_the_example_package_pass(example_plugin):
+    """The package of the documentation is tested as its author would test it."""
+    arguments = ["pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", str(EXAMPLE / "tests")]
+    text, code = run(arguments, EXAMPLE, PYTHONPATH=str(example_plugin), PYTHONDONTWRITEBYTECODE="1")
+    assert code == 0, text
+    assert "6 passed" in text
+
+
+@pytest.mark.slow
+def test_the_example_package_passes_mypy_in_strict_mode(example_plugin):
+    """An output and a reject reason of the plug-in's own, and typed settings, need no cast and no ignore."""
+    text, code = run(["mypy", "--strict", "-p", "example_plugin"], example_plugin, MYPYPATH=str(Path.cwd()))
+    assert code == 0, text
+
+
+def test_the_example_is_no_part_of_sowstream():
+    """The folder of the example cannot be imported from Sowstream's own package."""
+    assert not (EXAMPLE / "__init__.py").exists()
+    assert not EXAMPLE.name.isidentifier()

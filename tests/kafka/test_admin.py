@@ -1,4 +1,4 @@
-"""What is asked of a cluster about topics that have just been made, or are not there."""
+"""Requests to a cluster about topics that were just created, or that do not exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_topic_that_is_being_made_is_waited_for(bootstrap: str, unique: str) -> None:
-    """To the client one without leaders is one that is not there."""
+    """A topic that is being created has no leaders and looks like a missing one; the request waits for them."""
     admin, topic = Admin({"bootstrap.servers": bootstrap}), f"{unique}.sow"
     later = threading.Timer(0.3, admin.create, [[TopicSpec(topic, "sow", 2, {})]])
     later.start()
@@ -34,7 +34,7 @@ def test_a_topic_that_is_being_made_is_waited_for(bootstrap: str, unique: str) -
 
 
 def test_one_that_is_not_there_is_told_soon_and_not_made(bootstrap: str, unique: str) -> None:
-    """Whoever made a mistake in a name does not wait long."""
+    """A request for a misspelt topic fails soon, and does not create the topic."""
     admin = Admin({"bootstrap.servers": bootstrap})
     began_s = time.monotonic()
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_one_that_is_not_there_is_told_soon_and_not_made(bootstrap: str, unique:
 
 
 class BlindClient:
-    """Looks for leaders only when told to, as librdkafka does where it has once seen none."""
+    """A client that looks for leaders only on request, as librdkafka does after it once saw none."""
 
     def __init__(self) -> None:
         self.looked_at: list[str | None] = []
@@ -61,12 +61,12 @@ class BlindClient:
         return answers
 
     def list_topics(self, topic: str | None, **_: object) -> None:
-        """Now it knows them."""
+        """The leaders are known from now on."""
         self.looked_at.append(topic)
 
 
 def test_a_client_that_has_seen_no_leader_is_made_to_look_again() -> None:
-    """By listing all topics: to ask for one may make it."""
+    """A client without leaders is made to list all topics, because a request for one topic may create it."""
     admin, client = Admin({"bootstrap.servers": "localhost:1"}), BlindClient()
     admin._client = cast("Any", client)
     assert admin.end_offsets("orders.sow", [0, 1]) == {0: 7, 1: 7}
@@ -75,7 +75,7 @@ def test_a_client_that_has_seen_no_leader_is_made_to_look_again() -> None:
 
 @pytest.mark.long
 def test_a_broker_that_was_away_for_a_moment_has_leaders_again() -> None:
-    """It is fenced until the controller has heard of it: who asks meanwhile sees partitions without leaders."""
+    """A restarted broker is fenced until the controller accepts it; a client that asked too early recovers."""
     with EmbeddedBroker() as broker:
         topic = "orders.sow"
         Admin({"bootstrap.servers": broker.bootstrap}).create([TopicSpec(topic, "sow", 2, {})])

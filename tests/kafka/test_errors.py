@@ -1,4 +1,4 @@
-"""What Kafka's errors mean for us."""
+"""The mapping of Kafka's errors to ours."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -31,13 +31,13 @@ from processor.kafka import errors as kafka_errors
     ],
 )
 def test_a_broker_that_restarts_does_not_stop_a_reader(code):
-    """Leaders and coordinators move; librdkafka gets over it, though it does not call these errors retriable."""
+    """A restarting broker does not stop a reader: librdkafka recovers from these errors by itself."""
     assert kafka_errors.passes(KafkaError(code))
 
 
 @pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE])
 def test_a_leader_that_is_changing_is_asked_again(code):
-    """One that is new answers only when it knows how far its followers are; whoever gives up on it may come again."""
+    """A new leader answers only when it knows the offsets of its followers; a request that it refused is repeated."""
     assert kafka_errors.is_moved(KafkaError(code))
     assert type(kafka_errors.stop(KafkaError(code), "asking")) is BrokerUnavailable
 
@@ -56,7 +56,7 @@ def test_a_leader_that_is_changing_is_asked_again(code):
     ],
 )
 def test_only_what_may_go_well_the_next_time_is_tried_again(code, meaning):
-    """A transaction that Kafka refuses for good would be rolled back and tried for ever."""
+    """Only an error that may pass is retried: a transaction that Kafka refuses for good would be repeated for ever."""
     assert type(kafka_errors.in_transaction(KafkaException(KafkaError(code)), "committing")) is meaning
 
 
@@ -71,7 +71,7 @@ def test_only_what_may_go_well_the_next_time_is_tried_again(code, meaning):
     ],
 )
 def test_librdkafkas_flags_decide_whether_the_producer_stays(flags, meaning):
-    """It does only where an abort is asked for; what the caller could not repeat in time is not known."""
+    """The producer stays only if librdkafka asks for an abort; the outcome of a call that timed out is unknown."""
     error = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, "said", **flags)
     assert type(kafka_errors.in_transaction(KafkaException(error), "committing")) is meaning
 
@@ -80,14 +80,14 @@ def test_librdkafkas_flags_decide_whether_the_producer_stays(flags, meaning):
     "code", [KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH]
 )
 def test_a_member_whose_group_has_gone_on_aborts(code):
-    """Both protocols: the offsets of a zombie are refused, and a change of the assignment may look the same."""
+    """A member with an outdated assignment aborts, in both protocols: its offsets are refused."""
     error = KafkaError(code, "said", txn_requires_abort=True)
     assert type(kafka_errors.in_transaction(KafkaException(error), "send_offsets")) is TransactionAborted
 
 
 @pytest.mark.parametrize("code", [KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID])
 def test_two_processes_of_one_name_are_told_apart_from_other_fatal_errors(code):
-    """The reason is hidden in the text of a fatal error."""
+    """A second process of the same name is recognised by the text of a fatal error."""
     error = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(code).str()}: Fatal consumer error")
     assert kafka_errors.is_unreleased(error) is (code == KafkaError.UNRELEASED_INSTANCE_ID)
     assert "runtime.static_membership" in str(kafka_errors.stop(error, "reading"))
@@ -95,6 +95,6 @@ def test_two_processes_of_one_name_are_told_apart_from_other_fatal_errors(code):
 
 
 def test_brokers_that_are_away_are_not_a_wrong_setting():
-    """A supervisor may start the process again after the one, and not after the other."""
+    """Absent brokers and wrong settings are different errors: a restart of the process helps against the first only."""
     assert type(kafka_errors.stop(KafkaError(KafkaError._TRANSPORT), "reading")) is BrokerUnavailable
     assert type(kafka_errors.stop(KafkaError(KafkaError.UNSUPPORTED_VERSION), "reading")) is ConfigurationError

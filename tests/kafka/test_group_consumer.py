@@ -1,4 +1,4 @@
-"""When the group's consumer says that a partition has no more records: stream time stands on it."""
+"""The end of a partition, as the group's consumer reports it: stream time depends on it."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Member:
         self.wait(lambda: len(self._assigned) == 2)
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """Note them."""
+        """Remember the partitions."""
         self._assigned |= set(partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """Forget them."""
+        """Forget the partitions."""
         self._assigned -= set(partitions)
 
     on_lost = on_revoked
 
     def send(self, partition: int, *values: bytes, transaction: bool = False) -> None:
-        """Publish records, in a transaction of their own if that is said."""
+        """Publish records, in a transaction of their own on request."""
         given = {"transactional.id": self.topic} if transaction else {}
         producer = Producer({**self._kafka, "linger.ms": 0, **given})
         if transaction:
@@ -58,7 +58,7 @@ class Member:
         assert producer.flush(10) == 0
 
     def wait(self, reached: Callable[[], bool]) -> None:
-        """Poll until a fact is there."""
+        """Poll until a condition holds."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not reached():
             assert time.monotonic() < deadline_s, (self.read, self.consumer.ended)
@@ -75,7 +75,7 @@ def member(bootstrap: str, unique: str) -> Iterator[Member]:
 
 
 def test_an_end_is_told_after_the_last_record_and_until_the_next(member):
-    """Of an empty partition too; what comes in a transaction, whose marker no position steps over, is no exception."""
+    """The end of a partition is reported after its last record, also when it is empty or ends with a marker."""
     member.consumer.begin(0, 0)
     member.consumer.begin(1, 0)
     member.wait(lambda: member.consumer.ended == {0, 1})
@@ -93,7 +93,7 @@ def test_an_end_is_told_after_the_last_record_and_until_the_next(member):
 
 
 def test_an_end_is_told_again_to_whoever_begins_again(member):
-    """A rewind of a partition that stands at its end, before it, or is empty; none is told before it begins."""
+    """The end of a partition is reported again after each `begin`, and not before it."""
     for place in (0, 3, 2, 3):
         member.consumer.begin(0, place)
         member.consumer.begin(1, 0)
@@ -107,7 +107,7 @@ def test_an_end_is_told_again_to_whoever_begins_again(member):
 
 
 def test_a_transactions_marker_is_nothing_to_wait_for(member: Member):
-    """Who has every record has no lag, also where the last offset is a marker and no record."""
+    """A member with every record has no lag, also if the last offset is a transaction marker."""
     member.send(0, b"d", transaction=True)
     member.consumer.begin(0, 0)
     member.wait(lambda: 0 in member.consumer.ended)
@@ -119,7 +119,7 @@ def test_a_transactions_marker_is_nothing_to_wait_for(member: Member):
 
 
 class Damaged:
-    """A consumer that gets an error of a partition with the next messages, as of a batch that does not unpack."""
+    """A consumer that gets a partition error together with the next messages, as of a batch that cannot be unpacked."""
 
     def __init__(self, consumer: Any, error: Message) -> None:
         self._consumer = consumer
@@ -129,7 +129,7 @@ class Damaged:
         return getattr(self._consumer, name)
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
-        """Real messages behind the error."""
+        """Real messages after the error."""
         messages = self._consumer.consume(count, timeout_s)
         if messages and self._errors:
             return [self._errors.pop(), *messages]
@@ -138,7 +138,7 @@ class Damaged:
 
 @pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
 def test_a_batch_that_does_not_unpack_stops_its_partition_only(member: Member, code: int) -> None:
-    """The others' records of the same poll are returned; the partition is told of once, and read again when begun."""
+    """A batch that cannot be unpacked stops its own partition only; it is reported once, and read after `begin`."""
     consumer = member.consumer
     error = Message(topic=member.topic, partition=1, offset=5, error=KafkaError(code, "it does not unpack"))
     real, consumer._consumer = consumer._consumer, cast("Any", Damaged(consumer._consumer, error))
@@ -158,7 +158,7 @@ def test_a_batch_that_does_not_unpack_stops_its_partition_only(member: Member, c
 
 
 def test_input_that_is_gone_stops_its_partition_only(member: Member) -> None:
-    """Retention has deleted what was to be read next; the other partition is read on."""
+    """A partition whose next records were deleted by retention stops; the other partition is read on."""
     kafka = AdminClient({"bootstrap.servers": member.bootstrap})
     member.send(1, b"d")
     for future in kafka.delete_records([TopicPartition(member.topic, 0, 2)]).values():

@@ -1,4 +1,4 @@
-"""Who may commit, who keeps partitions and who must wait, in both protocols of consumer groups."""
+"""Commits, assignments and waits of group members, in both protocols of consumer groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from processor.topics.family import TopicSpec
 pytestmark = pytest.mark.broker
 
 PATIENCE_S = 60.0
-# Brokers let members of the new protocol wait 5 s between two heartbeats, and each step of a rebalance for one of them.
+# Members of the new protocol send a heartbeat every 5 s, and each step of a rebalance waits for one of them.
 PROTOCOLS = ["classic", pytest.param("consumer", marks=pytest.mark.long)]
 
 
@@ -36,17 +36,17 @@ class Member:
         )
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """Note them."""
+        """Remember the partitions."""
         self.owned |= set(partitions)
         self.events.append(("assigned", set(partitions)))
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """Forget them."""
+        """Forget the partitions."""
         self.owned -= set(partitions)
         self.events.append(("revoked", set(partitions)))
 
     def on_lost(self, partitions: list[int]) -> None:
-        """Forget them."""
+        """Forget the partitions."""
         self.owned -= set(partitions)
         self.events.append(("lost", set(partitions)))
 
@@ -64,7 +64,7 @@ class Group:
         self.producer.start()
 
     def join(self, instance: str | None = None) -> Member:
-        """A new member."""
+        """Add a member."""
         member = Member(self, instance)
         self.members.append(member)
         return member
@@ -75,7 +75,7 @@ class Group:
         member.consumer.close()
 
     def wait(self, reached: Callable[[], bool]) -> None:
-        """Let every member poll until a fact is there."""
+        """Let every member poll until a condition holds."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not reached():
             assert time.monotonic() < deadline_s, [member.events for member in self.members]
@@ -83,12 +83,12 @@ class Group:
                 member.consumer.poll(10, 0.02)
 
     def commit(self, metadata: object) -> None:
-        """Commit one record and an input offset with the proof given."""
+        """Commit one record and an input offset with these group metadata."""
         self.producer.send(self.topic, 0, [(None, b"x", [])])
         self.producer.commit(self.topic, {0: 0, 1: 0}, metadata)
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Close all members."""
         for member in list(self.members):
             self.leave(member)
         self.producer.close()
@@ -104,7 +104,7 @@ def group(bootstrap: str, unique: str, request: pytest.FixtureRequest) -> Iterat
 
 
 def test_a_commit_proves_that_its_author_is_a_member_now(group):
-    """What a member knew before the group went on is refused, and the producer stays to abort and go on."""
+    """A commit with group metadata of an earlier generation is refused, and the producer stays, to abort and go on."""
     first = group.join()
     group.wait(lambda: first.owned == {0, 1})
     before = first.consumer.group_metadata()
@@ -121,7 +121,7 @@ def test_a_commit_proves_that_its_author_is_a_member_now(group):
 
 @pytest.mark.long
 def test_only_what_moves_is_revoked(group):
-    """A member that joins takes one of two partitions; the other is not touched, now or when it leaves."""
+    """A joining member takes one of two partitions; the other one is not revoked, at its start or at its end."""
     first = group.join()
     group.wait(lambda: first.owned == {0, 1})
     second = group.join()
@@ -135,7 +135,7 @@ def test_only_what_moves_is_revoked(group):
 
 @pytest.mark.long
 def test_a_static_member_comes_back_to_its_partitions(group):
-    """It closes without leaving the group; nobody else notices."""
+    """A static member that closes and comes back gets its partitions; the other members do not notice."""
     first, second = group.join("first"), group.join("second")
     group.wait(lambda: len(first.owned) == len(second.owned) == 1)
     owned, events = set(first.owned), len(second.events)
@@ -147,7 +147,7 @@ def test_a_static_member_comes_back_to_its_partitions(group):
 
 
 def test_of_two_processes_with_one_name_one_stops_or_waits(group):
-    """The classic protocol fences the older one; the new one lets the younger wait until the older has gone."""
+    """Of two processes with one name, the classic protocol fences the older, and the new one makes the younger wait."""
     older = group.join("same")
     group.wait(lambda: older.owned == {0, 1})
     younger = group.join("same")

@@ -1,10 +1,10 @@
 import logging
 
-from processor.kafka.log_filter import Repeats
+from processor.kafka.log_filter import RepeatedLines
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """A clock that a test sets."""
 
     now_s = 0.0
 
@@ -19,9 +19,9 @@ def line(text: str) -> logging.LogRecord:
 
 
 def test_a_line_that_comes_again_is_told_once_in_a_while_with_the_number_kept_back():
-    """The time a connection took does not make it another line; another broker does."""
+    """A repeated line passes once in a while with the number of repetitions; durations do not make it another line."""
     clock = Clock()
-    repeats = Repeats(10.0, clock)
+    repeats = RepeatedLines(10.0, clock)
     refused = "broker 1: Connection refused (after %dms in state CONNECT)"
     assert [repeats.filter(line(refused % ms)) for ms in range(4)] == [True, False, False, False]
     assert repeats.filter(line("broker 2: Connection refused (after 0ms in state CONNECT)"))

@@ -1,4 +1,4 @@
-"""The account of a Kafka that does not answer."""
+"""The account of an unreachable Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 def test_there_is_a_line_a_minute_and_one_when_kafka_is_back() -> None:
-    """However often it is asked in vain meanwhile."""
+    """An outage is logged once a minute, independently of the number of requests, and so is its end."""
     clock = Clock()
     outage = Outage(clock)
     with structlog.testing.capture_logs() as lines:
@@ -38,7 +38,7 @@ def test_there_is_a_line_a_minute_and_one_when_kafka_is_back() -> None:
 
 
 def test_a_connection_that_comes_and_goes_fills_no_log() -> None:
-    """A short outage soon after another one is shown by the metric only."""
+    """A short outage soon after another one appears in the metric only."""
     clock = Clock()
     outage = Outage(clock)
     with structlog.testing.capture_logs() as lines:
@@ -50,7 +50,7 @@ def test_a_connection_that_comes_and_goes_fills_no_log() -> None:
 
 
 def test_the_seconds_are_those_since_the_first_question_in_vain() -> None:
-    """And none while Kafka is reached."""
+    """The duration of an outage counts from the first failed request; it is 0 while Kafka is reached."""
     clock = Clock()
     outage = Outage(clock)
     assert (outage.is_away, outage.seconds) == (False, 0.0)

@@ -1,4 +1,4 @@
-"""Questions about partitions that Kafka answers late, wrongly or not at all."""
+"""Requests about partitions that Kafka answers late, wrongly or not at all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from processor.errors import ConfigurationError
-from processor.kafka.admin.admin import partition_questions
-from processor.kafka.admin.partition_questions import Answers, PartitionQuestion, offset_of
+from processor.kafka.admin import answers, partition_questions
+from processor.kafka.admin.answers import Answers, offset_of
+from processor.kafka.admin.partition_questions import PartitionQuestion
 from processor.kafka.renewal import Renewal
 
 
 class Kafka:
-    """Takes questions; the test answers them, by try and partition."""
+    """A fake of Kafka: the test answers its requests, by try and partition."""
 
     def __init__(self) -> None:
         self.tries: list[dict[int, Future[Any]]] = []
@@ -26,33 +27,33 @@ class Kafka:
         self.renewal = Renewal(lambda: None, lambda: None)
 
     def ask(self, partitions: Sequence[int]) -> Answers[int]:
-        """One try."""
+        """Record one request."""
         self.tries.append({partition: Future() for partition in partitions})
         return Answers(self.tries[-1], offset_of, 0.05)
 
     def refresh(self) -> None:
-        """Leaders are looked for."""
+        """Count a refresh of the leaders."""
         self.refreshed += 1
 
     def answer(self, partition: int, offset: int) -> None:
-        """The latest try is answered."""
+        """Answer the latest request."""
         self.tries[-1][partition].set_result(SimpleNamespace(offset=offset))
 
     def fail(self, partition: int, code: int) -> None:
-        """The latest try fails."""
+        """Fail the latest request."""
         self.tries[-1][partition].set_exception(KafkaException(KafkaError(code)))
 
 
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
-    """One that is asked again at once."""
+    """A fake for which a request is repeated at once."""
     monkeypatch.setattr(partition_questions, "_PAUSE_MAX_S", 0.0)
-    monkeypatch.setattr(partition_questions, "_OVERDUE_S", 0.0)
+    monkeypatch.setattr(answers, "_OVERDUE_S", 0.0)
     return Kafka()
 
 
 def question(kafka: Kafka, *partitions: int) -> PartitionQuestion[int]:
-    """One that is under way."""
+    """A question with its first request sent."""
     asked = PartitionQuestion("the end of orders.sow partition {}", cast("Any", kafka), kafka.ask)
     for partition in partitions:
         asked.want(partition)
@@ -61,7 +62,7 @@ def question(kafka: Kafka, *partitions: int) -> PartitionQuestion[int]:
 
 
 def test_all_partitions_are_asked_of_at_once_and_taken_as_they_are_answered(kafka: Kafka) -> None:
-    """One that is not answered keeps none of the others back."""
+    """All partitions are requested at once and taken as they are answered: a missing answer delays no other."""
     asked = question(kafka, 0, 1, 2)
     kafka.answer(0, 7)
     kafka.answer(2, 9)
@@ -73,7 +74,7 @@ def test_all_partitions_are_asked_of_at_once_and_taken_as_they_are_answered(kafk
 
 @pytest.mark.parametrize("offset", [-1001, -1, -2])
 def test_a_negative_offset_is_no_answer(kafka: Kafka, offset: int) -> None:
-    """Librdkafka gives -1001 for a result where a leader is changing: it is asked again, by whoever leads then."""
+    """The offset -1001, which librdkafka returns while a leader is changing, counts as no answer."""
     asked = question(kafka, 0, 1)
     kafka.answer(0, offset)
     kafka.answer(1, 5)
@@ -84,7 +85,7 @@ def test_a_negative_offset_is_no_answer(kafka: Kafka, offset: int) -> None:
 
 
 def test_what_was_not_answered_is_asked_by_itself(kafka: Kafka) -> None:
-    """Librdkafka gives the answers of one request together: a dead leader would keep all of them back again."""
+    """An unanswered partition gets a request of its own: a dead leader would delay all answers of a common request."""
     asked = question(kafka, 0, 1, 2)
     kafka.fail(0, KafkaError._TIMED_OUT)
     kafka.answer(1, 5)
@@ -94,7 +95,7 @@ def test_what_was_not_answered_is_asked_by_itself(kafka: Kafka) -> None:
 
 
 def test_a_client_that_never_tells_is_given_up(kafka: Kafka) -> None:
-    """The try is over when its time is, whatever librdkafka does; after three the client is made anew."""
+    """A client that does not answer is given up: each request ends at its limit, and the third replaces the client."""
     asked = question(kafka, 0)
     deadline_s = time.monotonic() + 10
     while len(kafka.tries) < 4:
@@ -105,7 +106,7 @@ def test_a_client_that_never_tells_is_given_up(kafka: Kafka) -> None:
 
 
 def test_a_partition_that_has_left_is_asked_of_no_more(kafka: Kafka) -> None:
-    """Its answer, which is under way, is nobody's."""
+    """A partition that was forgotten is not requested again, and its late answer is dropped."""
     asked = question(kafka, 0, 1)
     asked.forget(0)
     kafka.answer(0, 7)
@@ -116,7 +117,7 @@ def test_a_partition_that_has_left_is_asked_of_no_more(kafka: Kafka) -> None:
 
 
 def test_what_is_refused_is_not_asked_again(kafka: Kafka) -> None:
-    """An ACL is missing: waiting mends nothing."""
+    """A refused request is not repeated: waiting does not grant a missing ACL."""
     asked = question(kafka, 0)
     kafka.fail(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(ConfigurationError, match=r"the end of orders.sow partition 0: Kafka refuses.*ACLs"):

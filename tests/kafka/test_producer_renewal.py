@@ -1,4 +1,4 @@
-"""A transaction of which something may have been sent twice costs the producer (KAFKA-17754)."""
+"""The producer is replaced after a transaction with requests that may have been sent twice (KAFKA-17754)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Writer:
         self.producer.send(self.topic, 0, [(None, value, [])])
 
     def commit(self) -> None:
-        """Commit, with an input offset of a group that nobody is a member of."""
+        """Commit, with an input offset of a group without members."""
         self.producer.commit(self.topic, {0: 1}, self._reader.group_metadata())
 
     def cut(self) -> None:
@@ -74,7 +74,7 @@ class Writer:
         return values
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Close everything."""
         self.producer.close()
         self._reader.close()
         Admin(self.kafka).delete([self.topic])
@@ -102,7 +102,7 @@ def writer(bootstrap: str, unique: str) -> Iterator[Writer]:
 
 
 def test_an_undisturbed_producer_stays(writer):
-    """Over commits and aborts; every call is told of, for the time it took."""
+    """A producer without trouble stays over commits and aborts; every call is reported with its duration."""
     for value in (b"a", b"b"):
         writer.send(value)
         writer.commit()
@@ -114,7 +114,7 @@ def test_an_undisturbed_producer_stays(writer):
 
 
 def send_late(producer, topic):
-    """A transaction of somebody whose time is over."""
+    """Send in a transaction with an old epoch."""
     producer.begin_transaction()
     producer.produce(topic, b"late", partition=0)
     producer.commit_transaction(10)
@@ -122,7 +122,7 @@ def send_late(producer, topic):
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_connection_that_breaks_during_a_transaction_costs_the_producer(writer, end):
-    """The client sends again and succeeds; a late copy of what it sent first comes from an epoch that is over."""
+    """A connection that breaks during a transaction costs the producer; a late copy of a request has an old epoch."""
     writer.send(b"a")
     writer.commit()
     writer.send(b"b")
@@ -132,11 +132,11 @@ def test_a_connection_that_breaks_during_a_transaction_costs_the_producer(writer
         writer.commit()
     else:
         writer.producer.abort()
-    # An abort that the broker takes twice fails the second time, and a failed one is a new producer anyway.
+    # An abort that the broker receives twice fails the second time, and a failed abort leads to a new producer anyway.
     renewals = writer.producer.renewals
     assert renewals == 1 or end == "abort"
     assert writer.producer._producer is not former
-    # One whose abort was taken twice may not even begin.
+    # A producer whose abort was received twice may fail to begin.
     with pytest.raises(KafkaException, match="fenced" if end == "commit" else "fenced|invalid state"):
         send_late(former, writer.topic)
     with contextlib.suppress(KafkaException):
@@ -148,7 +148,7 @@ def test_a_connection_that_breaks_during_a_transaction_costs_the_producer(writer
 
 
 def test_a_slow_commit_costs_the_producer(writer, monkeypatch):
-    """It may have been sent twice; here every one counts as slow."""
+    """A slow commit costs the producer, as it may have been sent twice; in this test every commit counts as slow."""
     monkeypatch.setattr(transactional_producer, "_SLOW_S", 0.0)
     writer.send(b"a")
     writer.commit()

@@ -1,4 +1,4 @@
-"""A start of the producer while Kafka is away."""
+"""The start of the producer while Kafka is away."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.programs.faults.broker.proxy import Proxy
 
 
 def test_a_worker_that_is_told_to_stop_waits_for_no_broker(monkeypatch):
-    """It gives up after the try at hand, not after the half minute it would wait else."""
+    """A worker that is stopped during a start gives up after the present try, not after half a minute."""
     monkeypatch.setattr(transactional_producer, "_CALL_TIMEOUT_S", 0.1)
     asked = []
     with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # Not listening: whoever connects is refused.
+        nobody.bind(("127.0.0.1", 0))  # Not listening: connections are refused.
         producer = TransactionalProducer(
             {"bootstrap.servers": f"127.0.0.1:{nobody.getsockname()[1]}"},
             transactional_id="t",
@@ -46,7 +46,7 @@ def test_a_worker_that_is_told_to_stop_waits_for_no_broker(monkeypatch):
 def test_a_producer_waits_for_kafka_as_long_as_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_transactional: bool
 ) -> None:
-    """Longer than a transaction lasts and than it used to wait; the watchdog hears of it, and it turns few times."""
+    """A start waits as long as Kafka is away, reports to the watchdog, and retries seldom."""
     monkeypatch.setattr(transactional_producer, "_CALL_TIMEOUT_S", 1.0)
     monkeypatch.setattr(staged_producer, "_REACH_TRY_S", 1.0)
     calls: list[str] = []
@@ -65,7 +65,7 @@ def test_a_producer_waits_for_kafka_as_long_as_it_is_away(
             )
         starting = threading.Thread(target=producer.start)
         starting.start()
-        starting.join(35)  # It gave up after 30 s.
+        starting.join(35)  # An earlier version gave up after 30 s.
         assert starting.is_alive()
         assert outage.is_away()
         assert 10 < len(calls) < 35 / 0.2
@@ -79,7 +79,7 @@ def test_a_producer_waits_for_kafka_as_long_as_it_is_away(
 
 @pytest.mark.broker
 def test_a_transaction_that_is_open_at_the_end_is_rolled_back_at_once(bootstrap: str, unique: str) -> None:
-    """Readers of committed records need not wait until the broker gives it up."""
+    """Closing rolls an open transaction back at once: readers need not wait until the broker does."""
     kafka, topic = {"bootstrap.servers": bootstrap}, f"{unique}.sow"
     admin = Admin(kafka)
     admin.create([TopicSpec(topic, "sow", 1, {})])

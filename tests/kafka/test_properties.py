@@ -1,4 +1,4 @@
-"""What librdkafka is told, where it depends on what the user says."""
+"""librdkafka's properties, as far as they depend on the user's settings."""
 
 from confluent_kafka import Consumer
 
@@ -13,7 +13,7 @@ def member(more=None, **keywords):
 
 
 def test_the_classic_protocol_has_a_session_and_an_assignor():
-    """From the settings; librdkafka's own assignor would stop every partition at each change."""
+    """The classic protocol gets a session timeout and an assignor that stops only the moving partitions."""
     chosen = member()
     assert (chosen["session.timeout.ms"], chosen["heartbeat.interval.ms"]) == ("8000", "2000")
     assert chosen["partition.assignment.strategy"] == "cooperative-sticky"
@@ -21,7 +21,7 @@ def test_the_classic_protocol_has_a_session_and_an_assignor():
 
 
 def test_the_new_protocol_leaves_both_to_the_brokers():
-    """The client refuses them there; the assignor is named only if the user does."""
+    """The new protocol gets neither, as the client refuses them; the assignor is set only if the user names one."""
     chosen = member({"group.protocol": "consumer"})
     assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(chosen)
     assert "group.remote.assignor" not in chosen
@@ -29,14 +29,14 @@ def test_the_new_protocol_leaves_both_to_the_brokers():
 
 
 def test_only_members_hear_of_the_protocol():
-    """Producers and readers without a group would complain of it."""
+    """Only members of groups get the protocol: librdkafka would warn about it for other clients."""
     kafka = KAFKA | {"group.protocol": "consumer", "group.remote.assignor": "range"}
     for chosen in (properties.producer(kafka), properties.log_reader(kafka, group="g"), properties.common(kafka)):
         assert not {name for name in chosen if name.startswith("group.") and name != "group.id"}
 
 
 def test_only_members_hear_of_their_limits():
-    """A poll limit below librdkafka's own session would keep every other reader from starting."""
+    """Only members get the user's limits: a poll limit below librdkafka's own session would fail for other readers."""
     kafka = {"max.poll.interval.ms": "30000", "heartbeat.interval.ms": "1000"}
     assert member(kafka).items() >= kafka.items()
     assert member(kafka)["session.timeout.ms"] == "8000"
@@ -46,7 +46,7 @@ def test_only_members_hear_of_their_limits():
 
 
 def test_what_waits_and_what_is_on_its_way_share_the_limit():
-    """Half for each, the largest record allowed for; what the user says beats it."""
+    """Waiting records and a response on its way get half of the limit each, room for the largest record included."""
     chosen = member(prefetch_bytes=32 * 1024 * 1024)
     assert (chosen["queued.max.messages.kbytes"], chosen["fetch.max.bytes"]) == ("16384", str(16 * 1024 * 1024))
     large = member({"message.max.bytes": "20000000"}, prefetch_bytes=1024 * 1024)
@@ -55,7 +55,7 @@ def test_what_waits_and_what_is_on_its_way_share_the_limit():
 
 
 def test_a_transactions_records_do_not_outlast_it():
-    """A longer time, which a publisher may want, is cut down to it; a shorter one stays."""
+    """Records of a transaction do not outlast it: a longer message timeout is reduced, a shorter one stays."""
 
     def timeout_ms(name, value):
         kafka = KAFKA | ({name: value} if name else {})
@@ -69,7 +69,7 @@ def test_a_transactions_records_do_not_outlast_it():
 
 
 def test_a_transactions_records_wait_for_company():
-    """Readers see none of them before the commit, which ends the wait; what the user says beats it."""
+    """Records of a transaction wait for larger batches, as readers wait for the commit; the user may change it."""
     shared = {"transactional_id": "t", "transaction_timeout_s": 10.0}
     assert int(properties.transactional(KAFKA, **shared)["linger.ms"]) > int(properties.producer(KAFKA)["linger.ms"])
     assert properties.transactional(KAFKA | {"linger.ms": "1"}, **shared)["linger.ms"] == "1"

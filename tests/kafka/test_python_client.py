@@ -1,4 +1,4 @@
-"""What kafka-python is told, made of librdkafka's properties."""
+"""The settings of kafka-python, derived from librdkafka's properties."""
 
 import ssl
 import subprocess
@@ -22,7 +22,7 @@ def certificate(tmp_path_factory):
 
 
 def test_without_more_it_is_addresses_only():
-    """Spaces between them are as good as none."""
+    """Without further properties the settings are addresses only; spaces between them do not matter."""
     assert client_settings(KAFKA) == {
         "bootstrap_servers": ["one:9092", "two:9093"],
         "client_id": "sowstream",
@@ -32,7 +32,7 @@ def test_without_more_it_is_addresses_only():
 
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
 def test_a_name_and_a_password_are_passed_on(name):
-    """The mechanism has two spellings."""
+    """Name and password are passed on, for both spellings of the mechanism."""
     login = {name: "SCRAM-SHA-512", "sasl.username": "ada", "sasl.password": "secret"}
     chosen = client_settings(KAFKA | login | {"security.protocol": "sasl_plaintext"})
     assert (chosen["security_protocol"], chosen["sasl_mechanism"]) == ("SASL_PLAINTEXT", "SCRAM-SHA-512")
@@ -42,14 +42,14 @@ def test_a_name_and_a_password_are_passed_on(name):
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", None])
 def test_another_way_to_log_in_is_an_error(mechanism):
-    """Not a silent attempt without a name; Kerberos is librdkafka's default."""
+    """An unsupported login method is an error, and Kerberos, librdkafka's default, too."""
     given = {"security.protocol": "SASL_SSL"} | ({"sasl.mechanisms": mechanism} if mechanism else {})
     with pytest.raises(ConfigurationError, match=mechanism or "GSSAPI"):
         client_settings(KAFKA | given)
 
 
 def test_certificates_come_from_files_or_from_the_settings(certificate):
-    """Authorities, and our own."""
+    """Certificates, of authorities and our own, come from files or from the settings."""
     cert, key = certificate
     tls = {"security.protocol": "ssl", "ssl.ca.location": str(cert)}
     files = client_settings(KAFKA | tls | {"ssl.certificate.location": str(cert), "ssl.key.location": str(key)})
@@ -61,7 +61,7 @@ def test_certificates_come_from_files_or_from_the_settings(certificate):
 
 
 def test_checks_are_left_out_only_where_the_settings_say_so(certificate):
-    """The host's name, or everything."""
+    """The check of the host's name, or of all certificates, is disabled only by the settings."""
     tls = KAFKA | {"security.protocol": "SSL", "ssl.ca.location": str(certificate[0])}
     no_name = client_settings(tls | {"ssl.endpoint.identification.algorithm": "none"})["ssl_context"]
     assert (no_name.check_hostname, no_name.verify_mode) == (False, ssl.CERT_REQUIRED)
@@ -71,6 +71,6 @@ def test_checks_are_left_out_only_where_the_settings_say_so(certificate):
 
 @pytest.mark.parametrize("given", [{"ssl.ca.location": "/nowhere"}, {"ssl.ca.pem": "no certificate"}])
 def test_certificates_that_cannot_be_read_are_an_error(given):
-    """Which section they are in is told."""
+    """A certificate that cannot be read is an error that names the section of the settings."""
     with pytest.raises(ConfigurationError, match="section `kafka`"):
         client_settings(KAFKA | {"security.protocol": "SSL"} | given)

@@ -1,4 +1,4 @@
-"""When a client is given up."""
+"""The decision to give up a client."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tests.kafka.test_outage import Clock
 
 
 def renewal(clock: Clock) -> tuple[Renewal, list[str]]:
-    """One that notes what it does."""
+    """A renewal that records its actions."""
     done: list[str] = []
     return Renewal(lambda: done.append("refresh"), lambda: done.append("renew"), clock), done
 
 
 def test_metadata_is_refreshed_after_two_tries_and_the_client_made_anew_after_three() -> None:
-    """And then not with each try, but after 5 s, 10 s and so on."""
+    """Metadata is refreshed after two tries; the client is replaced after three, and then after 5 s, 10 s and so on."""
     clock = Clock()
     made, done = renewal(clock)
     for _ in range(4):
@@ -30,7 +30,7 @@ def test_metadata_is_refreshed_after_two_tries_and_the_client_made_anew_after_th
 
 
 def test_an_answer_to_another_question_does_not_count() -> None:
-    """The coordinator is dead, and the leaders answer as ever."""
+    """An answer to another request does not count: the coordinator may be dead while the leaders answer."""
     made, done = renewal(Clock())
     for _ in range(3):
         made.unanswered("the committed offset")
@@ -39,7 +39,7 @@ def test_an_answer_to_another_question_does_not_count() -> None:
 
 
 def test_an_answer_in_between_begins_the_count_anew() -> None:
-    """One lost answer now and then costs nothing."""
+    """An answer restarts the count, so that a lost answer now and then costs nothing."""
     made, done = renewal(Clock())
     for _ in range(5):
         made.unanswered("x")

@@ -66,7 +66,7 @@ def test_a_value_and_its_copy_are_the_same(value):
 @PROVED
 @given(TWO_VALUES)
 def test_two_values_are_the_same_exactly_if_they_are_written_alike(values):
-    """Values are strictly equal exactly if their texts are, at any depth; the order of members counts in arrays only."""
+    """Values are strictly equal exactly if their texts are; the order of members counts in arrays only."""
     one, other = values
     assert strictly_equal(one, other) == strictly_equal(other, one) == (written(one) == written(other))
     sorted_texts = {json.dumps(value, sort_keys=True, default=repr) for value in values}

@@ -1,4 +1,4 @@
-"""Outputs that wait are bounded by their bytes: the records behind them are given when they are sent."""
+"""Tests of the limit of waiting output in bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from processor.builtin.pass_through import PassThrough
 from processor.config import TopicConfig
 from processor.hosting.waiting_output import TURN_S, WaitingOutput
 from processor.record import Stored
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 
@@ -29,7 +29,7 @@ RECORDS = 100
 
 
 class Emitting(ProcessorTestDriver):
-    """Notes how many bytes each hand-over to the producer has."""
+    """A driver that notes the bytes of each send to the producer."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.emitted: list[int] = []
@@ -48,19 +48,19 @@ class Emitting(ProcessorTestDriver):
 
 
 class Doubling(RecordProcessor):
-    """Writes each message twice."""
+    """Forwards each message twice."""
 
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("delta"),)
 
     def process_record(self, record: Record) -> None:
-        """Forward it."""
+        """Forward a record twice."""
         for _ in range(2):
             self.context.forward("delta", record.key or b"", record.value, [])
 
 
 class Heedless(Processor):
-    """Takes whole batches and never asks whether it is enough."""
+    """A processor that takes complete batches and never asks whether enough output waits."""
 
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("delta"),)
@@ -70,7 +70,7 @@ class Heedless(Processor):
         self.context = context
 
     def process(self, records: Sequence[Record]) -> None:
-        """Forward a large record for each."""
+        """Forward a large record for each input record."""
         for record in records:
             self.context.forward("delta", record.key, b"x" * LARGE, [])
 
@@ -80,7 +80,7 @@ class Heedless(Processor):
 def test_deltas_on_a_large_record_come_out_in_parts(
     monkeypatch: pytest.MonkeyPatch, compiled: bool, command: dict[str, str] | None
 ) -> None:
-    """Each hand-over has what may wait and a record's outputs at most; together they are those of one batch."""
+    """Each send exceeds the limit by one record's outputs at most, and all outputs are those of one batch."""
     if not compiled:
         monkeypatch.setattr("processor.builtin.delta_merge.fast_path.has_compiled", False)
     driver = Emitting(DeltaMerge, TopicConfig())
@@ -97,8 +97,8 @@ def test_deltas_on_a_large_record_come_out_in_parts(
 
 
 @pytest.mark.parametrize("processor_type", [PassThrough, Doubling], ids=lambda kind: kind.__name__)
-def test_processors_that_take_records_one_by_one_stop_when_it_is_enough(processor_type: type[Processor]) -> None:
-    """And each record is taken once."""
+def test_record_processors_stop_when_enough_output_waits(processor_type: type[Processor]) -> None:
+    """Each record is processed once."""
     settings = TopicConfig(sow=False) if processor_type is PassThrough else {}
     driver = Emitting(processor_type, settings)
     driver.pipe_batch([(str(n), {"id": n, "text": "x" * LARGE}, None) for n in range(RECORDS)])
@@ -109,7 +109,7 @@ def test_processors_that_take_records_one_by_one_stop_when_it_is_enough(processo
 
 
 def test_a_processor_that_does_not_ask_gets_fewer_records() -> None:
-    """What a batch made too much of is rolled back, and given in smaller parts; each record comes out once."""
+    """A batch with too much output is rolled back and repeated in smaller slices; each output appears once."""
     driver = Emitting(Heedless, {})
     driver.pipe_batch([(str(n), {"id": n}, None) for n in range(RECORDS)])
     assert max(driver.emitted) <= 2 * BATCH_BYTES + LARGE
@@ -119,7 +119,7 @@ def test_a_processor_that_does_not_ask_gets_fewer_records() -> None:
 
 
 def test_unreadable_keys_behind_the_stop_are_rejected_once() -> None:
-    """Keys of a batch are read before its records are merged."""
+    """The keys of a batch are read before its records are merged."""
     driver = Emitting(DeltaMerge, TopicConfig(key_format="int"))
     text = {"text": "x" * LARGE}
     records = [(n.to_bytes(4, "big") if n % 2 else b"a bad one", {"id": n, **text}, None) for n in range(RECORDS)]
@@ -130,9 +130,9 @@ def test_unreadable_keys_behind_the_stop_are_rejected_once() -> None:
 
 
 def test_states_are_read_as_far_as_they_fit() -> None:
-    """The records of keys that were not read come again; repeats of keys do not confuse it."""
+    """Records whose states were not read are processed later, also with repeated keys."""
     store = MemoryStore()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     keys = [b"%03d" % n for n in range(200)]
     state.restore({key: Stored(1, b"x" * 1000) for key in keys}, 200, 1)
     asked = [*keys[:100], keys[0], b"none", *keys[100:]]
@@ -143,7 +143,7 @@ def test_states_are_read_as_far_as_they_fit() -> None:
 
 
 def test_a_slow_processor_gets_fewer_records() -> None:
-    """Where a slice takes longer than a turn the next one is smaller, and grows again when all is well."""
+    """A slice that takes longer than a turn halves the next one, which grows again with fast slices."""
     now_s = [0.0]
     waiting = WaitingOutput(1000, lambda: now_s[0])
     waiting.begin_turn()

@@ -1,4 +1,4 @@
-"""When to commit: soon while little comes, seldom while much does, never without a reason."""
+"""Tests of the time of commits: soon with little input, seldom with much, never without work."""
 
 import math
 from itertools import pairwise
@@ -10,18 +10,18 @@ from processor.runtime.commit_policy import SPACING_S, CommitPolicy
 
 @pytest.fixture
 def policy() -> CommitPolicy:
-    """Commits within 0.2 s or a thousand records."""
+    """Create a policy of 0.2 s and a thousand records."""
     return CommitPolicy(interval_s=0.2, records_max=1000)
 
 
-def test_nothing_done_is_nothing_to_commit(policy):
-    """However long that lasts."""
+def test_without_work_there_is_no_commit(policy):
+    """Time alone is no reason to commit."""
     assert not policy.due(0.0, drained=True)
     assert not policy.due(1000.0, drained=True)
 
 
 def test_a_thread_that_mostly_waits_commits_when_the_input_runs_dry(policy):
-    """One millisecond of work: after as long a wait the cost of a commit is worth it."""
+    """After one millisecond of work, a wait of the same length justifies the cost of a commit."""
     policy.worked(10.001, 0.001, 1)
     assert not policy.due(10.001, drained=True)
     assert not policy.due(10.002, drained=False)
@@ -29,7 +29,7 @@ def test_a_thread_that_mostly_waits_commits_when_the_input_runs_dry(policy):
 
 
 def test_a_thread_that_mostly_works_lets_the_transaction_grow(policy):
-    """Busy all the time, and drained now and then by chance: until the interval is over."""
+    """A busy thread whose input runs dry by chance commits after the interval."""
     now_s = 10.0
     while now_s < 10.19:
         now_s += 0.01
@@ -38,8 +38,8 @@ def test_a_thread_that_mostly_works_lets_the_transaction_grow(policy):
     assert policy.due(10.201, drained=False)
 
 
-def test_what_the_clock_asked_for_is_committed_when_the_input_runs_dry(policy):
-    """However busy the thread is; what comes after it is as patient as ever."""
+def test_punctuation_is_committed_when_the_input_runs_dry(policy):
+    """Output of punctuation is committed even by a busy thread; later work has the usual patience."""
     policy.worked(10.01, 0.01, 10)
     policy.worked(10.02, 0.01, 10, is_urgent=True)
     policy.worked(10.03, 0.01, 10)
@@ -50,8 +50,8 @@ def test_what_the_clock_asked_for_is_committed_when_the_input_runs_dry(policy):
     assert not policy.due(10.04, drained=True)
 
 
-def test_what_the_clock_asks_for_again_and_again_does_not_have_a_commit_each_time(policy):
-    """Every millisecond, of a thread that has time for it: a commit at each spacing, and none later than that."""
+def test_frequent_punctuation_is_committed_once_per_spacing(policy):
+    """Punctuation every millisecond causes one commit per spacing."""
     began_ms, commits_ms = 10_000, []
     for now_ms in range(began_ms, began_ms + 1_000):
         policy.worked(now_ms / 1000, 0.0001, 1, is_urgent=True)
@@ -63,8 +63,8 @@ def test_what_the_clock_asks_for_again_and_again_does_not_have_a_commit_each_tim
     assert gaps_ms <= {SPACING_S * 1000, SPACING_S * 1000 + 1}
 
 
-def test_a_thread_without_input_sleeps_no_longer_than_until_such_a_commit_is_due(policy):
-    """And as long as it likes where nothing is urgent."""
+def test_an_idle_thread_sleeps_until_an_urgent_commit_is_due(policy):
+    """Without urgent work its sleep is not limited."""
     assert policy.rest_s(10.0) == math.inf
     policy.worked(10.0, 0.001, 1, is_urgent=True)
     assert policy.rest_s(10.0) == 0
@@ -75,8 +75,8 @@ def test_a_thread_without_input_sleeps_no_longer_than_until_such_a_commit_is_due
     assert policy.due(10.01 + policy.rest_s(10.01), drained=True)
 
 
-def test_what_came_to_nothing_keeps_nobody_waiting(policy):
-    """Work that there was nothing to commit of, or that was rolled back, is no commit to keep away from."""
+def test_only_a_commit_begins_the_spacing(policy):
+    """Work without outcome, or work that was rolled back, does not delay the next commit."""
     policy.committed(9.0)
     policy.worked(10.0, 0.001, 1)
     policy.emptied()
@@ -85,7 +85,7 @@ def test_what_came_to_nothing_keeps_nobody_waiting(policy):
 
 
 def test_the_spacing_does_not_outlast_the_interval():
-    """A commit interval that was set shorter than it is kept."""
+    """A commit interval below the spacing is kept."""
     policy = CommitPolicy(interval_s=SPACING_S / 5, records_max=1000)
     policy.committed(10.0)
     policy.worked(10.001, 0.001, 1, is_urgent=True)
@@ -95,21 +95,21 @@ def test_the_spacing_does_not_outlast_the_interval():
 
 
 def test_the_interval_begins_with_the_first_work(policy):
-    """Not with the last commit: what comes after a pause has its whole interval."""
+    """The interval does not begin with the last commit: work after a pause has all of it."""
     policy.worked(50.1, 0.1, 1)
     assert not policy.due(50.19, drained=False)
     assert policy.due(50.2, drained=False)
 
 
 def test_many_records_are_enough(policy):
-    """A transaction does not grow beyond what was set, however fast they come."""
+    """A transaction does not grow beyond the configured number of records."""
     policy.worked(10.0, 0.001, 999)
     assert not policy.due(10.0, drained=False)
     policy.worked(10.0, 0.001, 1)
     assert policy.due(10.0, drained=False)
 
 
-def test_after_a_commit_it_begins_anew(policy):
+def test_after_a_commit_the_counts_begin_at_zero(policy):
     """Neither time nor records count on."""
     policy.worked(10.0, 0.1, 1000)
     policy.committed(10.0)
@@ -120,6 +120,6 @@ def test_after_a_commit_it_begins_anew(policy):
 
 
 def test_work_without_records_is_committed_too(policy):
-    """A punctuation that forwarded something waits no longer than records do."""
+    """Output of a punctuation waits no longer than output of records."""
     policy.worked(10.0, 0.0, 0)
     assert policy.due(10.0, drained=True)

@@ -1,4 +1,4 @@
-"""A group without a note, new or reset, begins by committing one: librdkafka's mock cluster is Kafka here."""
+"""Tests of a group without offset metadata, which begins with a commit, on librdkafka's mock cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.target import Aim, Aims, Start
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -33,24 +33,24 @@ _SESSION_S = 6.0
 
 
 class Assigned:
-    """Hears that a partition has come."""
+    """A listener that notes its partitions."""
 
     partitions: tuple[int, ...] = ()
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """They are ours."""
+        """Add partitions."""
         self.partitions = tuple(partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """They go."""
+        """Remove partitions."""
 
     def on_lost(self, partitions: list[int]) -> None:
-        """They are gone."""
+        """Remove partitions."""
 
 
 @pytest.fixture
 def kafka() -> Iterator[dict[str, str]]:
-    """A broker within this process, with one record on the input."""
+    """Create a broker within this process, with one input record."""
     mock = {"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0}
     owner = Producer(mock)
     brokers = owner.list_topics(timeout=10).brokers.values()
@@ -61,7 +61,7 @@ def kafka() -> Iterator[dict[str, str]]:
 
 
 def _found(kafka: dict[str, str]) -> Start:
-    """What a restore of the partition finds beside the input offset."""
+    """Ask for the start of the partition as a restore does."""
     positions = InputPositions("a", "orders", "orders.publish")
     positions.topic_id = "of the mock, which does not tell"
     aims = Aims(
@@ -82,17 +82,17 @@ def _found(kafka: dict[str, str]) -> Start:
     return aim.start
 
 
-def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dict[str, str]) -> None:
-    """The restore learns of nothing that is applied; before a record is read, SOW's end of now is noted."""
+def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, str]) -> None:
+    """Before a record is read, the end of SOW is committed as metadata."""
     topic = TopicConfig(source_header=True)
     pipeline = Pipeline.of(DeltaMerge, topic, name="orders", topic=topic)
     reader = LogReader(kafka, group="g")
     restorer = Restorer(
         reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
-        open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+        open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
     )  # fmt: skip
     first = _found(kafka)
-    assert (first.offset, first.tail, first.note, first.is_new) == (0, None, None, True)
+    assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
     clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
@@ -107,13 +107,13 @@ def test_what_sow_has_by_then_is_not_taken_for_input_that_comes_again(kafka: dic
         assert time.monotonic() < deadline_s, "nothing was assigned"
         thread._consumer.poll(1, 0.1)
     task = thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
-    state = TransactionalState(MemoryStore(), cache_bytes=1_000)
+    state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     task.open(state)
-    thread._begin(task, 0)
+    thread._start(task, 0)
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
     found = _found(kafka)
-    assert found.tail is not None
-    assert (found.offset, found.tail.position, found.is_new) == (0, 60, False)
+    assert found.redelivered is not None
+    assert (found.offset, found.redelivered.position, found.is_new) == (0, 60, False)
     thread._consumer.close()
     reader.close()

@@ -1,4 +1,4 @@
-"""An output that no topic takes costs the record that made it, and nobody else's."""
+"""Tests of outputs that are too large for their topic: only the record that made them is rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIPELINE = Pipeline.of(DeltaMerge, TopicConfig(), name="orders", topic=TopicConf
 
 
 class Blowing(RecordProcessor):
-    """Forwards as many bytes as a message says."""
+    """Forwards as many bytes as the number in a message."""
 
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("delta"),)
@@ -31,19 +31,19 @@ class Blowing(RecordProcessor):
 
 
 class Ticking(Blowing):
-    """Forwards by the clock what is too large."""
+    """Forwards a record that is too large at each punctuation."""
 
     def process_record(self, record: Record) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def punctuate(self, now_ms: int) -> None:
-        """It comes from no record."""
+        """Forward a record that stems from no input record."""
         self.context.forward("delta", b"k", b"x" * (PRODUCED_BYTES_MAX + 1), [])
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one batch", "one by one"])
 def test_a_third_partys_output_that_is_too_large_rejects_its_record(together: bool) -> None:
-    """Once, as `too_large`; the others come out once each."""
+    """The record is rejected once as `too_large`; outputs of other records appear once."""
     driver = ProcessorTestDriver(Blowing, {}, name="orders")
     large = b"%d" % (PRODUCED_BYTES_MAX + 1)
     records: list[tuple[Any, Any, Any]] = [
@@ -64,8 +64,8 @@ def test_a_third_partys_output_that_is_too_large_rejects_its_record(together: bo
     assert driver.rejections == {"too_large": 2}
 
 
-def test_one_of_the_clock_holds_the_partition() -> None:
-    """No record is at fault: the second time it is measured before it is sent."""
+def test_a_large_output_of_a_punctuation_holds_the_partition() -> None:
+    """No record is at fault: the second time the output is measured before it is sent."""
     driver = ProcessorTestDriver(Ticking, {}, name="orders")
     driver.pipe_input("a", b"1")
     driver.advance_time(1, punctuations_max=1)
@@ -75,7 +75,7 @@ def test_one_of_the_clock_holds_the_partition() -> None:
 
 
 def test_a_mark_that_is_refused_holds_the_partition() -> None:
-    """After its topic's limit is known: several marks in one batch may have been too large before."""
+    """The partition is held once the limit is known: before, several marks in one batch may be too large together."""
     driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
     driver._task.host.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=True)
     driver.pipe_input("1", {"id": 1})
@@ -85,7 +85,7 @@ def test_a_mark_that_is_refused_holds_the_partition() -> None:
 
 
 def test_a_suspect_is_alone_in_a_transaction_and_the_others_are_not() -> None:
-    """Those before it are committed first; only when it alone was refused it is put aside."""
+    """Records before a suspect are committed first; it is rejected only if Kafka refuses it alone."""
     suspects, records = Suspects(), [Record(b"k", b"v", None, offset, 0) for offset in range(10, 20)]
     suspects.refused(20, "no")
     assert suspects.is_measured
@@ -108,7 +108,7 @@ def test_a_suspect_is_alone_in_a_transaction_and_the_others_are_not() -> None:
 
 
 def test_limits_are_learnt_from_kafka_and_never_grow_by_a_refusal() -> None:
-    """A dead letter can be made smaller, so half is tried where Kafka names no smaller limit."""
+    """A dead letter can be shortened, so half of its size is tried if Kafka reports no smaller limit."""
     told = {"orders.sow": {"max.message.bytes": "100000"}, "orders.dlq": {"max.message.bytes": "99999999"}}
     limits = OutputLimits(PIPELINE, ask=lambda topics: {topic: told[topic] for topic in topics})
     assert limits.refused("orders.sow")

@@ -1,4 +1,4 @@
-"""What goes wrong while a transaction is being committed and the next records are merged, on a real broker."""
+"""Tests of errors while a transaction is being committed and the next records are merged, on a real broker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from processor.api import Context, Input, Output, Processor, Settings
 from processor.config.runtime import RuntimeConfig
 from processor.errors import StateDamaged, Stop, TransactionAborted
 from processor.kafka.admin.admin import Admin
-from processor.record import Name, Stored
+from processor.record import Stored
 from processor.topics.family import TopicSpec
+from processor.wire.headers import Name
 from tests.runtime.turned_thread import TurnedThread
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _BEHIND = RuntimeConfig(batch_records_max=4, commit_records_max=4)
 
 
 class Counting(Processor):
-    """Counts the records of each key: what is done twice or not at all is seen by that."""
+    """Counts the records of each key, to detect lost and repeated records."""
 
     settings_type: ClassVar[type[BaseModel]] = Settings
     input: ClassVar[Input] = Input("publish", from_underlying=False)
@@ -44,11 +45,11 @@ class Counting(Processor):
     """Is called before each record."""
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Begin with what is there."""
+        """Begin with the stored counts."""
         self._context = context
 
     def process(self, records: Sequence[Record]) -> None:
-        """Count each."""
+        """Count each record."""
         for record in records:
             type(self).meddle(record)
             assert record.key is not None
@@ -59,7 +60,7 @@ class Counting(Processor):
 
 
 class Behind(TurnedThread):
-    """A thread that is behind its input, and is met by an error once while it commits."""
+    """A thread that is behind its input, and meets one error while it commits."""
 
     def __init__(self, kafka: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kafka = kafka
@@ -78,7 +79,7 @@ class Behind(TurnedThread):
                 raise error
 
     def until_all_is_committed(self) -> None:
-        """Turn until the input is through."""
+        """Turn until all input is committed."""
         deadline_s = time.monotonic() + 30
         while self.task.committed_offset < _RECORDS:
             assert time.monotonic() < deadline_s, f"stands at {self.task.committed_offset}"
@@ -86,13 +87,13 @@ class Behind(TurnedThread):
 
     @property
     def counts(self) -> dict[bytes, int]:
-        """How often each key was counted."""
+        """Read the count of each key."""
         stored = self.task.state.get_many(list(_WHOLE))
         return {key: state.version for key, state in stored.items() if state is not None}
 
 
 def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
-    """Key and count of each committed SOW record."""
+    """Read key and count of each committed SOW record."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -111,7 +112,7 @@ def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
 
 @pytest.fixture
 def behind(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
-    """A thread with all of its input before it."""
+    """Create a thread with all of its input waiting."""
     kafka = {"bootstrap.servers": bootstrap}
     topics = [f"{unique}.{role}" for role in ("publish", "sow", "dlq")]
     Admin(kafka).create([TopicSpec(topic, topic.rpartition(".")[2], 1, {}) for topic in topics])
@@ -127,32 +128,32 @@ def behind(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def check(behind: Behind) -> None:
-    """Every record was counted once, in the state and on the SOW topic."""
+    """Check that every record was counted once, in the state and on the SOW topic."""
     assert behind.counts == _WHOLE
     wanted = [(b"%d" % (number % _KEYS), b"%d" % (number // _KEYS + 1)) for number in range(_RECORDS)]
     assert committed(behind.kafka["bootstrap.servers"], behind.thread._pipeline.output("sow")) == wanted
 
 
-def test_where_input_waits_it_is_merged_while_the_transaction_before_is_committed(behind: Behind) -> None:
-    """Most of it; the first records have no transaction before them."""
+def test_waiting_input_is_merged_during_a_commit(behind: Behind) -> None:
+    """Most records are merged during a commit; the first ones have no transaction before them."""
     behind.until_all_is_committed()
     check(behind)
     assert len(behind.meanwhile) > _RECORDS / 2
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug in a plug-in"), StateDamaged("a flipped bit")])
-def test_what_fails_meanwhile_leaves_what_was_committed(behind: Behind, error: Exception) -> None:
-    """A processor that raises once, a state that has to be wiped: its records come again, those before do not."""
+def test_an_error_during_a_commit_leaves_the_committed_records(behind: Behind, error: Exception) -> None:
+    """After an error of the processor or the state only uncommitted records are repeated."""
     behind.error = error
     behind.until_all_is_committed()
     assert behind.error is None, "the error did not happen"
     check(behind)
 
 
-def test_a_commit_that_fails_takes_what_was_merged_meanwhile_with_it(
+def test_a_failed_commit_drops_the_records_merged_meanwhile(
     behind: Behind,
 ) -> None:
-    """It stood on states that never came to be."""
+    """These records depend on states that were rolled back."""
     refused: list[int] = []
     original = behind._producer.begin_commit
 
@@ -170,11 +171,11 @@ def test_a_commit_that_fails_takes_what_was_merged_meanwhile_with_it(
     check(behind)
 
 
-def test_an_order_to_stop_leaves_the_commit_to_be_waited_for(behind: Behind) -> None:
-    """What was ready is committed; the rest waits for the next start."""
+def test_a_stop_waits_for_the_commit_under_way(behind: Behind) -> None:
+    """The prepared records are committed; the others wait for the next start."""
     behind.error = Stop("too many rejects")
     with pytest.raises(Stop):
         behind.until_all_is_committed()
     assert behind.thread._transactions.is_committing
-    behind.thread._finish()
+    behind.thread._finish_commit()
     assert behind.task.committed_offset == behind.meanwhile[0]

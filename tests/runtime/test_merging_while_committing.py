@@ -1,4 +1,4 @@
-"""Records merged while the ones before them are being committed: as if every commit were waited for."""
+"""Tests that records merged during a commit have the same result as records merged after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 from tests.builtin.test_delta_merge_law import BODIES, NUMBERS
 from tests.runtime.test_task import Script, Scripted
 
@@ -30,17 +30,17 @@ DEATHS = ["aborted", "aborted", "lost and done", "lost and not done", "killed", 
 
 
 class Noting(Scripted):
-    """Leaves something everywhere that a transaction reaches, and raises on what it is told to."""
+    """A processor that uses everything that a transaction contains, and raises on chosen records."""
 
     outputs = (*Scripted.outputs, DeltaMerge.outputs[-1])
 
     def init(self, context, settings):
-        """Begin from what was noted."""
+        """Begin with the committed note."""
         super().init(context, settings)
         self.taken = int(context.noted or 0)
 
     def process(self, records):
-        """Mark and count each record that was taken, and note how many were, from what was noted before."""
+        """Mark and count each record, and note the number of records so far."""
         super().process(records)
         for record in records:
             self.context.marks.put(b"last of " + record.key, record.value)
@@ -50,19 +50,19 @@ class Noting(Scripted):
 
 
 class Merging(ProcessorTestDriver):
-    """Merges on while a commit is under way, as the loop does: what is forwarded meanwhile is sent after its end."""
+    """A driver that merges on during a commit, as the loop does, and sends the output after its end."""
 
     _prepared: Prepared | None = None  # What is being committed.
 
     def begin(self) -> None:
-        """Begin a commit of what was sent; the one before ends first."""
+        """Begin a commit of the records sent, after the end of the one before."""
         self.end()
         if self._task.marks is not None:
             self._send("mark", [(name, value, []) for name, value in self._task.marks.staged])
         self._prepared = self._task.prepare()
 
     def end(self) -> None:
-        """Kafka has committed it: the state follows, and what came meanwhile is sent."""
+        """Finish the commit: commit the state, and send the output of the records merged meanwhile."""
         if (prepared := self._prepared) is not None:
             self._kafka_commits()
             self._task.committed()
@@ -71,17 +71,17 @@ class Merging(ProcessorTestDriver):
             self._emit()
 
     def write_a_piece(self) -> None:
-        """Write some of what is committed."""
+        """Write some committed records to the store."""
         state = self._task.state
         state.start_writing(self.now_ms)
         if state.is_writing:
             state.write_some(1)
 
     def meet(self, death: str) -> None:
-        """Lose the transaction, the answer of Kafka, or the process; then the next instance gets what comes again."""
-        offset, noted = self._task.committed_offset, self._task.noted
+        """Lose the transaction, Kafka's answer or the process; the next instance gets the uncommitted records."""
+        offset, noted = self._task.committed_offset, self._task.committed_note
         if death == "lost and done" and (prepared := self._prepared) is not None:
-            offset, noted = prepared.offset, prepared.note.noted
+            offset, noted = prepared.offset, prepared.metadata.note
             self._kafka_commits()
             # What nobody told the metrics is not in them; here it is, to compare.
             self.events.update(prepared.counts.events)
@@ -92,12 +92,12 @@ class Merging(ProcessorTestDriver):
             self._begin(self._store if death.endswith("kept") else MemoryStore(), offset, noted)
         else:
             self._task.rewind()
-            self._task.noted = noted
+            self._task.committed_note = noted
             self._restore(offset)
         self.feed()
 
     def committed_states(self) -> dict[bytes, Stored]:
-        """What the SOW topic says."""
+        """Read the states from the SOW topic."""
         states = {record.key or b"": stored_from(record) for record in self.read_output("sow")}
         return {key: stored for key, stored in states.items() if stored is not None}
 
@@ -115,13 +115,13 @@ class Merging(ProcessorTestDriver):
             super()._emit()
 
     def _roll_back(self) -> None:
-        """What was ready before is not at fault."""
+        """Finish the commit under way, then roll back the rest."""
         self.end()
         super()._roll_back()
 
 
 def ends(driver: ProcessorTestDriver) -> dict[str, Any]:
-    """All that a life comes to."""
+    """Collect all results of a run."""
     driver.write()
     outputs = {
         role: [(record.key, record.value, record.headers) for record in driver.read_output(role)]
@@ -143,7 +143,7 @@ def ends(driver: ProcessorTestDriver) -> dict[str, Any]:
 
 
 def live(driver: Merging, step: Any) -> None:
-    """One step; whatever is committed, and no more, is what a store can hold."""
+    """Do one step; a store must contain committed records only."""
     if isinstance(step, list):
         driver.pipe_batch(step)
     elif step in DEATHS:
@@ -156,7 +156,7 @@ def live(driver: Merging, step: Any) -> None:
 
 
 def steps(values: st.SearchStrategy[Any], headers: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-    """Batches of records, and what happens between them."""
+    """Generate batches of records, and the events between them."""
     batches = st.lists(st.tuples(KEYS, values, headers), min_size=1, max_size=4)
     return st.lists(batches | batches | st.sampled_from(LIVES) | st.sampled_from(DEATHS), min_size=2, max_size=25)
 
@@ -169,8 +169,8 @@ GIVEN = {
 
 @pytest.mark.random
 @pytest.mark.parametrize("processor_type", GIVEN)
-def test_it_ends_as_if_every_commit_were_waited_for(processor_type):
-    """State, marks, outputs, offset, note and counts; whatever is rolled back, lost or killed on the way."""
+def test_merging_during_commits_ends_as_if_each_were_awaited(processor_type):
+    """State, marks, outputs, offset, note and counts agree after rollbacks, lost answers and kills."""
     script, lives = GIVEN[processor_type]
 
     @settings(max_examples=300, deadline=None, print_blob=True)

@@ -1,4 +1,4 @@
-"""A processor with work to do between two records stops its input in front of the second one, and takes it later."""
+"""Tests of a processor that pauses its input in front of a record, and takes the record later."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _INPUT = 200
 
 
 class Pausing(Processor):
-    """Forwards each record; in front of one that says `wait` it does some pieces of work first."""
+    """Forwards each record; in front of a record `wait` it does some pieces of work first."""
 
     settings_type: ClassVar[type[BaseModel]] = Settings
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"),)
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Begin with nothing to do."""
+        """Begin without work."""
         self.context, self.left, self.done_for = context, 0, -1
         self.looks: list[tuple[int, int]] = []
 
     def process(self, records: Sequence[Record]) -> None:
-        """Forward up to the first record that has to wait."""
+        """Forward the records up to the first one that has to wait."""
         for record in records:
             if record.value == b"bad":
                 raise ValueError("it is bad")
@@ -47,7 +47,7 @@ class Pausing(Processor):
             self.context.forward("sow", record.key or b"", record.value, [("version", b"%d" % record.offset)])
 
     def punctuate(self, now_ms: int) -> bool | None:
-        """Do a piece, if there is one to do."""
+        """Do a piece of work, if there is one."""
         self.looks.append((now_ms, self.context.stream_time_ms))
         if not self.left:
             return None
@@ -60,12 +60,12 @@ class Pausing(Processor):
 
 @pytest.fixture
 def driver() -> ProcessorTestDriver:
-    """One partition without Kafka."""
+    """Create one partition without Kafka."""
     return ProcessorTestDriver(Pausing, {}, name="orders", topic=TopicConfig(dlq_max_ratio=1))
 
 
 def values(records: list[Record]) -> list[bytes | None]:
-    """The values of records."""
+    """Return the values of records."""
     return [record.value for record in records]
 
 
@@ -74,13 +74,13 @@ PIECES = [b"%d" % number for number in reversed(range(_PIECES))]
 
 @pytest.fixture
 def kafka() -> Iterator[dict[str, str]]:
-    """A broker within this process; its partition begins with one record."""
+    """Create a broker within this process, with one record in the partition."""
     with mock_kafka() as properties:
         yield properties
 
 
 def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str]) -> None:
-    """Each is given to the processor in order and once, though the consumer had fetched them before the pause."""
+    """Each record is processed in order and once, although the consumer had fetched it before the pause."""
     turned = TurnedThread(kafka, Pausing, Settings())
     sent: list[tuple[str, bytes | None]] = []
     take_outputs = turned.task.take_outputs
@@ -110,7 +110,7 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
 
 
 def test_the_position_stays_in_front_of_the_record_until_it_is_taken(driver: ProcessorTestDriver) -> None:
-    """What the pieces forward is committed meanwhile; a crash begins with the record again."""
+    """Output of the pieces is committed during the pause, and a crash begins with the paused record."""
     driver.pipe_batch([("7", b"a", None), ("7", WAIT, None), ("7", b"b", None)])
     driver.advance_time(0, punctuations_max=2)
     driver.commit()
@@ -124,7 +124,7 @@ def test_the_position_stays_in_front_of_the_record_until_it_is_taken(driver: Pro
 
 
 def test_time_stands_still_at_the_last_record_that_was_taken(driver: ProcessorTestDriver) -> None:
-    """What lies behind the pause was not seen yet, so nothing may be taken for over that it could put off."""
+    """Records behind the pause are not seen yet, so stream time must not pass them."""
     driver.pipe_input("7", b"a")
     first_ms = driver.now_ms
     driver.now_ms += 1_000
@@ -135,8 +135,8 @@ def test_time_stands_still_at_the_last_record_that_was_taken(driver: ProcessorTe
     assert processor.looks[-1] == (first_ms + 6_000, first_ms)
 
 
-def test_a_record_that_raises_behind_a_pause_is_found_and_put_aside(driver: ProcessorTestDriver) -> None:
-    """Where records are given one by one, a pause ends the turn as well."""
+def test_a_record_that_raises_behind_a_pause_is_rejected(driver: ProcessorTestDriver) -> None:
+    """Records that are processed one by one also end their turn at a pause."""
     driver.pipe_batch([("7", b"bad", None), ("7", WAIT, None), ("7", b"bad", None), ("7", b"b", None)])
     for _ in range(4):
         driver.advance_time(0)

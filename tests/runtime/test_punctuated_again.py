@@ -1,4 +1,4 @@
-"""Who has more to do than one punctuation takes is called again at once, and what it says of itself is shown."""
+"""Tests of repeated punctuation: a processor with more work is called again at once, and its gauges are shown."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 _PIECES = 1_000
 _INPUT = 10_000
 _IDLE_S = 0.02
-"""What a thread waits for input between two punctuations of a processor that has nothing to do."""
+"""Idle time of a thread between two punctuations without work."""
 
 
 class Pieces(Settings):
-    """How much there is to do."""
+    """The number of pieces of work."""
 
     pieces: int = _PIECES
     """How many punctuations it takes."""
     is_silent: bool = False
-    """Whether it does not say that there is more."""
+    """Whether punctuations return None."""
 
 
 class Piecemeal(Processor):
-    """Forwards one record at each punctuation, until all is done."""
+    """Forwards one record at each punctuation until its work is done."""
 
     settings_type: ClassVar[type[BaseModel]] = Pieces
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"),)
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Begin with all of it to do."""
+        """Begin with all pieces."""
         assert isinstance(settings, Pieces)
         self._context, self._left, self._is_silent = context, settings.pieces, settings.is_silent
         self.came: list[int] = []
 
     def process(self, records: Sequence[Record]) -> None:
-        """Note how many came at once."""
+        """Note the size of the batch."""
         self.came.append(len(records))
 
     def punctuate(self, now_ms: int) -> bool | None:
@@ -63,13 +63,13 @@ class Piecemeal(Processor):
 
 @pytest.fixture
 def kafka() -> Iterator[dict[str, str]]:
-    """A broker within this process."""
+    """Create a broker within this process."""
     with mock_kafka() as properties:
         yield properties
 
 
 def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(kafka: dict[str, str]) -> None:
-    """A thousand pieces take far less than as many idle polls, and not a commit each."""
+    """A thousand pieces take far less time than a thousand idle polls, and fewer commits."""
     turned = TurnedThread(kafka, Piecemeal, Pieces())
     seconds = turned.turn(_PIECES)
     assert turned.task.host.processor._left == 0  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(kafka: dict[s
 
 
 def test_while_there_is_more_to_do_little_is_read_between_two_pieces(kafka: dict[str, str]) -> None:
-    """Else what came meanwhile would all be due together later, and what is forwarded would wait for it."""
+    """Otherwise the records read meanwhile would delay the pieces, and become due together."""
     turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=100_000))
     turned.turn(1)
     owner = Producer(kafka)
@@ -102,15 +102,15 @@ def test_while_there_is_more_to_do_little_is_read_between_two_pieces(kafka: dict
     [(Pieces(pieces=0), _IDLE_S), (Pieces(is_silent=True), SPACING_S / 2)],
     ids=["nothing to do", "says nothing"],
 )
-def test_one_that_does_not_ask_for_it_waits_for_input(kafka: dict[str, str], pieces: Pieces, turn_s: float) -> None:
-    """An idle worker sleeps: plug-ins that return nothing are called as ever, or twice between two commits."""
+def test_a_processor_without_more_work_waits_for_input(kafka: dict[str, str], pieces: Pieces, turn_s: float) -> None:
+    """An idle worker sleeps: punctuation without more work is called once a turn, twice between commits."""
     turned = TurnedThread(kafka, Piecemeal, pieces)
     assert turned.turn(20) >= 20 * turn_s * 0.9
     turned.close()
 
 
-def test_a_turn_without_anything_to_commit_does_not_put_off_what_the_clock_asks_for(kafka: dict[str, str]) -> None:
-    """Only where a transaction was committed is there a reason to wait for the next."""
+def test_a_turn_without_a_commit_does_not_delay_punctuation_output(kafka: dict[str, str]) -> None:
+    """Only after a commit the next one waits for the spacing."""
     turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=0))
     policy, now_s = turned.thread._policy, time.monotonic()
     policy.worked(now_s, 0, 1)
@@ -120,10 +120,10 @@ def test_a_turn_without_anything_to_commit_does_not_put_off_what_the_clock_asks_
     turned.close()
 
 
-def test_what_is_forwarded_at_every_turn_has_no_commit_at_every_turn(
+def test_output_of_every_turn_is_committed_once_per_spacing(
     kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drop by drop, as the clock asks for it: the drops of a commit's spacing are committed together."""
+    """Small outputs of punctuation within the spacing of commits are committed together."""
     monkeypatch.setattr("processor.runtime.stream_thread._IDLE_POLL_S", 0.001)
     turned = TurnedThread(kafka, Piecemeal, Pieces(is_silent=True))
     seconds = turned.turn(200)
@@ -132,7 +132,7 @@ def test_what_is_forwarded_at_every_turn_has_no_commit_at_every_turn(
 
 
 def test_a_gauge_is_shown_within_a_second_and_until_its_partition_leaves(kafka: dict[str, str]) -> None:
-    """Also while nothing is committed: what waits is to be seen when nothing moves."""
+    """A gauge is shown also while nothing is committed."""
     turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=1))
     labels = {"processor": "orders", "partition": "0", "gauge": "left"}
     seconds = 0.0

@@ -1,4 +1,4 @@
-"""One partition's life: which moves are legal, how far its input is known, and what becomes of a poisonous record."""
+"""Tests of a task: its legal moves, its stream time, and the rejection of a record on which the processor raises."""
 
 import itertools
 
@@ -12,29 +12,29 @@ from processor.hosting.pipeline import Pipeline
 from processor.record import Record, Stored
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import bodies, told
 
 
 class Script(Settings):
-    """What a `Scripted` processor does."""
+    """The script of a `Scripted` processor."""
 
     failing: frozenset[bytes] = frozenset()
     """Values on which it raises."""
     error: type[Exception] = ValueError
-    """What it raises."""
+    """The error that it raises."""
     alone_only: bool = False
     """Raise only where the failing record comes together with others."""
     holds: int | None = None
     """The input offset it holds."""
     returns: bool | None = None
-    """What its punctuation returns."""
+    """The result of its punctuation."""
 
 
 class Scripted(Processor):
-    """Counts the records of a key, forwards each with the count, and fails where it is told to."""
+    """Counts the records of a key, forwards each with the count, and raises as scripted."""
 
     settings_type = Script
     input = Input("publish", from_underlying=False)
@@ -48,7 +48,7 @@ class Scripted(Processor):
             context.hold(settings.holds)
 
     def process(self, records):
-        """Forward one record after the other: what comes before the failing one is half done then."""
+        """Forward the records one by one, so that the outputs before a failing one are sent."""
         for record in records:
             if record.value in self.script.failing and not (self.script.alone_only and len(records) == 1):
                 raise self.script.error(f"cannot take {record.value!r}")
@@ -58,20 +58,20 @@ class Scripted(Processor):
             self.context.forward("sow", record.key, record.value, [("version", b"%d" % version)])
 
     def punctuate(self, now_ms):
-        """Fail like a record does."""
+        """Raise as for a record."""
         if b"punctuate" in self.script.failing:
             raise self.script.error("cannot punctuate")
         return self.script.returns
 
     def close(self):
-        """Count, and fail where it is told to."""
+        """Count the call, and raise as scripted."""
         type(self).closed += 1
         if b"close" in self.script.failing:
             raise self.script.error("cannot close")
 
 
 def scripted(**script) -> ProcessorTestDriver:
-    """A driver of a scripted processor."""
+    """Create a driver of a scripted processor."""
     return ProcessorTestDriver(Scripted, Script(**script), name="orders")
 
 
@@ -81,39 +81,39 @@ class Marker(Scripted):
     outputs = (Output("sow"), Output("mark"))
 
     def process(self, records):
-        """Mark."""
+        """Put a mark."""
         for record in records:
             self.context.marks.put(record.key, record.value)
 
     def punctuate(self, now_ms):
-        """Mark."""
+        """Put a mark."""
         self.context.marks.put(b"punctuated", b"%d" % now_ms)
 
 
 class Deaf(Scripted):
-    """Does not want to hear of it."""
+    """A processor whose `rejected` raises."""
 
     def rejected(self, record, error):
-        """Fail like a record does."""
+        """Raise as for a record."""
         raise ValueError(f"cannot hear of {error.reason}")
 
 
 def a_task(given=None, *, clock=(1,), **script) -> Task:
-    """A task that was opened, of a scripted processor, or of the one given, or with the state given."""
-    processor_type, state = (Scripted, given) if isinstance(given, TransactionalState | None) else (given, None)
+    """Create an opened task, of a scripted processor unless another one or a state is given."""
+    processor_type, state = (Scripted, given) if isinstance(given, LayeredState | None) else (given, None)
     pipeline = Pipeline.of(processor_type, Script(**script), name="orders", topic=TopicConfig())
     task = Task(pipeline, 3, load_codec("json"), lambda: clock[0])
-    task.open(state or TransactionalState(MemoryStore(), cache_bytes=0))
+    task.open(state or LayeredState(MemoryStore(), cache_bytes=0))
     return task
 
 
 def a_record(offset: int, value: bytes = b"1") -> Record:
-    """An input record."""
+    """Create an input record."""
     return Record(b"k", value, None, offset, 0)
 
 
 MOVES = {
-    "open": lambda task: task.open(TransactionalState(MemoryStore(), cache_bytes=0)),
+    "open": lambda task: task.open(LayeredState(MemoryStore(), cache_bytes=0)),
     "start": lambda task: task.start(0),
     "rewind": lambda task: task.rewind(),
     "close": lambda task: task.close(),
@@ -129,11 +129,11 @@ LEGAL = {
 
 
 class TestStates:
-    """The drawing above `TaskState`."""
+    """Tests of the life cycle drawn in `TaskState`."""
 
     @pytest.mark.parametrize(("path", "move"), list(itertools.product(LEGAL, MOVES)))
-    def test_only_the_moves_that_are_drawn_are_made(self, path, move):
-        """Any other is an error of ours, found at once, and changes nothing."""
+    def test_only_legal_moves_are_possible(self, path, move):
+        """An illegal move raises at once and changes nothing."""
         pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
         task = Task(pipeline, 0, load_codec("json"), lambda: 1)
         for step in path:
@@ -149,10 +149,10 @@ class TestStates:
 
 
 class TestPoison:
-    """A record that makes the processor raise is put aside alone."""
+    """A record on which the processor raises is rejected alone."""
 
-    def test_a_processor_that_cannot_hear_of_it_does_not_meet_it_again(self):
-        """The dead letter is sent all the same, once, and the records behind it are processed."""
+    def test_a_rejection_survives_an_error_of_the_rejected_method(self):
+        """The dead letter is sent once, and the records behind it are processed."""
         driver = ProcessorTestDriver(Deaf, Script(failing=[b"1"]), name="orders")
         driver.pipe_batch([("k", b"%d" % n, None) for n in range(3)])
         driver.commit()
@@ -160,8 +160,8 @@ class TestPoison:
         assert [record.value for record in driver.read_output("dlq")] == [b"1"]
 
     @pytest.mark.parametrize("batches", [1, 3, 9], ids=lambda number: f"in {number} batches")
-    def test_it_goes_to_the_dead_letter_topic_and_the_others_are_processed_once(self, batches):
-        """Whole, with the plug-in's name and what it raised; no other record is lost or done twice."""
+    def test_a_failing_record_becomes_a_dead_letter(self, batches):
+        """The dead letter has plug-in and error; no other record is lost or repeated."""
         driver = scripted(failing=[b"4"])
         for first in range(0, 9, 9 // batches):
             driver.pipe_batch([("k", b"%d" % n, {"trace": str(n)}) for n in range(first, first + 9 // batches)])
@@ -189,8 +189,8 @@ class TestPoison:
         assert driver.committed_offset == 9
         assert driver._task.host._suspects._verdicts == {}, "what is committed need not be remembered"
 
-    def test_every_one_of_many_is_found(self):
-        """Each costs two rewinds, and none of them hides another."""
+    def test_each_of_many_failing_records_is_found(self):
+        """Each failing record costs two rewinds, and none hides another."""
         driver = scripted(failing=[b"0", b"2", b"3", b"6"])
         driver.pipe_batch([("k", b"%d" % n, None) for n in range(7)])
         driver.commit()
@@ -198,15 +198,15 @@ class TestPoison:
         assert bodies(driver.read_output("sow")) == [1, 4, 5]
 
     def test_a_batch_that_only_fails_as_a_whole_is_processed_one_by_one(self):
-        """No record is at fault, so none is rejected."""
+        """If no single record is at fault, none is rejected."""
         driver = scripted(failing=[b"1"], alone_only=True)
         driver.pipe_batch([("k", b"%d" % n, None) for n in range(3)])
         driver.commit()
         assert bodies(driver.read_output("sow")) == [0, 1, 2]
         assert driver.read_output("dlq") == []
 
-    def test_a_rollback_and_a_crash_later_come_to_the_same(self):
-        """Found again if it was forgotten, and in the dead-letter topic once."""
+    def test_a_failing_record_is_rejected_once_in_spite_of_a_crash(self):
+        """It is found again after a crash, and has one dead letter."""
         driver = scripted(failing=[b"1"])
         driver.pipe_batch([("k", b"%d" % n, None) for n in range(3)])
         driver.abort()
@@ -218,14 +218,14 @@ class TestPoison:
         assert bodies(driver.read_output("dlq")) == [1]
 
     @pytest.mark.parametrize("error", [Stop, StateDamaged])
-    def test_what_is_not_the_records_fault_is_not_blamed_on_it(self, error):
-        """An order to stop, or a damaged store, goes to whoever runs the task."""
+    def test_a_stop_or_a_damaged_store_rejects_no_record(self, error):
+        """These errors are raised to the caller of the task."""
         driver = scripted(failing=[b"1"], error=error)
         with pytest.raises(error, match="cannot take"):
             driver.pipe_input("k", b"1")
 
-    def test_whoever_runs_the_task_learns_which_records_failed(self):
-        """So that a log can be read; and that the transaction is to be aborted."""
+    def test_the_error_has_the_offsets_of_the_failed_records(self):
+        """The caller can log the offsets, and must abort the transaction."""
         task = a_task(failing=[b"bad"])
         task.start(0)
         with pytest.raises(
@@ -236,10 +236,10 @@ class TestPoison:
 
 
 class TestPunctuation:
-    """Nothing can be put aside for a punctuation."""
+    """Tests of punctuation, for whose errors no record can be rejected."""
 
-    def test_one_that_fails_stops_the_process(self):
-        """With the name of the pipeline and the partition: it would fail again, for ever."""
+    def test_a_failing_punctuation_holds_the_partition(self):
+        """The error has the names of pipeline and partition: a repetition would fail again."""
         driver = scripted(failing=[b"punctuate"])
         with pytest.raises(
             PartitionHeld, match=r"orders partition 0: punctuate raised ValueError\('cannot punctuate'\)"
@@ -247,14 +247,14 @@ class TestPunctuation:
             driver.advance_time(1)
 
     @pytest.mark.parametrize(("returned", "has_more"), [(None, False), (False, False), (True, True)])
-    def test_it_says_whether_there_is_more_to_do(self, returned, has_more):
-        """Nothing said is nothing to do."""
+    def test_a_punctuation_returns_whether_there_is_more_work(self, returned, has_more):
+        """A punctuation that returns None has no more work."""
         task = a_task(returns=returned)
         task.start(0)
         assert task.punctuate() is has_more
 
     def test_the_clock_stands_still_during_a_call(self):
-        """The processor reads the time of its call, given by whoever runs it."""
+        """The processor reads the time at which its call began."""
         driver = scripted()
         driver.advance_time(5)
         driver.pipe_input("k", b"1")
@@ -262,17 +262,17 @@ class TestPunctuation:
 
 
 class TestStreamTime:
-    """How far the input is known: expiry must not run ahead of deltas that wait to be read."""
+    """Tests of stream time: expiration must not run ahead of deltas that wait to be read."""
 
-    def test_before_any_record_and_before_the_end_nothing_is_known(self):
-        """Nothing is due then, whatever the clock says."""
+    def test_stream_time_is_unknown_before_a_record_and_before_the_end(self):
+        """No record expires then, at any time of the clock."""
         task = a_task(clock=[1000])
         task.start(0)
         task.punctuate()
         assert (task._context.now_ms, task._context.stream_time_ms) == (1000, 0)
 
-    def test_it_is_the_last_records_until_the_end_was_seen_and_then_the_clocks(self):
-        """Then it goes on with the clock, until a record comes."""
+    def test_stream_time_is_the_last_timestamp_then_the_clock(self):
+        """At the end of the input stream time follows the clock, until a record arrives."""
         clock = [1000]
         task = a_task(clock=clock)
         task.start(0)
@@ -289,8 +289,8 @@ class TestStreamTime:
         task.punctuate()
         assert task._context.stream_time_ms == 900
 
-    def test_it_is_never_in_the_future_nor_before_the_beginning(self):
-        """A publisher's clock may be wrong, or tell no time."""
+    def test_stream_time_is_neither_in_the_future_nor_negative(self):
+        """The clock of a publisher may be wrong, and timestamps may be missing."""
         task = a_task(clock=[1000])
         task.start(0)
         task.process([Record(b"k", b"1", None, 0, 5000)])
@@ -300,7 +300,7 @@ class TestStreamTime:
 
     @pytest.mark.parametrize("clock_ms", [1000, 900])
     def test_a_record_of_the_future_is_not_the_end(self, clock_ms):
-        """Whoever asks whether all was read compares it with the clock, also one that was set back."""
+        """Stream time stays below the clock, also one that was set back, until the end of the input."""
         clock = [1000]
         task = a_task(clock=clock)
         task.start(0)
@@ -309,8 +309,8 @@ class TestStreamTime:
         task.punctuate()
         assert task._context.stream_time_ms == clock_ms - 1
 
-    def test_after_a_rewind_it_is_unknown_again(self):
-        """The records that come again are in front of us."""
+    def test_stream_time_is_unknown_after_a_rewind(self):
+        """The repeated records are still to come."""
         task = a_task(clock=[1000])
         task.start(0)
         task.reached_end()
@@ -321,13 +321,13 @@ class TestStreamTime:
 
 
 class TestClose:
-    """The end, however it comes."""
+    """Tests of the end of a task."""
 
     @pytest.mark.parametrize("moves", [[], ["start"], ["start", "rewind"]])
-    def test_the_store_is_closed_with_what_is_committed(self, moves):
-        """Whatever the task was doing."""
+    def test_the_store_is_closed_with_the_committed_records(self, moves):
+        """This holds in every state of the task."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0))
+        task = a_task(LayeredState(store, cache_bytes=0))
         task.state.put_many({b"a": Stored(1, b"x")})
         task.state.prepare()
         task.state.commit(1)
@@ -337,10 +337,10 @@ class TestClose:
         assert store.get_many([b"a"]) == [Stored(1, b"x")]
 
     @pytest.mark.parametrize("error", [ValueError, StateDamaged])
-    def test_a_processor_that_fails_to_close_keeps_nobody_from_closing(self, error):
-        """Neither at the end nor in a rewind: the partition has its next owner."""
+    def test_an_error_of_close_does_not_stop_the_end_of_a_task(self, error):
+        """Neither at the end nor in a rewind: the partition must get its next owner."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=error)
+        task = a_task(LayeredState(store, cache_bytes=0), failing=[b"close"], error=error)
         task.start(0)
         task.rewind()
         task.start(0)
@@ -350,10 +350,10 @@ class TestClose:
         task.close()
         assert store.get_many([b"a"]) == [Stored(1, b"x")]
 
-    def test_one_that_orders_to_stop_is_obeyed_after_the_store_is_closed(self):
-        """The order goes on its way; nothing committed is lost by it."""
+    def test_a_stop_raised_by_close_follows_after_the_store_is_closed(self):
+        """No committed record is lost."""
         store = MemoryStore()
-        task = a_task(TransactionalState(store, cache_bytes=0), failing=[b"close"], error=Stop)
+        task = a_task(LayeredState(store, cache_bytes=0), failing=[b"close"], error=Stop)
         task.start(0)
         task.state.put_many({b"a": Stored(1, b"x")})
         task.state.prepare()

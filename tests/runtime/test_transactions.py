@@ -1,4 +1,4 @@
-"""What a commit that Kafka has done is told to metrics and tasks, whatever the tasks make of it."""
+"""Tests of transactions: counts of a commit, and the pause after failures."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import pytest
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.errors import TransactionAborted
-from processor.hosting.commit_metadata import Note
+from processor.errors import ProcessorFailed, ProducerLost, TransactionAborted
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.task import Counts, Prepared
-from processor.runtime.transactions import Transactions
+from processor.runtime.transactions import Transactions, back_off_s
 
 
 class KeepingProducer:
-    """Commits whatever it is asked to."""
+    """A producer that keeps the committed offsets."""
 
     offsets: dict[int, int]
 
     def begin_commit(self, _topic: str, offsets: dict[int, int], _group: object, **_: object) -> None:
-        """Kafka has it."""
+        """Keep the offsets."""
         self.offsets = offsets
 
     def finish_commit(self) -> float:
-        """At once."""
+        """Finish at once."""
         return 0.0
 
 
 class KeepingMetrics:
-    """What was counted."""
+    """Metrics that keep the counted events."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
 
     def committed(self, _seconds: float) -> None:
-        """One more."""
+        """Count a commit."""
 
     def counts(self, counts: Counts) -> None:
-        """Of one task."""
+        """Keep the counts of a task."""
         self.events += counts.events
 
 
@@ -52,17 +52,17 @@ class OneTask:
         self.partition, self._error = partition, error
 
     def prepare(self) -> Prepared:
-        """The event, and a position."""
-        return Prepared(self.partition + 10, Note(None, ""), Counts({f"event {self.partition}": 1}, {}, {}))
+        """Prepare the event and a position."""
+        return Prepared(self.partition + 10, CommitMetadata(None, ""), Counts({f"event {self.partition}": 1}, {}, {}))
 
     def committed(self) -> None:
-        """It may have heard of no delivery."""
+        """Commit, or raise for a missing delivery report."""
         if self._error is not None:
             raise self._error
 
 
-def test_what_kafka_has_is_counted_though_a_state_has_to_be_read_back():
-    """Of every task: those behind it are rewound, too, and their records do not come again."""
+def test_a_commit_is_counted_even_if_a_state_is_read_back():
+    """The events of all tasks are counted, as their records are not repeated."""
     producer, metrics = KeepingProducer(), KeepingMetrics()
     pipeline = Pipeline.of(DeltaMerge, TopicConfig(), name="orders", topic=TopicConfig())
     transactions = Transactions(pipeline, cast("Any", producer), cast("Any", metrics))
@@ -73,3 +73,14 @@ def test_what_kafka_has_is_counted_though_a_state_has_to_be_read_back():
     assert producer.offsets == {0: 10, 1: 11, 2: 12}
     assert metrics.events == ["event 0", "event 1", "event 2"]
     assert not transactions.finish(), "nothing is under way any more"
+
+
+def test_the_pause_grows_with_each_transaction_that_fails_in_a_row():
+    """There is no pause after the first failure, and never more than two seconds."""
+    for error in (TransactionAborted("x"), ProducerLost("x")):
+        assert [back_off_s(error, failures) for failures in (0, 1, 2, 3, 4, 99)] == [0.0, 0.1, 0.5, 2.0, 2.0, 2.0]
+
+
+def test_there_is_no_pause_after_an_error_of_a_processor():
+    """With a pause each, a thousand failing records in a row would take half an hour to reach the reject limit."""
+    assert [back_off_s(ProcessorFailed("x"), failures) for failures in (0, 3, 1000)] == [0.0, 0.0, 0.0]

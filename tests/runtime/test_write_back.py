@@ -1,4 +1,4 @@
-"""When the stores are written, and how much in a turn."""
+"""Tests of the schedule of writes to the stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from processor.record import Stored
 from processor.runtime.write_back import WriteBack, is_writing
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ MUCH = 1_000_000
 
 
 def task(waiting: int = 0, times: int = 1) -> Task:
-    """One whose state has a record of so many bytes that is committed, so many times, and not written."""
-    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    """Create a task whose state has committed records of this size and number, not written yet."""
+    state = LayeredState(MemoryStore(), cache_bytes=0)
     for version in range(1, times + 1) if waiting else ():
         state.put_many({b"a": Stored(version, bytes(waiting))})
         state.prepare()
@@ -32,18 +32,18 @@ def task(waiting: int = 0, times: int = 1) -> Task:
 
 @pytest.fixture
 def writes() -> WriteBack:
-    """Every ten seconds, begun with at a hundred."""
+    """Create a schedule of ten seconds and a hundred bytes."""
     return WriteBack(MUCH, 10.0, 100.0)
 
 
-def test_little_waits_for_its_time(writes):
-    """And then for the next."""
+def test_little_data_waits_for_the_interval(writes):
+    """After a write the next interval begins."""
     tasks = [task(1_000)]
     assert [second for second in range(100, 135) if writes.is_due(tasks, second)] == [110, 120, 130]
 
 
-def test_much_is_begun_with_before_it_is_too_much(writes):
-    """All tasks together, and not again while it is being written."""
+def test_much_data_is_begun_with_below_the_limit(writes):
+    """The data of all tasks counts, and writing does not begin twice."""
     tasks = [task(400_000), task(300_000)]
     assert not writes.is_due(tasks, 101.0)
     tasks.append(task(100_000))
@@ -53,8 +53,8 @@ def test_much_is_begun_with_before_it_is_too_much(writes):
     assert writes.is_due(tasks, 111.0)
 
 
-def test_one_key_that_changes_often_is_not_much(writes):
-    """The quick count says so, which counts each change; the good one, which is asked then, does not."""
+def test_a_key_that_changes_often_is_not_much_data(writes):
+    """The estimate counts each change; the exact count, which follows, counts the key once."""
     hot = task(10_000, times=200)
     assert hot.state.unwritten_bytes > MUCH
     assert not writes.is_due([hot], 101.0)
@@ -62,8 +62,8 @@ def test_one_key_that_changes_often_is_not_much(writes):
     assert writes.is_due([hot, task(750_000)], 102.0)
 
 
-def test_one_key_that_changes_often_lets_no_piece_be_a_large_one(writes):
-    """All at once is written only where too much waits indeed."""
+def test_a_key_that_changes_often_causes_no_large_piece(writes):
+    """All data is written at once only if the exact count exceeds the limit."""
     tasks = [task(10_000), task(10_000, times=200)]
     tasks[0].state.start_writing(0)
     assert sum(each.state.unwritten_bytes for each in tasks) > MUCH
@@ -72,8 +72,8 @@ def test_one_key_that_changes_often_lets_no_piece_be_a_large_one(writes):
     assert keys < 10_000
 
 
-def test_they_are_counted_well_only_where_the_quick_count_says_much(writes):
-    """That takes a look at every key that waits."""
+def test_bytes_are_counted_exactly_only_above_the_estimate(writes):
+    """An exact count visits every waiting key."""
     tasks = [task(10_000, times=50)]
     quick = tasks[0].state.unwritten_bytes
     assert 500_000 < quick < MUCH / 2 * 1.1
@@ -81,8 +81,8 @@ def test_they_are_counted_well_only_where_the_quick_count_says_much(writes):
     assert tasks[0].state.unwritten_bytes == quick
 
 
-def test_what_was_counted_well_is_not_counted_again_at_every_turn(writes):
-    """Nearly as much as begins, of keys that change over and over: a fifth of all has to come, and is found in time."""
+def test_bytes_are_not_counted_exactly_at_every_turn(writes):
+    """Just below the limit a fifth of it must be added before the next exact count."""
     waits, hot = task(700_000), task(10_000, times=10)
     assert not writes.is_due([waits, hot], 101.0)
     counted = waits.state.unwritten_bytes + hot.state.unwritten_bytes
@@ -95,7 +95,7 @@ def test_what_was_counted_well_is_not_counted_again_at_every_turn(writes):
 
 
 def test_a_turn_writes_a_piece_of_one_task_and_more_keys_than_it_took_records(writes):
-    """However fast records come, it comes to an end."""
+    """So writing ends at any rate of input."""
     tasks = [task(), task(1_000), task(1_000)]
     assert list(writes.pieces(tasks, 70_000)) == []
     for each in tasks:
@@ -107,8 +107,8 @@ def test_a_turn_writes_a_piece_of_one_task_and_more_keys_than_it_took_records(wr
     assert fewest > 0
 
 
-def test_too_much_is_written_at_once(writes):
-    """The memory that may wait is a limit; what is being written is still in it."""
+def test_all_data_is_written_at_once_above_the_limit(writes):
+    """The limit of waiting memory includes the data that is being written."""
     tasks = [task(600_000), task(500_000), task()]
     tasks[0].state.start_writing(0)
     tasks[1].state.start_writing(0)

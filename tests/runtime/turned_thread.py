@@ -1,4 +1,4 @@
-"""A stream thread that a test turns by hand: librdkafka's mock cluster is Kafka here, all else is as it runs."""
+"""A stream thread that a test turns by hand, with librdkafka's mock cluster as Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def mock_kafka(name: str = "orders") -> Iterator[dict[str, str]]:
-    """A broker within this process, with one record on the topics of a family."""
+    """Create a broker within this process, with one record on the topics of a family."""
     owner = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     for role in ("publish", "sow"):  # Made by the first record.
         owner.produce(f"{name}.{role}", b"{}", b"7", 0)
@@ -45,19 +45,19 @@ def mock_kafka(name: str = "orders") -> Iterator[dict[str, str]]:
 
 
 class Assigned:
-    """Hears that a partition has come."""
+    """A listener that notes its partitions."""
 
     partitions: tuple[int, ...] = ()
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """They are ours."""
+        """Add partitions."""
         self.partitions = tuple(partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """They go."""
+        """Remove partitions."""
 
     def on_lost(self, partitions: list[int]) -> None:
-        """They are gone."""
+        """Remove partitions."""
 
 
 class TurnedThread:
@@ -78,10 +78,10 @@ class TurnedThread:
         self._reader = LogReader(kafka, group=name)
         restorer = Restorer(
             reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
-            open_state=lambda _: TransactionalState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+            open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
         )  # fmt: skip
         standbys = Standbys(
-            processor=name, sow=f"{name}.sow", lookout=None, admin=Admin(kafka),
+            processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
         clients = Clients(cast("Any", None), producer, restorer, standbys)
@@ -95,7 +95,7 @@ class TurnedThread:
             assert time.monotonic() < deadline_s, "nothing was assigned"
             self.thread._consumer.poll(1, 0.1)
         self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
-        self.task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+        self.task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
         self.task.start(0)
         producer.start()
         self._producer = producer
@@ -104,14 +104,14 @@ class TurnedThread:
         self.commits += call == "commit"
 
     def turn(self, turns: int) -> float:
-        """So many turns of the loop; the seconds they took."""
+        """Run this number of turns of the loop; returns the seconds they took."""
         began_s = time.monotonic()
         for _ in range(turns):
-            self.thread._step()
+            self.thread._turn()
         return time.monotonic() - began_s
 
     def close(self) -> None:
-        """End all clients."""
+        """Close all clients."""
         self.thread._consumer.close()
         self._producer.close()
         self._reader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +13,7 @@ import pytest
 from fastavro.schema import load_schema
 from jsonschema import Draft202012Validator
 
-from processor.record import RejectReason
+from processor.record import RejectReason, is_reject_reason
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 RECORDS = sorted(path.name.removesuffix(".schema.json") for path in SCHEMAS.glob("*.schema.json"))
@@ -120,7 +121,7 @@ def test_delta_is_not_a_full_record(name: str) -> None:
         ("ack", changed("ack.persisted", reason="it went well")),
         ("ack", without("ack.failed", "reason")),
         ("dlq", without("dlq.undecodable", "source")),
-        ("dlq", changed("dlq.undecodable", dlq_reason="bad_luck")),
+        ("dlq", changed("dlq.undecodable", dlq_reason="Bad luck")),
         ("dlq", changed("dlq.undecodable", source="orders.publish:2:90113")),
         ("dlq", changed("dlq.undecodable", traceparent=7)),
         ("dlq", without("dlq.truncated", "dlq_sha256")),
@@ -156,8 +157,11 @@ def test_avro_and_json_schema_describe_the_same_fields(record: str) -> None:
 
 
 def test_dead_letter_reasons_are_the_codes() -> None:
-    """The closed list is the one the worker rejects records with."""
-    assert tuple(json_schema("dlq")["properties"]["dlq_reason"]["enum"]) == get_args(RejectReason)
+    """The schema lists Sowstream's own reasons, and accepts every reason that a plug-in may have."""
+    reason = json_schema("dlq")["properties"]["dlq_reason"]
+    assert tuple(reason["examples"]) == get_args(RejectReason)
+    for text in ("no_price", "x" * 64, "x" * 65, "No", "no price", "", "7"):
+        assert (re.search(reason["pattern"], text) is not None) == is_reject_reason(text)
 
 
 @pytest.mark.parametrize("record", RECORDS)

@@ -1,4 +1,4 @@
-"""What Spark's tests share: one small session, and topics written as the workers write them."""
+"""Fixtures of the Spark tests: one small session, and topics with records in the form of workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="session", autouse=True)
 def _scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Spark's temporary files are below pytest's: whoever kills it, or all of the tests, leaves none in `/tmp`."""
+    """Spark's temporary files are below pytest's directory, so that killed tests leave none in `/tmp`."""
     directory = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_DIRS", str(directory))
@@ -31,7 +31,7 @@ def _scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests: it takes seconds to start."""
+    """One session for all tests, as it takes seconds to start."""
     from spark_integration import spark_session
     from spark_integration.java import require_java
 
@@ -55,14 +55,14 @@ def spark() -> Iterator[SparkSession]:
 
 
 class Write(Protocol):
-    """The way to write one record of a transaction."""
+    """The function that writes one record of a transaction."""
 
     def __call__(self, key: str, value: str | None, **headers: str) -> None:
         """Write a key, JSON text or None for a tombstone, and the headers, and wait until the broker has them."""
 
 
 class Family:
-    """The topics of one family on the broker, and a worker's way to write to them."""
+    """The topics of one family on the broker, with methods that write as workers do."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Family:
         self._client = {"bootstrap.servers": bootstrap}
 
     def create(self, *roles: str) -> None:
-        """Make the topics, and wait until they are there."""
+        """Create the topics, and wait until they exist."""
         # Held in a variable: a client that is collected takes its answers with it.
         admin = AdminClient(self._client)
         topics = [NewTopic(f"{self.name}.{role}", PARTITIONS, 1) for role in roles]
@@ -79,7 +79,7 @@ class Family:
 
     @contextmanager
     def transaction(self, role: str, *, abort: bool = False) -> Iterator[Write]:
-        """Write records in one Kafka transaction, open as long as the block, then committed or aborted."""
+        """Write records in a Kafka transaction that ends with the block, committed or aborted."""
         producer = Producer(
             self._client | {"transactional.id": f"{self.name}.{role}", "partitioner": "murmur2_random", "linger.ms": 0}
         )
@@ -98,7 +98,7 @@ class Family:
             producer.abort_transaction(30) if abort else producer.commit_transaction(30)
 
     def publish_by_key(self, role: str, keys: list[bytes]) -> None:
-        """Write empty objects under these keys, to the partitions our Python producers choose."""
+        """Write empty objects under these keys, to the partitions that the Python producers choose."""
         producer = Producer(self._client | {"partitioner": "murmur2_random"})
         for key in keys:
             producer.produce(f"{self.name}.{role}", b"{}", key)
@@ -139,5 +139,5 @@ def _until_ends(consumer: Consumer) -> Iterator[Message]:
 
 @pytest.fixture
 def family(bootstrap: str, unique: str) -> Family:
-    """A family of topics of this test's own, not yet created."""
+    """A family of topics for one test, not yet created."""
     return Family(unique, bootstrap)

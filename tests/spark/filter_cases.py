@@ -1,4 +1,4 @@
-"""Random records as JSON text, of one schema, and random filters of them."""
+"""Random records of one schema as JSON text, and random filters for them."""
 
 import random
 
@@ -67,11 +67,11 @@ SHARP = [
         "/name NOT IN ('', 'a', '10')",
     ),
 ]
-"""Filters that tell nearly the same from the same, where a type rounds or a bound is passed."""
+"""Filters that distinguish nearly equal values, where a type rounds or a bound is passed."""
 
 
 def record(rng: random.Random) -> str:
-    """A record that the schema fits."""
+    """A random record that fits the schema."""
     leg = {"n": LONGS, "ccy": TEXTS, "open": ["true", "false"], "notes": lambda: _array(rng, lambda: _text(rng))}
     place = {"zip": TEXTS, "n": LONGS, "at": lambda: _object(rng, {"lat": DOUBLES})}
     return _object(
@@ -112,7 +112,7 @@ def _text(rng):
 
 
 def filter_text(rng: random.Random, depth: int = 2) -> str:
-    """A filter, most parts of which can be said in Spark SQL."""
+    """A random filter, most parts of which have an equivalent in Spark SQL."""
     if depth and rng.random() < 0.6:
         if rng.random() < 0.25:
             return f"NOT ({filter_text(rng, depth - 1)})"

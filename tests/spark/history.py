@@ -1,4 +1,4 @@
-"""Topics with a past: records of the times that a test says, and topics with the settings that it says."""
+"""Topics with records of chosen times, and with chosen settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 
 class History:
-    """The topics of one family, written record by record, each of its own time."""
+    """The topics of one family, written record by record, each with its own time."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.name = name
@@ -18,7 +18,7 @@ class History:
         self.client = {"bootstrap.servers": bootstrap}
 
     def create(self, role: str, partitions: int = 1, **config: str) -> None:
-        """Make a topic; dots of settings' names are written as two underscores."""
+        """Create a topic; dots in names of settings are written as two underscores."""
         settings = {name.replace("__", "."): text for name, text in config.items()}
         # Held in a variable: a client that is collected takes its answers with it.
         admin = AdminClient(self.client)
@@ -34,7 +34,7 @@ class History:
         partition: int = 0,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> None:
-        """Write keys with their values to one partition, all of one time and with the same headers."""
+        """Write keys with their values to one partition, all with the same time and headers."""
         producer = Producer(self.client | {"linger.ms": 0})
         stamp = {} if at is None else {"timestamp": round(at.timestamp() * 1000)}
         for key, value in records:

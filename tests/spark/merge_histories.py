@@ -1,4 +1,4 @@
-"""Random histories of one partition, and what a worker makes of them: what merges on Spark are compared with."""
+"""Random histories of one partition, and the records of a worker for them, with which merges on Spark are compared."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ NAME = "orders"
 
 
 class Expected(NamedTuple):
-    """What a worker writes that takes every record at its time."""
+    """The records of a worker that reads every record at the time of its publish."""
 
     sow: dict[bytes, tuple[bytes | None, Any]]
     """Value and headers of the last SOW record of each key."""
     deltas: dict[bytes, list[tuple[bytes | None, Any]]]
-    """The same of each of its deltas, in order."""
+    """Value and headers of each delta, in order."""
     dlq: list[tuple[bytes | None, bytes | None, Any]]
-    """Dead letters, sorted by their words."""
+    """Dead letters, sorted by their text."""
     marks: dict[bytes, bytes]
     """The last value of each mark."""
     events: dict[str, int]
-    """What the worker counted."""
+    """The worker's counters of events."""
 
 
 def worker(settings: TopicSettings, partition: int, history: list[Record], as_of_ms: int) -> Expected:
-    """What a worker makes of a partition."""
+    """The records of a worker for the history of a partition."""
     driver = ProcessorTestDriver(
         DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, partition=partition, now_ms=NOW_MS
     )
@@ -58,7 +58,7 @@ def worker(settings: TopicSettings, partition: int, history: list[Record], as_of
 
 
 def random_history(rng: random.Random, count: int, *, keys: int = 6, clients: str = "", rubbish: float = 0.06):
-    """Commands of every kind over a few keys, seconds apart."""
+    """Commands of every kind for a few keys, seconds apart."""
     time_ms, sequences = NOW_MS, dict.fromkeys(clients, 0)
     history = []
     for offset in range(count):

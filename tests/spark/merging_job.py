@@ -1,4 +1,4 @@
-"""A streaming merge in a process of its own."""
+"""A streaming merge in its own process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.spark.test_merge_stream import PROVIDER, ROCKSDB
 
 
 def main(topic: str, config: str, checkpoint: str, cores: str, offsets: str) -> None:
-    """Merge until killed, on so many cores, so many records at a time."""
+    """Merge until killed, with a number of cores and a limit of records in a micro-batch."""
     spark = spark_session(
         "merging",
         **{

@@ -1,4 +1,4 @@
-"""Spark's part of a stateful processor, in memory: micro-batches with a time, state by group, timers, failures."""
+"""Runs a stateful processor without Spark: micro-batches with a time, state by group, timers and failures."""
 
 # ruff: noqa: N802 - the names are Spark's.
 
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from processor.record import Outgoing, Record
-from spark_integration.merge.rows import headers_column, headers_of
+from spark_integration.merge.arrow_records import headers_column, headers_of
 from spark_integration.merge.streaming.chunks import RECORDS_MAX, bundled, taken_apart
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.slot import slot_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MicroBatches:
-    """A query: each batch has a processor of its own, as each task in Spark has."""
+    """A query, in which each batch has its own processor, as each task in Spark has."""
 
     def __init__(self, make: Callable[[], MergeProcessor], rng: random.Random) -> None:
         self._make = make
@@ -39,13 +39,13 @@ class MicroBatches:
         initial: Iterable[tuple[int, str, Sequence[Record]]] = (),
         fails: bool = False,
     ) -> list[tuple[str, int, Outgoing]]:
-        """One micro-batch; topic, partition and record of each that it writes.
+        """Run a micro-batch; returns topic, partition and record of each row of its output.
 
         Args:
             inputs: the new records of each partition.
-            now_ms: its time.
+            now_ms: the time of the micro-batch.
             initial: partition, kind and records of an initial state.
-            fails: it is not committed.
+            fails: whether it fails before its commit.
         """
         before = copy.deepcopy(self._maps), set(self._timers)
         told = [_outgoing(frame) for frame in self._frames(inputs, now_ms, list(initial))]
@@ -80,7 +80,7 @@ class MicroBatches:
 
 
 class _Handle:
-    """Spark's handle; everything is the current group's."""
+    """Spark's handle for the state of the current group."""
 
     def __init__(self, maps: dict[tuple[str, int], dict[bytes, bytes]], timers: set[tuple[int, int]]) -> None:
         self._maps, self._timers = maps, timers
@@ -127,7 +127,7 @@ class _Expired:
 
 
 def _rows(partition: int, records: Sequence[Record]) -> list[tuple[int, bytes]]:
-    """Bundles as the stage before makes them, of small batches."""
+    """Bundles of small batches, as the previous stage creates them."""
     batches = [_batch(partition, records[at : at + 7]) for at in range(0, len(records), 7)]
     assert RECORDS_MAX > 7
     return [

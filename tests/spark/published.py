@@ -1,4 +1,4 @@
-"""What a DataFrame would publish, without a broker: the same records, collected from Spark."""
+"""Collects the records that a DataFrame would publish, without a broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from spark_integration.publishing.publish import delta_rows
-from spark_integration.publishing.row_error import told
+from spark_integration.publishing.row_error import row_errors
 from spark_integration.publishing.sending import Sending
 from spark_integration.publishing.sequence import Sender, numbered
 
@@ -33,7 +33,7 @@ def sent(
 ) -> list[Sent]:
     """Key, value and headers of each delta, task by task in the order of writing."""
     sending = Sending.of(df, "orders", list(key), NOWHERE, order_by, None, None, writers, config)
-    with told():
+    with row_errors():
         rows = numbered(delta_rows(sending, df, **arguments)(df), Sender("test", batch_id), writers).collect()
     return [
         (
@@ -46,10 +46,10 @@ def sent(
 
 
 def bodies(df: DataFrame, key: Sequence[str] = ("id",), **arguments: Any) -> list[Any]:
-    """The body of each record, parsed."""
+    """The parsed body of each record."""
     return [None if value is None else json.loads(value) for _, value, _ in sent(df, key, **arguments)]
 
 
 def batch_of(message: Message) -> int:
-    """The number of the batch that a record came in."""
+    """The batch number of a record."""
     return int(dict(message.headers() or ())["sequence"]) >> 32

@@ -1,4 +1,4 @@
-"""A streaming job that publishes deltas, made to be killed: `python -m tests.spark.publishing_job`, see `main`."""
+"""A streaming job that publishes deltas and may be killed: `python -m tests.spark.publishing_job`, see `main`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from spark_integration import spark_session
 from spark_integration.publishing.publish import publish_deltas
 
 SLOW = {"kafka.batch.size": "0"}
-"""One record a request, and several requests on their way: there is time to be killed in, and something half done."""
+"""One record a request, and several open requests, so that a kill leaves partial work."""
 
 
 def main() -> None:
-    """Publish what the source topic has, and end with it."""
+    """Publish the rows of the source topic, and end after the last one."""
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap")
     parser.add_argument("source")

@@ -1,4 +1,4 @@
-"""A schema registry on the loopback, for executors: they are processes of their own, out of reach of one in memory."""
+"""A schema registry on the loopback interface, which executors can reach from their own processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class SchemaServer:
-    """Schemas by id and by subject, as Confluent's API gives them; who writes to it is remembered."""
+    """Serves schemas by id and by subject, as Confluent's API does, and records all writes."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -21,7 +21,7 @@ class SchemaServer:
         self._latest: dict[str, tuple[int, int]] = {}
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
-        """Make this the latest schema of a subject; gives its id."""
+        """Register the latest schema of a subject; returns its id."""
         self._schemas.append({"schema": json.dumps(schema), "schemaType": kind})
         version = self._latest.get(subject, (0, 0))[1] + 1
         self._latest[subject] = len(self._schemas), version
@@ -40,7 +40,7 @@ class SchemaServer:
 
 @contextmanager
 def schema_server() -> Iterator[SchemaServer]:
-    """A registry, up as long as the block."""
+    """A registry that runs until the block ends."""
     registry = SchemaServer()
 
     class Handler(BaseHTTPRequestHandler):

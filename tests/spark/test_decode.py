@@ -64,17 +64,17 @@ ORDER = record(
 
 @pytest.fixture
 def history(bootstrap: str, unique: str) -> History:
-    """A family of topics of this test's own, not yet created."""
+    """A family of topics for one test, not yet created."""
     return History(unique, bootstrap)
 
 
 def frame(number: int) -> bytes:
-    """Confluent's, of a schema's id."""
+    """Confluent's frame with the id of a schema."""
     return b"\0" + number.to_bytes(4)
 
 
 def drain(stream, name):
-    """Everything on a stream's topic now, in the order of versions."""
+    """All records of a stream's topic now, in the order of versions."""
     query = stream.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
@@ -84,7 +84,7 @@ def drain(stream, name):
 
 
 def test_each_record_is_decoded_by_the_schema_that_wrote_it(spark, history) -> None:
-    """Named by the frame or by the header; the columns are the latest schema's, and the registry is only asked."""
+    """The frame or a header names the schema of a record; the columns are those of the latest schema."""
     new = {"id": 2, "low": 1.5, "high": 2.5, "qty": 2**40, "price": Decimal("12345678901234567.125"), "at": WHEN}
     new |= {"local": dt.datetime(2024, 2, 29, 1, 2, 3, 4), "day": dt.date(1969, 7, 20)}  # noqa: DTZ001
     new |= {"ref": UUID(int=7), "raw": b"\0\xff", "side": "BUY", "tags": ["a", "b"], "more": {"x": 1, "y": None}}
@@ -122,8 +122,8 @@ def test_each_record_is_decoded_by_the_schema_that_wrote_it(spark, history) -> N
 SECOND_NAMES = [field["name"] for field in SECOND["fields"]]
 
 
-def test_avro_deltas_say_what_they_carry(spark, history) -> None:
-    """By header `fields`, or by a writer's schema of some fields: a null that is not carried is no null."""
+def test_avro_deltas_list_their_fields(spark, history) -> None:
+    """Header `fields` or the writer's schema lists the fields of an Avro delta: other fields are not nulls of it."""
     history.create("delta")
     with schema_server() as registry:
         registry.register(f"{history.name}.publish-value", ORDER)
@@ -161,7 +161,7 @@ def test_avro_deltas_say_what_they_carry(spark, history) -> None:
 
 
 def test_avro_without_a_registry_has_its_schema_from_a_file(spark, history, tmp_path) -> None:
-    """Records, and deltas of the derived schema as workers write them, unframed; a delete of the SOW topic is a row."""
+    """Without a registry, records and unframed deltas are decoded by the schema of a file; a delete is a row."""
     history.create("sow")
     history.create("delta")
     codec = file_codec(ORDER, tmp_path)
@@ -185,7 +185,7 @@ def test_avro_without_a_registry_has_its_schema_from_a_file(spark, history, tmp_
 
 
 def test_a_record_that_cannot_be_decoded_fails_the_query(spark, history, tmp_path) -> None:
-    """With its topic, partition, offset and key, so that it can be found."""
+    """A record that cannot be decoded fails the query, and the error has its topic, partition, offset and key."""
     history.create("sow", 2)
     file_codec(ORDER, tmp_path)
     history.write("sow", ("good", plain(ORDER, {"id": 1})), ("bad", b"\x02"), partition=1)
@@ -196,8 +196,8 @@ def test_a_record_that_cannot_be_decoded_fails_the_query(spark, history, tmp_pat
         table.collect()
 
 
-def test_a_schema_id_that_nobody_knows_fails_the_query(spark, history) -> None:
-    """It is never read by another schema instead."""
+def test_an_unknown_schema_id_fails_the_query(spark, history) -> None:
+    """A record with an unknown schema id fails the query; no other schema is used for it."""
     history.create("sow")
     with schema_server() as registry:
         registry.register(f"{history.name}.publish-value", ORDER)
@@ -208,8 +208,8 @@ def test_a_schema_id_that_nobody_knows_fails_the_query(spark, history) -> None:
             table.collect()
 
 
-def test_other_message_types_are_decoded_by_a_schema_that_is_given(spark, history) -> None:
-    """Without one the error says so: their records do not say what columns there are."""
+def test_other_message_types_are_decoded_by_the_callers_schema(spark, history) -> None:
+    """Message types without schemas need the columns of the caller; without them the error names the argument."""
     from msgpack import Timestamp
 
     history.create("sow")
@@ -231,8 +231,8 @@ def test_other_message_types_are_decoded_by_a_schema_that_is_given(spark, histor
     assert (row["big"], row["tags"], row["more"], row["missing"]) == (2**53 + 1, ["a"], {"k": bytearray(b"v")}, None)
 
 
-def test_a_filter_is_of_the_whole_merged_record(spark, history, tmp_path) -> None:
-    """Of Avro too, also of fields that are no column, and of what is known besides; old states do not match."""
+def test_a_filter_applies_to_the_full_merged_record(spark, history, tmp_path) -> None:
+    """A filter of Avro applies to the last state of a record, also to metadata and fields without a column."""
     history.create("sow")
     codec = file_codec(ORDER, tmp_path)
     for key, qty in ((1, 50), (1, 5), (2, 50), (3, 60)):
@@ -249,8 +249,8 @@ def test_a_filter_is_of_the_whole_merged_record(spark, history, tmp_path) -> Non
         matching("/qty >")
 
 
-def test_words_for_a_schema_that_do_not_fit_are_refused(spark, history, tmp_path) -> None:
-    """`infer` is for JSON, a type that no message type has is named, and a schema that is missing is said to be."""
+def test_schemas_that_do_not_fit_the_topic_are_refused(spark, history, tmp_path) -> None:
+    """The schema `infer` for Avro, a type without values in any message type, and a missing schema are errors."""
     history.create("sow")
     file_codec(ORDER, tmp_path)
     config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
@@ -265,7 +265,7 @@ def test_words_for_a_schema_that_do_not_fit_are_refused(spark, history, tmp_path
 
 
 def test_a_column_of_avro_may_not_hide_metadata(spark, history, tmp_path) -> None:
-    """The derived columns too; without that field the rest can be read."""
+    """An Avro field with the name of a metadata column is refused; a schema without that field can be read."""
     history.create("sow")
     codec = file_codec(record(("id", "long"), ("source", "string")), tmp_path)
     history.write("sow", ("1", codec.encode({"id": 1, "source": "s"})), headers={"source": "x.publish/0/7"})

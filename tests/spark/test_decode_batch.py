@@ -12,9 +12,9 @@ pytest.importorskip("fastavro", reason="fastavro is not installed: pip install '
 import pyarrow as pa
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
-from spark_integration.merge.rows import headers_column
+from spark_integration.merge.arrow_records import headers_column
 from spark_integration.reading.decode import Decoding, _BatchDecoder
-from spark_integration.reading.schema import pinned
+from spark_integration.reading.schemas.schema import pinned
 from spark_integration.settings import topic_settings
 from tests.codec.avro_world import file_codec, plain, record
 
@@ -29,7 +29,7 @@ def struct(**types) -> StructType:
 
 
 def decoder(directory, columns, **changes) -> _BatchDecoder:
-    """What an executor has for a topic of orders."""
+    """The decoder of an executor for a topic of orders."""
     file_codec(ORDER, directory)
     settings = pinned(topic_settings("orders", {"message_type": "avro", "schema": str(directory / "schema.avsc")}))
     # Whatever becomes of the file, the schema of the start counts.
@@ -38,7 +38,7 @@ def decoder(directory, columns, **changes) -> _BatchDecoder:
 
 
 def batch(*values, headers=()) -> pa.RecordBatch:
-    """Rows as they come from Spark, keys from `a`, offsets from 10."""
+    """Rows as they come from Spark, with keys from `a` and offsets from 10."""
     count = len(values)
     return pa.RecordBatch.from_pydict(
         {
@@ -65,23 +65,23 @@ def batch(*values, headers=()) -> pa.RecordBatch:
         ),
     ],
 )
-def test_what_is_wrong_with_a_record_is_said_with_its_place(tmp_path, columns, value, said) -> None:
-    """Topic, partition, offset and key, also where only Arrow finds that a value has no room."""
+def test_the_error_of_a_record_has_its_place(tmp_path, columns, value, said) -> None:
+    """The error of a record that cannot be decoded has its topic, partition, offset and key, also if Arrow finds it."""
     place = r"orders\.sow, partition 3, offset 11, key 'b'"
     with pytest.raises(Stop, match=f"{place}: {said}.*; publish the record again"):
         decoder(tmp_path, columns).decode(batch(None, value))
 
 
-def test_a_record_that_no_filter_wants_need_not_fit(tmp_path) -> None:
-    """Rows that match keep what stands beside them."""
+def test_a_record_that_does_not_match_the_filter_need_not_fit(tmp_path) -> None:
+    """A record that does not match may have other types than the columns; matching rows keep all columns."""
     rows = batch(*(plain(ORDER, {"id": number}) for number in (1000, 1, 2000, 2)))
     found = decoder(tmp_path, struct(id=ByteType()), matching="/id < 100 AND SOW_KEY() != 'x'").decode(rows)
     assert found.column("record").to_pylist() == [{"id": 1}, {"id": 2}]
     assert found.column("offset").to_pylist() == [11, 13]
 
 
-def test_a_delta_carries_what_its_header_says(tmp_path) -> None:
-    """An empty object and a null among it; a row without a value carries nothing."""
+def test_a_delta_carries_the_fields_of_its_header(tmp_path) -> None:
+    """A delta carries the fields of its header, with empty objects and nulls; a row without a value has none."""
     codec = file_codec(ORDER, tmp_path)
     data, headers = codec.encode_delta({"id": 1, "home": {}})
     decode = decoder(tmp_path, struct(id=LongType(), home=struct(zip=StringType())), is_delta=True).decode

@@ -74,7 +74,7 @@ def struct(data_type):
     ],
 )
 def test_a_value_is_itself_in_its_column(data_type, value, read) -> None:
-    """Also one that knows its branch of a union; a UUID and a time of day are their text."""
+    """A value of its column's type is unchanged, also a branch of a union; a UUID and a time of day become text."""
     column = pa.array([compile_struct(struct(data_type))({"v": value})], to_arrow_type(struct(data_type)))
     assert column.to_pylist() == [{"v": read}]
 
@@ -101,19 +101,19 @@ def test_a_value_is_itself_in_its_column(data_type, value, read) -> None:
     ],
 )
 def test_a_value_of_another_type_is_refused(data_type, value, said) -> None:
-    """Nothing is guessed: the path says where, and what it is."""
+    """A value of another type than its column is an error with the path and the type; nothing is guessed."""
     with pytest.raises(TypeError, match=said):
         compile_struct(struct(data_type))({"v": value})
 
 
 def test_a_record_that_is_no_object_is_refused() -> None:
-    """It has no fields to make columns of."""
+    """A record that is no object is refused, as it has no fields."""
     with pytest.raises(TypeError, match="the record is bytes where the schema means an object"):
         compile_struct(struct(LongType()))(b"x")
 
 
 @pytest.mark.parametrize("data_type", [CalendarIntervalType(), MapType(LongType(), LongType())])
 def test_a_column_that_no_message_type_fills_is_refused(data_type) -> None:
-    """Before anything is read."""
+    """A column of a type without values in any message type is refused before anything is read."""
     with pytest.raises(ConfigurationError, match=r"schema: /v/w is .*, and no message type has such values"):
         compile_struct(struct(StructType([StructField("w", data_type)])))

@@ -34,7 +34,7 @@ EXAMPLES = sorted(Path(mirror.__file__).parent.glob("[a-z]*.py"))
 
 
 class Merged:
-    """A worker's merge of commands, and its way to bring what came of them to the topics."""
+    """Merges commands as a worker does, and writes the results to the topics."""
 
     def __init__(self, family, **settings) -> None:
         self._family = family
@@ -42,7 +42,7 @@ class Merged:
         self._sent = {"sow": 0, "delta": 0}
 
     def merge(self, *commands) -> None:
-        """Merge commands, each a body or a body with headers, and write what came of them."""
+        """Merge commands, each a body or a body with headers, and write the results."""
         for command in commands:
             body, headers = command if isinstance(command, tuple) else (command, {})
             self.driver.pipe_input(str(body["id"]), body, [(name, text.encode()) for name, text in headers.items()])
@@ -76,13 +76,13 @@ def orders(family):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_is_short(example) -> None:
-    """An example is read as a page: 80 lines at most."""
+    """An example fits on one page: it has at most 80 lines."""
     assert len(example.read_text().splitlines()) <= 80
 
 
 @pytest.mark.long
 def test_latest_order_book(spark, family, orders) -> None:
-    """The book has what is left of working orders, summed up by price, the best price of each side first."""
+    """The order book sums the open quantity of working orders by price, the best price of each side first."""
     base = {"instrument": "X", "state": "working"}
     orders.merge(
         *(base | {"id": f"b{number}", "side": "buy", "price": 10 + number % 2, "open": 5} for number in range(4)),
@@ -101,7 +101,7 @@ def test_latest_order_book(spark, family, orders) -> None:
 
 @pytest.mark.long
 def test_change_rate(spark, family, orders, tmp_path) -> None:
-    """Updates of each key are counted in the minute in which they were merged, touches apart from changes."""
+    """The updates of each key are counted in the minute of their merge, and touches separately from changes."""
     orders.merge(
         {"id": "a", "n": 1}, {"id": "a", "n": 2}, {"id": "a", "n": 2}, {"id": "b", "n": 1}, ({"id": "b"}, DELETE)
     )
@@ -119,7 +119,7 @@ def test_change_rate(spark, family, orders, tmp_path) -> None:
 
 @pytest.mark.long
 def test_late_joiner(spark, family, orders) -> None:
-    """A snapshot and the deltas after it are the later snapshot; a delta that is missing is found out."""
+    """A snapshot with the deltas after it equals the later snapshot, and a missing delta is detected."""
     orders.merge({"id": "a", "n": 1, "to": {"zip": "1"}}, {"id": "b", "n": 1}, {"id": "c", "n": 1})
     known = late_joiner.deltas(spark, family.name, family.options)
     before = late_joiner.snapshot(spark, family.name, family.options)
@@ -140,7 +140,7 @@ def test_late_joiner(spark, family, orders) -> None:
 
 @pytest.mark.long
 def test_dashboard(spark, family, orders, tmp_path) -> None:
-    """The table follows the topic over two runs, and the figures are those of the records that live."""
+    """The table follows the topic over two runs, and the figures are those of the live records."""
     table, checkpoint = str(tmp_path / "table"), str(tmp_path / "state")
     orders.merge(
         *({"id": number, "customer": "ab"[number % 2], "state": "new", "balance": 10.5} for number in range(4))
@@ -157,7 +157,7 @@ def test_dashboard(spark, family, orders, tmp_path) -> None:
 
 @pytest.mark.long
 def test_mirror(spark, family, orders, tmp_path) -> None:
-    """Merged again, what the mirror published is the topic it came from: values, nulls, removals and deletes."""
+    """The merge of the published copy equals the original topic: values, nulls, removals and deletes."""
     schema = "id STRING, n LONG, to STRUCT<zip: STRING, city: STRING>"
     copy = Merged(family, null_policy="set")
     orders.merge(
@@ -182,18 +182,18 @@ PROGRAMS = [
     ("dashboard", ["--table", "{}/table", "--checkpoint", "{}/state"], "|ann     |1     |0      |3.50   |"),
     ("mirror", ["--once", "--checkpoint", "{}/state", "--copy", "{}", "--schema", "id STRING"], ""),
 ]
-"""Each program, what it is told, and a line that it then says."""
+"""Each program, its arguments, and a line of its output."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("program", "told", "line"), PROGRAMS, ids=lambda value: value if isinstance(value, str) else ""
+    ("program", "more_arguments", "line"), PROGRAMS, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_example_runs_as_a_program(family, orders, bootstrap, tmp_path, program, told, line) -> None:
-    """Started as its first lines say, on a broker with a record, it does its work and ends well."""
+def test_example_runs_as_a_program(family, orders, bootstrap, tmp_path, program, more_arguments, line) -> None:
+    """Each example, started with the command in its docstring, works on a broker and ends with status 0."""
     order = {"id": "1", "instrument": "XYZ", "side": "buy", "price": 10.5, "open": 5, "state": "working"}
     orders.merge({"id": "1"} if program == "mirror" else order | {"customer": "ann", "balance": 3.5})
-    paths = [text.format(family.name if text == "{}" else tmp_path) for text in told]
+    paths = [text.format(family.name if text == "{}" else tmp_path) for text in more_arguments]
     command = [sys.executable, "-m", f"spark_integration.examples.{program}", "--bootstrap", bootstrap]
     answer = subprocess.run(
         [*command, "--topic", family.name, *paths], capture_output=True, text=True, timeout=300, check=False

@@ -40,7 +40,7 @@ QUANTIFIERS = ["", "", "", "*", "+", "?", "{2}", "{1,2}", "{2,}", "*?"]
 
 
 def verdicts(spark, filters, records, schema=SCHEMA):
-    """What each filter says of each record, as a row of truth values for each record."""
+    """The results of all filters for each record, as one row of truth values for a record."""
     rows = spark.createDataFrame([(i, text) for i, text in enumerate(records)], "i INT, value STRING")
     made = F.lit(None) if schema is None else F.from_json("value", schema, FAILFAST)
     # Read once: the plan would have the reading once for every filter.
@@ -51,7 +51,7 @@ def verdicts(spark, filters, records, schema=SCHEMA):
 
 
 def agree(spark, seed: int, count: int) -> None:
-    """Filters that go to the JVM whole, and two that go in parts, say of random records what the processor says."""
+    """Compare random filters in the JVM, and two that are split, with the processor for random records."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     records = [record(rng) for _ in range(300)]
@@ -73,26 +73,26 @@ def agree(spark, seed: int, count: int) -> None:
     assert 0.1 < trues / len(records) / len(filters) < 0.9
 
 
-def test_a_column_says_what_the_processor_says(spark, random_seed) -> None:
-    """Random filters of numbers, texts, arrays and objects, in three-valued logic, for random records of a schema."""
+def test_a_column_agrees_with_the_processor(spark, random_seed) -> None:
+    """Random filters of numbers, texts, arrays and objects have the same results in Spark and in the processor."""
     agree(spark, random_seed, 45)
 
 
-def test_a_column_says_what_the_processor_says_of_many(spark, random_seed) -> None:
-    """The same of a thousand filters."""
+def test_a_column_agrees_with_the_processor_on_many_filters(spark, random_seed) -> None:
+    """A thousand random filters have the same results in Spark and in the processor."""
     for turn in range(5):
         agree(spark, random_seed + turn, 200)
 
 
 def test_without_schema_the_processor_evaluates_all(spark) -> None:
-    """Text against number, functions, members that nobody announced; no text at all is a record without fields."""
+    """Without a schema, the processor evaluates the filter, also mixed types, functions and unknown members."""
     filters = ["UPPER(/name) = 'X' OR /n < '10'", "/nowhere/deep[1] IS NULL AND /name IS NOT NULL"]
     rows = verdicts(spark, filters, ['{"name":"x"}', '{"n":9}', '{"n":"9","nowhere":{"deep":[1,2]}}', None], None)
     assert rows == [[True, True], [True, False], [False, False], [False, False]]
 
 
-def test_only_what_passes_the_jvm_goes_to_python(spark) -> None:
-    """The operands of an AND are evaluated in two places, Spark's first: Python sees what that lets through."""
+def test_only_records_that_pass_the_jvm_go_to_python(spark) -> None:
+    """Operands of an AND are evaluated first in Spark, then in Python, which gets the records that pass Spark."""
     struct = StructType.fromDDL("id LONG, name STRING")
     text = "LENGTH(/name) = 1 AND /id >= 10 AND /name LIKE '^a'"
     assert split_filter(text, struct) == (("/id >= 10", "/name LIKE '^a'"), ("LENGTH(/name) = 1",))
@@ -115,15 +115,15 @@ def test_only_what_passes_the_jvm_goes_to_python(spark) -> None:
         ("/px > 1", '{"px":"Infinity"}', "has no finite number at /px"),
     ],
 )
-def test_what_the_schema_hides_fails_the_query(spark, text, value, said) -> None:
-    """Where Spark put into a column what the schema does not say, there is no verdict but an error that says where."""
+def test_a_value_of_another_type_fails_the_query(spark, text, value, said) -> None:
+    """A filter on a column whose value has another type in the record has no result: the query fails with the path."""
     schema = "name STRING, px DOUBLE, legs ARRAY<STRUCT<ccy: STRING>>"
     with pytest.raises((SparkRuntimeException, Py4JJavaError), match=said):
         verdicts(spark, [text], [value], StructType.fromDDL(schema))
 
 
-def test_java_finds_what_re2_finds(spark, random_seed) -> None:
-    """Every pattern that goes to Java is found in the same texts, line ends and letters beyond ASCII among them."""
+def test_java_finds_the_same_texts_as_re2(spark, random_seed) -> None:
+    """Every translated pattern matches the same texts in Java as in RE2, also line ends and letters beyond ASCII."""
     rng = random.Random(random_seed)
     texts = ["".join(rng.choices(CHARACTERS, k=rng.randrange(7))) for _ in range(300)]
     known: dict[str, object] = {}

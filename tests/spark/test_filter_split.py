@@ -51,7 +51,7 @@ STRUCT = StructType(
     ],
 )
 def test_goes_to_the_jvm(text) -> None:
-    """What a typed column says exactly as the record does is left to Spark."""
+    """Spark evaluates a part of a filter where a typed column has exactly the values of the record."""
     assert split_filter(text, STRUCT).rest == ()
 
 
@@ -84,17 +84,17 @@ def test_goes_to_the_jvm(text) -> None:
     ],
 )
 def test_stays_with_the_processor(text) -> None:
-    """What Spark SQL may have otherwise, or what the schema does not tell, is left to the processor."""
+    """The processor evaluates a part of a filter where Spark SQL may differ or the schema is incomplete."""
     assert split_filter(text, STRUCT).pushed == ()
 
 
 def test_no_schema_leaves_all_to_the_processor() -> None:
-    """Operand by operand."""
+    """Without a schema, the processor evaluates every operand of a filter."""
     assert split_filter("/a = 1 AND /b = 2", None) == ((), ("/a = 1", "/b = 2"))
 
 
 def test_a_part_is_shown_as_a_filter(random_seed) -> None:
-    """The text of a part means what the part means."""
+    """The text of a part is a filter with the same meaning as the part."""
     rng = random.Random(random_seed)
     for _ in range(500):
         tree = parse(filter_text(rng))
@@ -102,13 +102,13 @@ def test_a_part_is_shown_as_a_filter(random_seed) -> None:
 
 
 @pytest.mark.parametrize("name", ["SOW_KEY", "LAST_UPDATED", "MESSAGE_SIZE", "TOPIC_NAME", "CORRELATION_ID"])
-def test_what_is_known_besides_the_record_is_refused(name) -> None:
-    """A function that asks for the Kafka record is named, with what to do instead."""
+def test_functions_of_metadata_are_refused(name) -> None:
+    """A function of a record's metadata is refused with its name and an alternative."""
     with pytest.raises(ConfigurationError, match=rf"{name}\(\) cannot be asked here: .*sow_key and timestamp"):
         split_filter(f"/a = 1 AND NOT (LENGTH({name}()) > 1)", None)
 
 
-def test_what_is_no_filter_is_refused_with_its_place() -> None:
-    """As everywhere."""
+def test_an_invalid_filter_is_refused_with_its_place() -> None:
+    """An invalid filter is refused, and the error shows the place of the mistake."""
     with pytest.raises(FilterError, match="line 1, column 6"):
         filter_column("/a = ", None, record=None, value=None)

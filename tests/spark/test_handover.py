@@ -47,7 +47,7 @@ def _options(world: World) -> dict[str, str]:
 
 
 def _numbered(commands, first: int = 1):
-    """The same from a publisher that counts its records."""
+    """The commands of a publisher that numbers its records."""
     return [
         (key, value, {**headers, "client": "ann", "sequence": str(number)})
         for number, (key, value, headers) in enumerate(commands, first)
@@ -55,7 +55,7 @@ def _numbered(commands, first: int = 1):
 
 
 def _expected(world: World) -> dict[bytes, tuple[bytes, str]]:
-    """Value and version of every live record, as one worker makes them of the whole input."""
+    """Value and version of every live record, from one worker that merges the complete input."""
     history = defaultdict(list)
     for seen in world.read("publish"):
         history[seen.partition].append((seen.key, seen.value, seen.headers))
@@ -71,13 +71,13 @@ def _expected(world: World) -> dict[bytes, tuple[bytes, str]]:
 
 
 def _sow(world: World) -> dict[bytes, tuple[bytes, str]]:
-    """The same of the SOW topic."""
+    """Value and version of every live record of the SOW topic."""
     state = {seen.key: (seen.value, seen.headers["version"]) for seen in world.read("sow")}
     return {key: found for key, found in state.items() if found[0] is not None}
 
 
 def _offsets(world: World) -> dict[int, int]:
-    """What the workers' group has committed."""
+    """The committed offsets of the workers' group."""
     reader = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"app-{world.name}.{world.name}"})
     found = reader.committed([TopicPartition(f"{world.name}.publish", number) for number in range(PARTITIONS)], 10)
     reader.close()
@@ -86,7 +86,7 @@ def _offsets(world: World) -> dict[int, int]:
 
 @contextmanager
 def _publishing(world: World, commands) -> Iterator[None]:
-    """Publish as long as the block lasts, and at least all of these."""
+    """Publish until the block ends, and at least all of these commands."""
     thread = threading.Thread(target=lambda: [world.publish(commands[i : i + 50]) for i in range(0, len(commands), 50)])
     thread.start()
     try:
@@ -97,9 +97,9 @@ def _publishing(world: World, commands) -> Iterator[None]:
 
 @pytest.mark.long
 def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
-    """While publishers go on, 20,000 commands are merged and handed over; a worker takes the rest and drops repeats.
+    """While publishers continue, 20,000 commands are handed over; a worker merges the rest and drops duplicates.
 
-    In the end every record has the value and the version that one worker would have given it.
+    In the end every record has the value and the version that one worker would have written.
     """
     commands = _numbered(random_commands(5, 24_000, 2_000))
     rubbish = [
@@ -123,8 +123,8 @@ def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
 
 
 @pytest.mark.long
-def test_hand_over_that_died_is_made_again(spark, world) -> None:
-    """Whatever part of it was written, the next one writes what is missing, and a third one nothing."""
+def test_a_failed_hand_over_can_be_repeated(spark, world) -> None:
+    """A hand-over that failed at any point is completed by the next one, and a third one writes nothing."""
     lives = [(b"twin", {"id": "twin"}, {}), (b"twin", None, {})] * 3  # Each tells the same.
     world.publish([*_numbered(random_commands(6, 600, 60)), (b"1", b"no", {}), *lives])
     as_of = dt.datetime.now(dt.UTC)
@@ -156,7 +156,7 @@ def test_hand_over_that_died_is_made_again(spark, world) -> None:
 
 @pytest.mark.long
 def test_history_from_elsewhere_is_handed_over_at_a_cut(spark, world) -> None:
-    """Of an archive the caller says where the workers begin; without that, or beside a merge that knows it, no."""
+    """The hand-over of an archive needs the caller's cut; a missing cut, or a second one for a topic, is refused."""
     old, new = random_commands(8, 600, 60), random_commands(9, 200, 60)
     world.publish(old)
     archive = spark.read.format("kafka").options(
@@ -187,8 +187,8 @@ def _ends(world: World) -> dict[int, int]:
 
 
 @pytest.mark.long
-def test_hand_over_refuses_what_would_lose_records(spark, world) -> None:
-    """Living workers, offsets of others, other records in SOW, input that is gone: an error, and nothing is written."""
+def test_a_hand_over_that_would_lose_records_is_refused(spark, world) -> None:
+    """Running workers, other offsets, other records in SOW, and missing input are errors, and nothing is written."""
     world.publish([(b"%d" % n, {"id": n, "a": n}, {}) for n in range(20)])
     with merge_batch(spark, world.name, config=world.file, options=_options(world)) as merged:
         world.publish([(b"99", {"id": 99}, {"version": "1"})], role="sow")
@@ -214,8 +214,8 @@ def test_hand_over_refuses_what_would_lose_records(spark, world) -> None:
 
 
 @pytest.mark.long
-def test_repair_writes_what_differs(spark, world) -> None:
-    """Wrong records are corrected above their version, missing ones written, others deleted; subscribers are told."""
+def test_a_repair_writes_the_differences(spark, world) -> None:
+    """A repair corrects wrong records with higher versions, writes missing ones, deletes others, publishes deltas."""
     world.publish([(b"%d" % n, {"id": n, "a": {"b": n}}, {}) for n in range(6)])
     world.publish([(b"5", None, {})])
     there = [
@@ -248,7 +248,7 @@ def test_repair_writes_what_differs(spark, world) -> None:
 
 @pytest.mark.long
 def test_base_is_where_the_workers_stopped(spark, world) -> None:
-    """What stopped workers left is gone on with: their records, versions and marks, and the input that they lack."""
+    """A merge with `base="sow"` continues from stopped workers: with their records, versions, marks and offsets."""
     commands = _numbered(random_commands(8, 900, 50))
     world.publish(commands[:500])
     worker = world.start(name=world.name)

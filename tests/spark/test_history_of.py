@@ -28,7 +28,7 @@ def _merged(spark, history, **given) -> dict[str, dict]:
 
 @pytest.mark.long
 def test_lines_are_merged_in_the_order_of_their_files(spark, tmp_path) -> None:
-    """Files come by name, lines by place, packed or not; a line that has no key is rejected where that is chosen."""
+    """Lines are merged by file name and place, from packed files too; a line without a key can be rejected."""
     lines = [{"id": n % 50, "last": n, f"f{n % 3}": n} for n in range(3_000)]
     for number, begin in enumerate(range(0, 3_000, 1_000)):
         text = "".join(json.dumps(line) + "\n" for line in lines[begin : begin + 1_000]).encode()
@@ -48,7 +48,7 @@ def test_lines_are_merged_in_the_order_of_their_files(spark, tmp_path) -> None:
 
 @pytest.mark.long
 def test_a_field_orders_rows(spark, tmp_path) -> None:
-    """Rows of Parquet are messages of their columns, in the order of a field; what a null is must be said."""
+    """Rows of Parquet become messages of their columns, in the order of a field, and argument `nulls` is required."""
     rows = "id LONG, at LONG, qty LONG, to STRUCT<zip: STRING>"
     given = [(1, 3, None, ("z",)), (1, 1, 5, None), (2, 9, 1, None), (1, 2, 6, (None,))]
     path = str(tmp_path / "rows.parquet")

@@ -18,7 +18,7 @@ from spark_integration import merge_batch, publish_deltas, read_sow
 from spark_integration.merge.batch.handover import hand_over
 from spark_integration.options import sink_options, source_options
 from spark_integration.settings import topic_settings
-from spark_integration.source.options import parse_source_options
+from spark_integration.source.source_options import parse_source_options
 
 pytestmark = [
     pytest.mark.spark,
@@ -29,8 +29,8 @@ pytestmark = [
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 
 
-def test_the_option_says_the_prefix():
-    """It goes into the names, and not to Spark, which does not know it; in any case of its letters."""
+def test_the_option_sets_the_prefix():
+    """The option `topic_prefix`, in any case of letters, sets the prefix of topic names and is not passed to Spark."""
     chosen = source_options("orders", "sow", {**SERVERS, "Topic_Prefix": "acme."})
     assert (chosen["subscribe"], "Topic_Prefix" in chosen) == ("acme.orders.sow", False)
     assert sink_options("orders", "publish", {**SERVERS, "topic_prefix": "acme."})["topic"] == "acme.orders.publish"
@@ -39,7 +39,7 @@ def test_the_option_says_the_prefix():
 
 
 def test_settings_and_option_are_not_to_differ():
-    """Of two prefixes nobody knows which is meant; names of their own stay what they are."""
+    """Two different prefixes in the settings and the option are an error; explicitly mapped names keep their form."""
     config = {"topic_prefix": "acme.", "kafka_topics": {"publish": "legacy.in"}}
     settings = topic_settings("orders", config, options={"topic_prefix": "acme."})
     assert (settings.kafka_topic("publish"), settings.kafka_topic("sow")) == ("legacy.in", "acme.orders.sow")
@@ -51,7 +51,7 @@ def test_settings_and_option_are_not_to_differ():
 
 
 def test_a_copy_is_read_from_its_own_topic():
-    """The records of a copy are as its topic says; the Kafka topic is the copy's."""
+    """A copy is read from its own Kafka topic, with the settings of the original topic."""
     config = Config(topic_prefix="a.", topics={"orders": {}}, conflated={"slow": {"underlying": "orders"}})
     settings = topic_settings("slow", config)
     assert (settings.name, settings.kafka_topic("sow")) == ("orders", "a.slow.sow")
@@ -61,7 +61,7 @@ def test_a_copy_is_read_from_its_own_topic():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_records_are_published_merged_handed_over_and_read(spark, bootstrap: str, unique: str):
-    """The way round: rows to the mapped input, merged in a batch, handed over to the workers' topics, and read."""
+    """Rows are published to the mapped input, merged in a batch, handed over to the workers' topics, and read."""
     section = {"partitions": 2, "kafka_topics": {"publish": f"legacy.{unique}"}, "source_header": True}
     config = Config(topic_prefix=f"{unique}.desk.", kafka={"bootstrap.servers": bootstrap}, topics={"orders": section})
     admin = Admin(config.kafka)

@@ -31,7 +31,7 @@ PATIENCE_S = 300
 
 
 class Job:
-    """The streaming job in processes of its own: Python, and the Java that it starts."""
+    """The streaming job in its own processes: Python, and the Java that it starts."""
 
     def __init__(self, world: World, source: str, cores: int) -> None:
         self._log = world.directory / f"job-{time.monotonic_ns()}.log"
@@ -44,22 +44,22 @@ class Job:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """End all of it as a power cut would."""
+        """Kill all processes at once, as a power cut would."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def log(self) -> str:
-        """The end of what it said."""
+        """The end of the job's output."""
         return self._log.read_text(errors="replace")[-4000:]
 
 
 def _written(world: World) -> int:
-    """How many records are on the input topic."""
+    """The number of records on the input topic."""
     return sum(Admin(world.config.kafka).end_offsets(f"{world.name}.publish", range(PARTITIONS)).values())
 
 
 def _fill(bootstrap: str, source: str, rng: random.Random) -> dict[str, list[int]]:
-    """Write the rows that the job is to publish; the numbers of each key, in order."""
+    """Write the rows that the job should publish; returns the numbers of each key, in order."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(source, PARTITIONS, 1)]).values():
         made.result(30)
@@ -74,7 +74,7 @@ def _fill(bootstrap: str, source: str, rng: random.Random) -> dict[str, list[int
 
 
 def _kill_within_a_batch(world: World, job: Job, rng: random.Random) -> None:
-    """Let the job write a part of a batch, the first one that it does or a later one."""
+    """Kill the job in the middle of a batch, the first one that it writes or a later one."""
     begun = _written(world)
     # The batch that the last one was killed in is written again from its first row.
     until = begun + rng.randrange(2) * BATCH_ROWS + rng.randrange(BATCH_ROWS // 5, BATCH_ROWS * 3 // 4)
@@ -93,16 +93,16 @@ def _free_port() -> int:
 
 
 def _duplicates(port: int) -> int:
-    """How many records the worker has dropped."""
+    """The number of records that the worker has dropped."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return int(sum(float(line.split()[-1]) for line in lines if "events_total" in line and '"duplicate"' in line))
 
 
 def test_job_killed_within_five_batches_loses_and_doubles_nothing(bootstrap, tmp_path, unique, random_seed) -> None:
-    """Killed in the middle of batches and started again, with other cores: each row is merged once, in its key's order.
+    """After kills within batches and restarts with other cores, each row is merged once, in the order of its key.
 
-    The repeats are on the input topic, whole and half batches of them, and the worker has dropped just these.
+    The input topic has complete and partial batches twice, and the worker has dropped exactly the duplicates.
     """
     rng = random.Random(random_seed)
     source, port = f"{unique}_source", _free_port()
@@ -141,7 +141,7 @@ def test_job_killed_within_five_batches_loses_and_doubles_nothing(bootstrap, tmp
 
 
 def _last_batch(world: World) -> int:
-    """How many rows of the last batch that was begun are on the input topic."""
+    """The number of rows on the input topic from the last batch that was begun."""
     rows = defaultdict(set)
     for record in world.read("publish"):
         number = int(record.headers["sequence"])

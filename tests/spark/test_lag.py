@@ -45,8 +45,8 @@ def progress(done, latest, name="book"):
     return QueryProgressEvent(StreamingQueryProgress.fromJson(told))
 
 
-def test_lag_is_what_a_batch_has_left() -> None:
-    """For each partition the offsets between what is done and the end; a partition that is new is all to be done."""
+def test_lag_is_the_distance_to_the_end() -> None:
+    """The lag is the distance from the query's position to the end; all records of a new partition count."""
     told = []
     listener = LagListener(told.append)
     listener.onQueryProgress(progress({"orders.sow": {"0": 5, "1": 7}}, {"orders.sow": {"0": 9, "1": 7, "2": 3}}))
@@ -61,14 +61,14 @@ def test_lag_is_what_a_batch_has_left() -> None:
 
 @pytest.mark.parametrize("offsets", ["None", "17", "[1]", '{"seconds": 3}', "not JSON"])
 def test_other_sources_are_passed_over(offsets) -> None:
-    """Rates, files and their like have offsets of other kinds."""
+    """Sources other than Kafka, with other kinds of offsets, have no lag."""
     told = []
     LagListener(told.append).onQueryProgress(progress(offsets, offsets))
     assert told == [[]]
 
 
 def test_gauges_are_there_as_long_as_the_query() -> None:
-    """By query, topic and partition; a query without a name has its id; what has ended is gone."""
+    """Gauges have the name or id of the query, the topic and the partition, and are removed when the query ends."""
     registry = CollectorRegistry()
     listener = LagListener(registry=registry)
     listener.onQueryProgress(progress({"a.sow": {"0": 5, "1": 1}}, {"a.sow": {"0": 9, "1": 1}}, name=None))
@@ -82,8 +82,8 @@ def test_gauges_are_there_as_long_as_the_query() -> None:
     assert [sample for metric in registry.collect() for sample in metric.samples] == []
 
 
-def test_what_goes_wrong_is_logged(caplog) -> None:
-    """The query hears nothing of it."""
+def test_errors_of_the_listener_are_logged(caplog) -> None:
+    """An error in the listener is logged and does not reach the query."""
 
     def fail(lags):
         raise RuntimeError("the pager is out of order")
@@ -104,7 +104,7 @@ def test_what_goes_wrong_is_logged(caplog) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_a_real_query_catches_up(spark, family) -> None:
-    """A few offsets a batch: the lag falls to 0, and a callback that raises each time does not end the query."""
+    """The lag of a query with small batches falls to 0, and a callback that always raises does not end the query."""
     family.create("sow")
     with family.transaction("sow") as write:
         for i in range(12):

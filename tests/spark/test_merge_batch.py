@@ -35,7 +35,7 @@ DDL = (
 
 
 def _history(spark, records: list[tuple[int, Record]]):
-    """Records with their partition, as Spark's Kafka source has them, in an order that says nothing."""
+    """Records with their partition, in the columns of Spark's Kafka source and in random order."""
     rows = [
         (r.key, r.value, r.headers, partition, r.offset, dt.datetime.fromtimestamp(r.timestamp_ms / 1000, dt.UTC))
         for partition, r in records
@@ -70,7 +70,7 @@ def _numbered(key: str, value: str, client: str, sequence: int, offset: int, **h
 @pytest.mark.parametrize("seed", [1])
 @pytest.mark.long
 def test_merge_is_a_worker(spark, seed) -> None:
-    """Random histories of clients that repeat themselves: SOW, deltas, dead letters and marks are a worker's."""
+    """Random histories with repeated records give the same SOW, deltas, dead letters and marks as a worker."""
     print("seed", seed)
     rng = random.Random(seed)
     topic = {"expiration": "20s", "null_policy": "remove", "partitions": 8}
@@ -99,7 +99,7 @@ def test_merge_is_a_worker(spark, seed) -> None:
 
 @pytest.mark.long
 def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
-    """A record is corrected under the number with which it was rejected: it is no repeat, and nothing is lost."""
+    """A corrected record with the sequence of a rejected one is no duplicate, and is not lost."""
     history = [
         _numbered("1", '{"id":1,"a":1}', "ann", 1, 0),
         _numbered("1", '{"id":2,"a":2}', "ann", 5, 1),  # Not of this key: rejected.
@@ -120,7 +120,7 @@ def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
 
 @pytest.mark.long
 def test_records_without_a_key(spark) -> None:
-    """They are an error that says what may be chosen; left out; or merged last by the key in their body."""
+    """Records without a key are an error with the choices, left out, or merged last by the key in their body."""
     settings = {"partitions": 2}
     history = [
         (0, Record(None, b'{"id":1,"a":1}', None, 0, NOW_MS)),
@@ -142,7 +142,7 @@ def test_records_without_a_key(spark) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("deltas", [False, True])
 def test_records_that_came_to_another_partition(spark, deltas) -> None:
-    """Records of foreign keys are an error, left out, merged behind all others in their own partition, or rejected."""
+    """Records in a foreign partition are an error, left out, merged last in their own partition, or rejected."""
     settings = {"partitions": 2}  # Key 1 belongs to partition 1.
     history = [
         (0, Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)),
@@ -170,7 +170,7 @@ def test_records_that_came_to_another_partition(spark, deltas) -> None:
 
 @pytest.mark.long
 def test_a_key_with_a_record_in_another_partition_stays_there(spark) -> None:
-    """A key that the base has in a partition is merged there, whatever its hash says."""
+    """A key with a record of the base in another partition than its hash is merged there."""
     base = spark.createDataFrame(
         [(b"1", b'{"id":1,"a":0}', [("version", b"5")], 0)],
         "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int",
@@ -184,7 +184,7 @@ def test_a_key_with_a_record_in_another_partition_stays_there(spark) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("keyless", ["error", "skip", "merge"])
 def test_a_history_with_a_delete_by_filter_is_refused(spark, keyless) -> None:
-    """To leave it out, as other records without a key, would keep what workers have deleted."""
+    """A history with a delete by filter is refused, as leaving it out would keep records that workers have deleted."""
     asks = [("command", b"sow_delete"), ("filter", b"/a = 1")]
     history = [
         (0, Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)),
@@ -196,7 +196,7 @@ def test_a_history_with_a_delete_by_filter_is_refused(spark, keyless) -> None:
 
 
 def test_rubbish_is_an_error(spark) -> None:
-    """Where more was rejected than `dlq_max_ratio` allows, nothing comes out but the reason that most of it has."""
+    """More rejected records than `dlq_max_ratio` allows are an error with the most frequent reason."""
     history = _history(spark, [(0, Record(b"1", b"no", None, n, NOW_MS)) for n in range(20)])
     topic = {"dlq_window_records": 10, "dlq_max_ratio": 0.5}
     with pytest.raises(Stop, match="20 of 20 records were rejected, 20 as undecodable"):
@@ -204,7 +204,7 @@ def test_rubbish_is_an_error(spark) -> None:
 
 
 def test_table(spark) -> None:
-    """The records as a typed table, with key and version; the deleted are not in it."""
+    """The live records are a typed table, with key and version."""
     history = [
         Record(b"1", b'{"id":1,"a":{"b":1.5}}', None, 0, NOW_MS),
         Record(b"1", b'{"id":1,"a":{"c":"x"}}', None, 1, NOW_MS),
@@ -226,14 +226,14 @@ def test_table(spark) -> None:
         ({"as_of": dt.datetime(2026, 1, 1)}, "as_of has no time zone"),  # noqa: DTZ001
     ],
 )
-def test_arguments_that_cannot_be_meant(spark, given, said) -> None:
-    """What cannot be meant is refused before anything is read, with what to give instead."""
+def test_contradicting_arguments_are_refused(spark, given, said) -> None:
+    """Arguments that contradict each other are refused before anything is read, with an alternative."""
     with pytest.raises(ConfigurationError, match=said):
         merge_batch(spark, NAME, history=_history(spark, []), **given)
 
 
 def test_history_of_other_columns_is_refused(spark) -> None:
-    """A history without the columns of Spark's Kafka source is refused by the name of what it lacks."""
+    """A history without a column of Spark's Kafka source is refused with the name of the column."""
     lacks = _history(spark, []).drop("offset")
     with pytest.raises(ConfigurationError, match="column 'offset' of the history is missing, not a whole number"):
         merge_batch(spark, NAME, history=lacks)

@@ -16,8 +16,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
+from spark_integration.merge.arrow_records import headers_column, headers_of
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
-from spark_integration.merge.rows import headers_column, headers_of
 from spark_integration.settings import topic_settings
 
 RULES = {
@@ -36,7 +36,7 @@ TOPICS = {
 
 
 def _batches(history: list[tuple[int, Record]], rng: random.Random):
-    """What Spark gives a task: sorted by partition, key and offset, in batches of any size."""
+    """The input of a Spark task: sorted by partition, key and offset, in batches of any size."""
     rows = sorted(history, key=lambda row: (row[0], row[1].key or b"", row[1].offset))
     records = [record for _, record in rows]
     whole = pa.RecordBatch.from_arrays(
@@ -58,7 +58,7 @@ def _batches(history: list[tuple[int, Record]], rng: random.Random):
 
 
 def _fold(history, rng, topic, *, deltas, as_of_ms):
-    """What comes out by role: partition, key, value and headers of each."""
+    """The output by role: partition, key, value and headers of each record."""
     out = defaultdict(list)
     for batch in Fold(topic_settings(NAME, topic), as_of_ms, deltas)(_batches(history, rng)):
         columns = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
@@ -72,7 +72,7 @@ def _fold(history, rng, topic, *, deltas, as_of_ms):
 @pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
 @pytest.mark.parametrize("deltas", [False, True])
 def test_fold_is_a_worker_per_key(topic, seed, deltas) -> None:
-    """Of each key come the last SOW record, every delta in order and the dead letters that a worker would write."""
+    """The output for each key is a worker's last SOW record, all its deltas in order, and its dead letters."""
     print("seed", seed)
     rng = random.Random(seed)
     histories = {partition: random_history(rng, 150) for partition in range(3)}
@@ -104,7 +104,7 @@ def test_fold_is_a_worker_per_key(topic, seed, deltas) -> None:
 
 @pytest.mark.parametrize("deltas", [False, True])
 def test_fold_of_avro(tmp_path, deltas) -> None:
-    """Records of Avro merge as a worker merges them: deltas name their fields, a null is not a missing field."""
+    """Records of Avro merge as in a worker: deltas name their fields, and a null differs from a missing field."""
     fields = [{"name": "id", "type": "long"}]
     fields += [{"name": name, "type": ["null", "long"], "default": None} for name in ("n", "m")]
     (tmp_path / "order.avsc").write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
@@ -126,7 +126,7 @@ def test_fold_of_avro(tmp_path, deltas) -> None:
 
 
 def test_key_of_many_chunks_is_one_record() -> None:
-    """However many deltas a key has, one record of it comes out, with all of them in it and the last version."""
+    """A key with deltas in many chunks has one output record, with all deltas and the last version."""
     history = [(0, Record(b"1", b'{"id":1,"f%d":%d}' % (n % 100, n), None, n, NOW_MS)) for n in range(9_000)]
     history += [(0, Record(b"2", b'{"id":2}', None, 9_000, NOW_MS))]
     out = _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
@@ -136,8 +136,8 @@ def test_key_of_many_chunks_is_one_record() -> None:
     assert two[1:3] == (b"2", b'{"id":2}')
 
 
-def test_base_is_what_a_key_begins_with() -> None:
-    """Deltas go into the record of the base, at its version; a record of it that nothing touches stays as it is."""
+def test_deltas_are_merged_into_the_base() -> None:
+    """Deltas are merged into the record of the base, at its version; a record without commands stays unchanged."""
     base = [
         (0, Record(b"1", b'{"id":1,"a":1}', [("version", b"7"), ("trace", b"t")], BASE_OFFSET, 0)),
         (0, Record(b"2", b'{"id":2,"a":2}', [("version", b"3"), ("trace", b"t")], BASE_OFFSET, 0)),
@@ -157,14 +157,14 @@ def test_base_is_what_a_key_begins_with() -> None:
 
 
 def test_records_in_one_place_are_refused() -> None:
-    """Two records of a key with the same offset have no order: an error that names key and place."""
+    """Two records of a key with the same offset have no order and are an error with the key and the offset."""
     history = [(2, Record(b"1", b'{"id":1}', None, 5, NOW_MS))] * 2
     with pytest.raises(Stop, match=r"two records of the key b'1' are both at offset 5 of partition 2"):
         _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
 
 
 def test_record_that_grows_too_large_on_the_way_is_rejected() -> None:
-    """A state between that is too large is rejected as a worker does it, though the last state would not be."""
+    """A delta that makes the record too large is rejected, even if the last state would be small enough."""
     topic = {"max_record_bytes": 100, "default_command": "publish"}
     steps = [b'{"id":1,"s":"%s"}' % (b"x" * 60), b'{"id":1,"t":"%s"}' % (b"y" * 60), b'{"id":1,"s":""}']
     history = [Record(b"1", step, [("command", b"delta_publish")], n, NOW_MS) for n, step in enumerate(steps)]
@@ -174,7 +174,7 @@ def test_record_that_grows_too_large_on_the_way_is_rejected() -> None:
 
 
 def test_collector_is_as_it_was() -> None:
-    """A task leaves Python's garbage collector as it found it, also when it fails: its process is used again."""
+    """A task restores the state of Python's garbage collector, also after a failure, as its process is reused."""
     history = [(2, Record(b"1", b'{"id":1}', None, 5, NOW_MS))] * 2
     with pytest.raises(Stop):
         _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
@@ -186,10 +186,10 @@ def test_collector_is_as_it_was() -> None:
 @pytest.mark.parametrize("deltas", [False, True])
 @pytest.mark.long
 def test_memory_is_a_chunk(keys, deltas) -> None:
-    """A task's memory does not grow with its records, be they of many keys or all of one."""
+    """The memory of a task does not grow with the number of records, of many keys or of one key."""
 
     def peak(count: int) -> int:
-        """The most memory, in bytes, while so many records go through, which come as they are asked for."""
+        """The peak memory, in bytes, while a number of generated records is merged."""
         template = next(_batches([(0, Record(b"1", b"{}", None, 0, NOW_MS))], random.Random(0))).schema
 
         def batches():

@@ -1,4 +1,4 @@
-"""The streaming merge on a real Kafka: what it writes, what it refuses."""
+"""The streaming merge on a real Kafka: its output and its checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE_S = 150
 
 @pytest.fixture
 def merging(spark):
-    """The session, as a streaming merge wants it."""
+    """The session with the settings for a streaming merge."""
     before = {name: spark.conf.get(name) for name in (PROVIDER, NO_DATA)}
     spark.conf.set(PROVIDER, ROCKSDB)
     yield spark
@@ -42,7 +42,7 @@ def merging(spark):
 
 
 def _create(family):
-    """The topics as `sowstream topics apply` makes them."""
+    """Create the topics as `sowstream topics apply` does."""
     Admin(family._client).create(family_specs(family.name, ROLES, partitions=PARTITIONS))
 
 
@@ -70,8 +70,8 @@ def _read(family, role, partition):
 
 
 @pytest.mark.long
-def test_it_merges_as_workers_do_and_writes_the_same_again(merging, family, tmp_path) -> None:
-    """Begun with a worker's records it goes on as a worker; a micro-batch that was not committed comes again alike."""
+def test_a_stream_merges_as_workers_do_and_repeats_the_same_records(merging, family, tmp_path) -> None:
+    """A stream continues from a worker's records as the worker would; a repeated batch writes the same records."""
     from spark_integration.merge.streaming.merge_stream import merge_stream
 
     merging.conf.set(NO_DATA, "false")  # Else there is no last micro-batch.
@@ -134,8 +134,8 @@ def _committed(driver, role):
 
 
 @pytest.mark.long
-def test_records_expire_and_acks_follow_what_they_tell(merging, family, tmp_path) -> None:
-    """Without any input a record expires, after its time; an ack is there after the record, not before."""
+def test_records_expire_and_acks_follow_their_records(merging, family, tmp_path) -> None:
+    """A record expires after its time without any input; an ack is written after its record, not before."""
     from spark_integration.merge.streaming.merge_stream import merge_stream
 
     _create(family)
@@ -158,7 +158,7 @@ def test_records_expire_and_acks_follow_what_they_tell(merging, family, tmp_path
 
 
 def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
-    """Without RocksDB the error says which setting to make."""
+    """A session without RocksDB is refused, and the error names the setting."""
     from spark_integration.merge.streaming.merge_stream import merge_stream
 
     ours = spark.conf.get(PROVIDER)
@@ -183,7 +183,7 @@ def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
         ({}, "does not exist"),
     ],
 )
-def test_what_cannot_work_is_refused(merging, family, given, why) -> None:
+def test_settings_that_would_lose_records_are_refused(merging, family, given, why) -> None:
     """Settings and options that would lose records or their order are errors before anything starts."""
     from spark_integration.merge.streaming.merge_stream import merge_stream
 

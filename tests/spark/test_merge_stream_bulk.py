@@ -1,4 +1,4 @@
-"""Look-ups in bundles, against the JVM's end of PySpark's connection, spoken in the real messages."""
+"""Bulk look-ups against a fake of the JVM's end of PySpark's connection, with the real messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_integration.merge.streaming.bulk import _BYTES_MAX, _QUESTIONS_MAX, B
 
 
 class Jvm:
-    """Answers in order, when asked for the answer; what waits is what must fit the sockets."""
+    """Answers a request when its answer is read; pending requests and answers must fit the buffers of the sockets."""
 
     def __init__(self, status: int = 0) -> None:
         self.rows: dict[bytes, bytes] = {}
@@ -56,8 +56,8 @@ class Jvm:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_answers_as_a_map(seed) -> None:
-    """Values of any size are set, found and removed, each key its own, and never more is on the way than fits."""
+def test_a_bulk_map_answers_as_a_map(seed) -> None:
+    """Values of any size are set, read and removed by key, and pending requests never exceed the limits."""
     print("seed", seed)
     rng = random.Random(seed)
     jvm, expected = Jvm(), {}
@@ -76,7 +76,7 @@ def test_it_answers_as_a_map(seed) -> None:
     assert jvm.most_bytes <= _BYTES_MAX
 
 
-def test_failure_is_told() -> None:
-    """What Spark says of a failure is the error."""
+def test_a_failure_of_spark_is_raised() -> None:
+    """A failure that Spark reports is raised as an error."""
     with pytest.raises(RuntimeError, match=r"'records' failed: no disk"):
         Jvm(1).map().put_many({b"1": b"2"})

@@ -1,4 +1,4 @@
-"""A streaming merge that is killed, and one that takes over from workers and hands back to them."""
+"""Kills a streaming merge, and lets one take over from workers and hand back to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_S = 600
 
 
 class Job:
-    """Spark in a process of its own."""
+    """Spark in its own process."""
 
     def __init__(self, world: World, *, cores: int, offsets: int) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Job:
             )
 
     def wait(self, reached, what) -> None:
-        """Wait for a fact, looking often."""
+        """Wait for a condition, checking it often."""
         until_s = time.monotonic() + PATIENCE_S
         while not reached():
             assert self._process.poll() is None, self.log.read_text(errors="replace")[-4000:]
@@ -52,7 +52,7 @@ class Job:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL to Python and to the JVM at once."""
+        """Send SIGKILL to Python and to the JVM at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -60,7 +60,7 @@ class Job:
 
 @pytest.fixture
 def world(bootstrap, unique, tmp_path):
-    """A family whose records say where they come from: so each is another one."""
+    """A family with `source_header`, so that each record differs."""
     made = World(bootstrap, tmp_path, unique, source_header=True)
     yield made
     made.close()
@@ -71,7 +71,7 @@ def _sent(admin, world, role="sow"):
 
 
 def _expected(world, commands, role):
-    """What one worker makes of it, by partition."""
+    """The records of one worker, by partition."""
     told = {}
     for partition in range(PARTITIONS):
         driver = ProcessorTestDriver(
@@ -85,8 +85,8 @@ def _expected(world, commands, role):
     return told
 
 
-def test_killed_five_times_it_loses_nothing_and_writes_the_same_again(world) -> None:
-    """Killed while it writes, on one core or two, it goes on: no record is missing, and what comes again is alike."""
+def test_a_job_killed_five_times_loses_nothing_and_repeats_the_same_records(world) -> None:
+    """A job killed while it writes, on one core or two, continues without loss, and repeats the same records."""
     commands = random_commands(11, 6000, 40)
     world.publish(commands)
     admin, rng = Admin(world.config.kafka), random.Random(11)
@@ -125,7 +125,7 @@ def test_killed_five_times_it_loses_nothing_and_writes_the_same_again(world) -> 
 
 
 def _is_whole(world, expected):
-    """Whether the last record of each partition is there."""
+    """Whether the last record of each partition is on the topic."""
     seen = {partition: record for record in world.read("delta") for partition in [record.partition]}
     return all(
         not records or seen[partition].headers.get("source") == records[-1][2]["source"]
@@ -138,7 +138,7 @@ def _commits(world):
 
 
 def test_workers_hand_over_to_spark_and_take_back(world) -> None:
-    """From workers to Spark and back, versions count on, and a repeat is known wherever it was first seen."""
+    """From workers to Spark and back, versions continue, and duplicates of records merged by either are recognised."""
     commands = random_commands(3, 900, 30)
     numbered = [(b"1", {"id": 1, "x": n}, {"client": "c", "sequence": str(n)}) for n in range(6)]
     parts = [commands[:300] + numbered[:3], numbered[1:5] + commands[300:600], numbered[2:] + commands[600:]]

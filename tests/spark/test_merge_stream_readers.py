@@ -1,4 +1,4 @@
-"""What readers of SOW and delta topics see of a streaming merge whose micro-batches fail half-way and come again."""
+"""Readers of the SOW and delta topics of a streaming merge whose micro-batches fail and are repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def _written(rng, name, *, deletes):
-    """What goes to the topics: each micro-batch up to some record, again from its first one, and at last whole."""
+    """The output for the topics: each micro-batch up to some record, repeated from its first one until complete."""
     settings = topic_settings(name, {"partitions": PARTITIONS})
     query = MicroBatches(lambda: MergeProcessor(settings), rng)
     offsets = [0] * PARTITIONS
@@ -47,7 +47,7 @@ def _written(rng, name, *, deletes):
 
 
 def _write(family, written):
-    """Write as Spark's sink does: in order, and for good."""
+    """Write as Spark's sink does: in order, and without rollback."""
     sow = {}
     for told in written:
         with family.transaction():
@@ -62,7 +62,7 @@ def _write(family, written):
 
 @pytest.mark.parametrize("seed", range(1))
 def test_a_view_ends_right(bootstrap, unique, seed) -> None:
-    """A view goes back with the records that come again, and is right with the last of them, deletes included."""
+    """A view goes back with repeated records, and is correct after the last one, deletes included."""
     print("seed", seed)
     family = Family(bootstrap, unique)
     with Client("test", family.config) as client, client.view(family.name) as view:
@@ -76,7 +76,7 @@ def test_a_view_ends_right(bootstrap, unique, seed) -> None:
 
 @pytest.mark.parametrize("seed", range(1))
 def test_deltas_that_come_again_add_up_to_the_record(bootstrap, unique, seed) -> None:
-    """Applied in their order, repeats among them, a subscriber's deltas are the SOW records in the end."""
+    """A subscriber's deltas, applied in their order with repeated ones, give the SOW records in the end."""
     print("seed", seed)
     family = Family(bootstrap, unique)
     records: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""The streaming merge without Spark: its time, its order and its failures are the test's."""
+"""The streaming merge without Spark: the test controls time, order and failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _query(rng, **config) -> MicroBatches:
 
 
 def _command(rng, key, sequences):
-    """A publish, a delta, a delete or rubbish of a client that repeats itself."""
+    """A publish, a delta, a delete or an invalid command of a client that repeats itself."""
     client = rng.choice("abc")
     sequences[client] += rng.choice([1, 1, 1, 0, -1, 3])
     headers = []
@@ -50,7 +50,7 @@ def _sent(told, role, partition=0):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_micro_batches_merge_as_a_worker_does(seed) -> None:
-    """Cut into micro-batches anywhere, some of which fail and come again, a history makes the worker's records."""
+    """A history divided into any micro-batches, some of which fail and are repeated, gives the records of a worker."""
     print("seed", seed)
     rng = random.Random(seed)
     driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders", now_ms=NOW_MS, partition=3)
@@ -80,7 +80,7 @@ def test_micro_batches_merge_as_a_worker_does(seed) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_expires_early_or_never(seed) -> None:
-    """Whatever is touched again and when, a record ends after its time, soon after, and with the next version."""
+    """A record expires soon after its end, with the next version, whenever it is touched before."""
     print("seed", seed)
     rng = random.Random(seed)
     query = _query(rng, expiration=f"{TTL_MS}ms")
@@ -115,7 +115,7 @@ def test_nothing_expires_early_or_never(seed) -> None:
 
 
 def test_update_published_in_time_finds_its_record() -> None:
-    """Who is behind expires nothing that an update may still reach: the input's time counts, and not the clock."""
+    """A job that is behind expires no record that a pending update may reach: its input's time counts."""
     query = _query(random.Random(1), expiration=f"{TTL_MS}ms")
     query.run({0: [Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)]}, NOW_MS)
     other = Record(b"2", b'{"id":2}', None, 1, NOW_MS + TTL_MS - 2)
@@ -127,7 +127,7 @@ def test_update_published_in_time_finds_its_record() -> None:
 
 
 def test_key_that_is_touched_again_and_again_is_looked_for_once() -> None:
-    """A record that expires stands in the index once, however often it is touched before."""
+    """A record that expires has one entry in the index, however often it is touched before."""
     query = _query(random.Random(1), expiration="1h")
     for number in range(50):
         query.run({0: [Record(b"1", b'{"id":1}', None, number, NOW_MS + number * 1000)]}, NOW_MS + number * 1000)
@@ -136,7 +136,7 @@ def test_key_that_is_touched_again_and_again_is_looked_for_once() -> None:
 
 
 def test_acks_follow_in_the_next_micro_batch() -> None:
-    """An ack is told when Kafka has what it tells of, also where no input comes, and once."""
+    """An ack is written once, after Kafka has its record, also without new input."""
     query = _query(random.Random(1))
     headers = [("client", b"c"), ("sequence", b"1"), ("ack_type", b"processed,persisted")]
     told = query.run({2: [Record(b"1", b'{"id":1}', headers, 0, NOW_MS)]}, NOW_MS)
@@ -149,7 +149,7 @@ def test_acks_follow_in_the_next_micro_batch() -> None:
 
 
 def test_record_of_a_foreign_key_is_sent_to_its_own_partition() -> None:
-    """A record of a new key that belongs to another partition is sent to the input topic again, as a worker does it."""
+    """A record of a new key that belongs to another partition is forwarded to the input topic, as by a worker."""
     from processor.kafka.partitioner import partition_for
 
     home = partition_for(b"7", 4)
@@ -161,7 +161,7 @@ def test_record_of_a_foreign_key_is_sent_to_its_own_partition() -> None:
 
 
 def test_record_without_a_key_is_sent_to_its_own_partition() -> None:
-    """A record without a Kafka key goes to the input again, keyed, where its key belongs."""
+    """A record without a Kafka key is forwarded to the input topic with its key, to the partition of the key."""
     from processor.kafka.partitioner import partition_for
 
     told = _query(random.Random(1)).run({0: [Record(None, b'{"id":7}', None, 0, NOW_MS)]}, NOW_MS)
@@ -169,7 +169,7 @@ def test_record_without_a_key_is_sent_to_its_own_partition() -> None:
 
 
 def _begun(query, inputs, now_ms):
-    """The first micro-batch of a query that begins with three keys and a mark in partition 1, nothing in 0."""
+    """The first micro-batch of a query; its initial state has three keys and a mark in partition 1, nothing in 0."""
     sow = [
         Record(b"1", b'{"id":1,"a":1}', [("version", b"7")], 0, NOW_MS),
         Record(b"2", b'{"id":2}', [("version", b"3"), ("expires_at", b"%d" % (NOW_MS - 5))], 1, NOW_MS),
@@ -179,8 +179,8 @@ def _begun(query, inputs, now_ms):
     return query.run(inputs, now_ms, initial=initial)
 
 
-def test_it_goes_on_where_workers_stopped() -> None:
-    """Begun with the SOW and mark topics, versions count on, repeats are known, and what is over expires."""
+def test_a_stream_goes_on_where_workers_stopped() -> None:
+    """With the workers' topics as initial state, versions continue, duplicates are recognised, due records expire."""
     query = _query(random.Random(1))
     headers = [("client", b"c"), ("sequence", b"9")]
     inputs = {
@@ -201,7 +201,7 @@ def test_it_goes_on_where_workers_stopped() -> None:
 
 
 def test_a_slot_stands_for_one_partition() -> None:
-    """Slots are 32-bit integers that tell their partitions again."""
+    """Slots are 32-bit integers from which their partitions can be computed."""
     slots = [slot_of(partition) for partition in range(10_000)]
     assert len(set(slots)) == len(slots)
     assert all(-(2**31) <= slot < 2**31 for slot in slots)

@@ -29,7 +29,7 @@ NULLS = "id STRING, a INT, b STRUCT<c: INT, d: INT>, changed ARRAY<STRING>"
 
 
 def test_deltas_are_published_where_workers_look_for_them(spark, family) -> None:
-    """Each row is one delta of the named columns, with its command, on the partition our producers choose."""
+    """Each row is one delta of the named columns, with its command, on the partition that Kafka's producers choose."""
     family.create("publish", "dlq")
     rows = spark.range(200).select(
         F.col("id"), F.concat(F.lit("n"), "id").alias("na.me"), F.lit("no").alias("secret"), F.lit(1.5).alias("balance")
@@ -59,15 +59,15 @@ def test_deltas_are_published_where_workers_look_for_them(spark, family) -> None
         ({"nulls": "skip"}, b'{"id":"x","b":{"d":1},"changed":["a","/b/c"]}'),
     ],
 )
-def test_three_ways_to_say_what_a_delta_carries(spark, way, value) -> None:
-    """Columns are published as they are, a mask says it row by row, and `skip` leaves out what is null."""
+def test_three_ways_to_select_the_fields_of_a_delta(spark, way, value) -> None:
+    """The fields of a delta are columns with their nulls, those of a mask in each row, or with `skip` all but nulls."""
     rows = spark.createDataFrame([("x", None, (None, 1), ["a", "/b/c"])], NULLS)
     assert [(key, made) for key, made, _ in sent(rows, **way)] == [("x", value)]
 
 
 @pytest.mark.parametrize("given", [{}, {"nulls": "keep"}])
 def test_no_way_chosen_is_an_error_that_names_the_three(spark, family, given) -> None:
-    """Without a choice the error says that there are three, and how each is written."""
+    """Without a choice, the error names the three ways with their arguments."""
     rows = spark.createDataFrame([("x", None, (None, 1), ["a"])], NULLS)
     with pytest.raises(ConfigurationError, match=r"columns=\[\.\.\.\] .* mask='column' .* nulls='skip'"):
         publish_deltas(rows, family.name, key=["id"], options=family.options, **given)
@@ -87,14 +87,14 @@ def test_no_way_chosen_is_an_error_that_names_the_three(spark, family, given) ->
     ],
 )
 def test_key_text_is_the_workers(spark, types, key) -> None:
-    """For every type of key, of one field or several, the record key is the text a worker makes of the same body."""
+    """For every type of key, of one field or several, the record key is the text that a worker computes."""
     rows = spark.createDataFrame([key], types)
     ((made, value, _),) = sent(rows, key=rows.columns, columns=[])
     assert made == KeyFields(tuple(f"/{name}" for name in rows.columns)).text(json.loads(value))
 
 
 def test_row_without_key_stops_before_writing(spark, family) -> None:
-    """One null in a key column, and nothing is written; the error shows the row's key."""
+    """A null in a key column fails the query before anything is written; the error shows the key of the row."""
     family.create("publish")
     rows = spark.createDataFrame(
         [(number, None if number == 77 else "x") for number in range(100)], "id INT, side STRING"
@@ -132,7 +132,7 @@ def test_row_without_key_stops_before_writing(spark, family) -> None:
     ],
 )
 def test_wrong_arguments_are_refused(spark, family, arguments, said) -> None:
-    """Each wrong argument is named, with what to do, before anything is written."""
+    """Each wrong argument is an error with its name and a remedy, before anything is written."""
     rows = spark.range(1).select(
         "id", F.lit(1.5).alias("balance"), F.lit(1).alias("twice"), F.lit(2).alias("twice"),
         F.array(F.lit("balance")).alias("changed"), F.create_map(F.lit("a"), F.lit(1)).alias("attributes"),
@@ -143,7 +143,7 @@ def test_wrong_arguments_are_refused(spark, family, arguments, said) -> None:
 
 
 def test_timestamps_keep_their_microseconds(spark) -> None:
-    """A timestamp is published to the microsecond, with its zone where it has one."""
+    """A timestamp is published with microseconds, and with its zone if it has one."""
     rows = spark.sql(
         "SELECT 1 AS id, timestamp'2026-01-02 03:04:05.678901' AS at, timestamp_ntz'2026-01-02 03:04:05.000001' AS here"
     )
@@ -152,8 +152,8 @@ def test_timestamps_keep_their_microseconds(spark) -> None:
     ]
 
 
-def test_whole_records_and_deletes(spark, family) -> None:
-    """`publish_records` says publish and every column, nulls too; `delete_records` says sow_delete and no value."""
+def test_full_records_and_deletes(spark, family) -> None:
+    """`publish_records` writes publish with every column and its nulls; `delete_records` writes sow_delete."""
     family.create("publish")
     rows = spark.createDataFrame([("x", None, (None, 1), ["a"])], NULLS)
     publish_records(rows, family.name, key=["id"], options=family.options)
@@ -168,7 +168,7 @@ def test_whole_records_and_deletes(spark, family) -> None:
 
 
 def test_deletes_and_removals_beside_deltas(spark) -> None:
-    """A row whose `deleted` is true is a delete and nothing else; `removed` says which fields go, if any do."""
+    """A row with a true `deleted` is a delete only; `removed` lists the fields to remove."""
     rows = spark.createDataFrame(
         [("1", 5, ["/a", "b/c"], False), ("2", 5, [], None), ("3", 5, None, False), ("4", 5, ["/a"], True)],
         "id STRING, n INT, gone ARRAY<STRING>, dead BOOLEAN",
@@ -188,7 +188,7 @@ def test_deletes_and_removals_beside_deltas(spark) -> None:
 
 @pytest.mark.parametrize("function", [publish_deltas, publish_records])
 def test_columns_about_a_record_are_not_published(spark, family, function) -> None:
-    """What reading adds to a record stays out where all of a row is published, also under another name."""
+    """Metadata columns are left out where all columns of a row are published, also under another name."""
     family.create("sow", "publish")
     with family.transaction("sow") as write:
         write("1", '{"id":1,"balance":5,"note":null}', version="1", kind="insert")
@@ -203,7 +203,7 @@ def test_columns_about_a_record_are_not_published(spark, family, function) -> No
 
 
 def test_stream_is_published_as_a_stream(spark, family, tmp_path) -> None:
-    """Of a stream `publish_deltas` makes the writer of a query, and each of its batches is published once."""
+    """For a stream, `publish_deltas` returns the writer of a query, and each of its batches is published once."""
     family.create("delta", "publish")
     with family.transaction("delta") as write:
         write("1", '{"id":1,"balance":5}', version="1", kind="insert")
@@ -226,7 +226,7 @@ def test_stream_is_published_as_a_stream(spark, family, tmp_path) -> None:
 
 
 def test_stream_numbers_its_batches_itself(spark, family) -> None:
-    """A number of the caller's would be the same for every batch of a stream, and is refused."""
+    """A batch number of the caller is refused for a stream, as it would be the same for every batch."""
     stream = spark.readStream.format("rate").load().withColumnRenamed("value", "id")
     with pytest.raises(ConfigurationError, match="a stream numbers its batches itself"):
         publish_deltas(stream, family.name, key=["id"], columns=[], options=family.options, client="c", batch_id=1)

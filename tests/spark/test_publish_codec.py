@@ -35,14 +35,14 @@ ROW = "id LONG, note STRING, price DECIMAL(20,4), at TIMESTAMP, to STRUCT<zip: S
 
 @pytest.fixture
 def avro(tmp_path):
-    """Settings of a topic whose schema is a file."""
+    """Settings of a topic with a schema file."""
     schema = tmp_path / "order.avsc"
     schema.write_text(json.dumps({"type": "record", "name": "Order", "fields": FIELDS}))
     return {"message_type": "avro", "schema": str(schema)}
 
 
-def test_avro_deltas_carry_what_the_mask_names(spark, avro) -> None:
-    """An Avro delta has the fields of its mask, nulls too, with exact decimals and times, as a worker decodes it."""
+def test_avro_deltas_carry_the_fields_of_the_mask(spark, avro) -> None:
+    """An Avro delta has the fields of its mask, nulls included, with exact decimals and times, for a worker."""
     at = dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC)
     price = Decimal("1234567890123456.7891")
     rows = spark.createDataFrame(
@@ -56,14 +56,14 @@ def test_avro_deltas_carry_what_the_mask_names(spark, avro) -> None:
 
 
 def test_row_that_the_type_cannot_write_ends_the_query(spark, avro) -> None:
-    """What does not fit the topic's schema is named before anything is written."""
+    """A row that does not fit the topic's schema fails the query with a message, before anything is written."""
     rows = spark.createDataFrame([(1, "x", 5)], "id LONG, note STRING, size INT")
     with pytest.raises(ConfigurationError, match=r"a row is no message of type avro: .*'size'; nothing was written"):
         sent(rows, columns=["size"], config=avro)
 
 
 def test_other_types_and_deletes(spark) -> None:
-    """Any message type is written by its codec, and a row that is deleted has no message."""
+    """Any message type is encoded by its codec, and a deleted row has no message."""
     rows = spark.createDataFrame([(1, "x", True), (2, "y", False)], "id LONG, note STRING, gone BOOLEAN")
     config = {"message_type": "nvfix", "separator": "|"}
     found = {key: value for key, value, _ in sent(rows, columns=["note"], deleted="gone", config=config)}
@@ -71,6 +71,6 @@ def test_other_types_and_deletes(spark) -> None:
 
 
 def test_explicit_key_stands_beside_the_message(spark) -> None:
-    """Where the settings say that the publisher gives the key, the key columns are in no message."""
+    """For a topic with explicit keys, the key columns are in no message."""
     rows = spark.createDataFrame([(1, "x")], "id LONG, note STRING")
     assert [(k, v) for k, v, _ in sent(rows, columns=["note"], config={"key": "explicit"})] == [("1", b'{"note":"x"}')]

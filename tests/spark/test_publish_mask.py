@@ -31,7 +31,7 @@ SCHEMA = """
 
 
 def _delta(rng: random.Random, number: int) -> dict:
-    """A delta that carries any of the fields, each with a value or null."""
+    """A delta with any of the fields, each with a value or null."""
     text = rng.choice(["", "ø €😀", 'a "b" \\ \n', "null", "/x~"])
     geo = {"lat": rng.choice([None, 1.5]), "l/on": rng.choice([None, -2.25])}
     to = {"zip": rng.choice([None, text]), "geo": _part(rng, geo), "notes": rng.choice([None, [], [text, None]])}
@@ -56,8 +56,8 @@ def _part(rng: random.Random, fields: dict) -> dict | None:
     return None if rng.random() < 0.1 else _some(rng, fields)
 
 
-def test_what_a_mask_names_is_the_delta_it_was_made_of(spark, random_seed) -> None:
-    """Deltas read into typed columns, and published by the paths that each carried, are the same deltas again."""
+def test_a_delta_published_with_its_mask_is_the_same_delta(spark, random_seed) -> None:
+    """Deltas that are read into typed columns and published with their own paths as mask are the same deltas again."""
     rng = random.Random(random_seed)
     deltas = [_delta(rng, number) for number in range(300)]
     texts = spark.createDataFrame([(json.dumps(delta),) for delta in deltas], "text STRING")
@@ -79,11 +79,11 @@ NAMED = [
     (["/attributes/b~1c"], {"attributes": {"b/c": 2}}),
     (["attributes"], {"attributes": {"a": None, "b/c": 2}}),
 ]
-"""What a mask has, and what a delta has by it beside its key."""
+"""A mask, and the fields of its delta besides the key."""
 
 
 def test_names_and_pointers(spark) -> None:
-    """A mask has names of columns, or pointers at them and into them; the key is there in any case, first and once."""
+    """A mask has names of columns, or pointers to them and into them; the key is always published, first and once."""
     found = sent(_rows(spark, [mask for mask, _ in NAMED]), mask="m")
     expected = {str(number): {"id": number, **delta} for number, (_, delta) in enumerate(NAMED)}
     assert {key: json.loads(value) for key, value, _ in found} == expected
@@ -101,8 +101,8 @@ def test_names_and_pointers(spark) -> None:
         (None, "the mask of a row is null; give it an empty array where nothing changes$"),
     ],
 )
-def test_mask_that_cannot_be_meant_ends_the_query(spark, mask, said) -> None:
-    """What a mask names and no column has would be lost in silence; it ends the query, which says what it was."""
+def test_an_invalid_mask_ends_the_query(spark, mask, said) -> None:
+    """A name in a mask without a column fails the query, and the error has the name."""
     with pytest.raises(ConfigurationError, match=said):
         sent(_rows(spark, [mask]), mask="m")
 

@@ -8,15 +8,15 @@ import pytest
 from processor.builtin.delta_merge.deduplication import Sequences
 from processor.errors import ConfigurationError
 from processor.store.marks import TransactionalMarks
-from processor.wire.command import SEQUENCE_MAX, RequestReader
+from processor.wire.command import SEQUENCE_MAX, CommandReader
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.publishing.client import CLIENT, recipe, sender
-from spark_integration.publishing.options import publish_options
+from spark_integration.publishing.batch_sender import CLIENT, recipe, sender
 from spark_integration.publishing.sequence import BATCH_MAX
+from spark_integration.publishing.sink_options import publish_options
 from tests.spark.published import NOWHERE, sent
 
 spark_test = [
@@ -40,7 +40,7 @@ def _numbers(records) -> set:
 
 @_marked
 def test_rows_have_the_same_numbers_however_they_come(spark) -> None:
-    """Order and division of the rows, and the session's partitions, make no difference to the numbers."""
+    """Order and partitioning of the rows, and the session's settings, do not change the sequences."""
     rows = spark.range(500).select((F.col("id") % 40).alias("id"), F.col("id").alias("n"), (F.col("id") % 7).alias("x"))
     way = {"columns": ["n", "x"], "order_by": ["n"], "batch_id": 3, "writers": 5}
     first = sent(rows, **way)
@@ -57,7 +57,7 @@ def test_rows_have_the_same_numbers_however_they_come(spark) -> None:
 
 @_marked
 def test_a_writer_sends_in_the_order_of_its_numbers(spark) -> None:
-    """Each writer's rows leave in one task with growing numbers, those of one key in the order of `order_by`."""
+    """Each writer's rows are sent by one task with growing sequences, those of one key in the order of `order_by`."""
     rows = spark.range(500).select((F.col("id") % 40).alias("id"), (-F.col("id")).alias("n"))
     records = sent(rows.repartition(3), columns=["n"], order_by=["n"], batch_id=7, writers=16)
     by_client, by_key = defaultdict(list), defaultdict(list)
@@ -74,7 +74,7 @@ def test_a_writer_sends_in_the_order_of_its_numbers(spark) -> None:
 
 @_marked
 def test_rows_without_an_order_are_refused(spark) -> None:
-    """Two rows of a key that differ, and of which none is the later one, end the query with the key and what to do."""
+    """Two different rows of a key without an order fail the query, with the key and a remedy."""
     rows = spark.createDataFrame([("a", 1, 1), ("b", 1, 1), ("b", 1, 2)], "id STRING, t INT, n INT")
     for order_by in [[], ["t"]]:
         with pytest.raises(ConfigurationError, match=r"rows of the key b differ, .* order_by=\[\.\.\.\]"):
@@ -84,16 +84,16 @@ def test_rows_without_an_order_are_refused(spark) -> None:
 
 @_marked
 def test_rows_that_are_the_same_need_no_order(spark) -> None:
-    """A row that is there twice is published twice: whichever comes first, the record is the same."""
+    """Equal rows are published twice without an order, as it makes no difference."""
     rows = spark.createDataFrame([("b", None, 2), ("b", None, 2)], "id STRING, t INT, n INT")
     assert len(sent(rows, columns=["n"], order_by=["t"])) == 2
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
-    """Of attempts that each send the first part of one order, mixed in any way, the workers take every row once.
+    """Workers merge every row once from attempts that each send the first part of one order, mixed in any way.
 
-    Batch by batch, as a batch begins when one attempt of the one before was whole; others of that may still be going.
+    A batch begins after one attempt of the previous one was complete; others of that may still be running.
     """
     print("seed", seed)
     rng = random.Random(seed)
@@ -108,7 +108,7 @@ def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
             log.append(attempt.pop(0))
     while left := [attempt for attempt in going if attempt]:
         log.append(rng.choice(left).pop(0))
-    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), RequestReader("delta_publish").read
+    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
     taken = []
     for number in log:
         request = read([("client", b"spark/1"), ("sequence", b"%d" % number)])
@@ -120,7 +120,7 @@ def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
 
 @_marked
 def test_batch_of_a_stream_has_the_same_name_whenever_it_is_done(spark, tmp_path) -> None:
-    """A batch that failed after one of two calls repeats both names; a new checkpoint has others, as its batches do."""
+    """A repeated batch with two calls repeats both client names; a new checkpoint has other names."""
     (tmp_path / "in").mkdir()
     for number in range(3):
         (tmp_path / "in" / f"{number}.txt").write_text(f"{number}\n")
@@ -163,7 +163,7 @@ def test_batch_of_a_stream_has_the_same_name_whenever_it_is_done(spark, tmp_path
 
 @_marked
 def test_calls_outside_of_a_stream_never_share_a_number(spark) -> None:
-    """A name is used by one call at a time, each time with a higher number; calls at the same time have two."""
+    """A client name is used by one call at a time, each with a higher number; concurrent calls have two names."""
     with sender(spark, "orders", "way", None, None) as first:
         with sender(spark, "orders", "way", None, None) as beside:
             assert beside.client != first.client
@@ -174,15 +174,15 @@ def test_calls_outside_of_a_stream_never_share_a_number(spark) -> None:
     assert first.client.startswith(f"{CLIENT}/")
 
 
-def test_what_changes_the_numbers_changes_the_name() -> None:
-    """Another key, another order or another number of writers is another client: its rows are no repeats."""
+def test_arguments_that_change_the_numbers_change_the_name() -> None:
+    """Another key, order or number of writers gives another client name, so that rows are no duplicates."""
     ways = [recipe(["a"], [], 16), recipe(["b"], [], 16), recipe(["a"], ["b"], 16), recipe(["a"], [], 8)]
     assert len(set(ways)) == 4
     assert ways[0] == recipe(("a",), (), 16)
 
 
 def test_highest_sequence_is_one() -> None:
-    """The last row of the last batch has a number that the workers take."""
+    """Workers accept the sequence of the last row of the last possible batch."""
     assert (BATCH_MAX << 32) + 2**32 - 1 == SEQUENCE_MAX
 
 
@@ -198,13 +198,13 @@ def test_highest_sequence_is_one() -> None:
     ],
 )
 def test_options_that_could_leave_a_gap_are_refused(option, said) -> None:
-    """A producer that gives up a record and writes the next would have the first one taken for a repeat later."""
+    """Options that let a producer drop a record and send the next are refused, as the first one would be lost."""
     with pytest.raises(ConfigurationError, match=said):
         publish_options("orders", NOWHERE | option)
 
 
 def test_producer_gives_nothing_up() -> None:
-    """The producer is idempotent and waits as long as it takes; what a caller may set stays."""
+    """The producer is idempotent and waits without a limit; other options of the caller are kept."""
     assert publish_options("orders", NOWHERE | {"kafka.max.request.size": "2000000"}) == NOWHERE | {
         "topic": "orders.publish",
         "kafka.enable.idempotence": "true",

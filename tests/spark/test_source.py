@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
 from spark_integration.source.data_source import SowSource, register_source
-from spark_integration.source.options import parse_source_options
-from spark_integration.source.reader import SowReader
+from spark_integration.source.reader import SowSourceReader
+from spark_integration.source.source_options import parse_source_options
 
 pytestmark = pytest.mark.broker
 
@@ -32,7 +32,7 @@ with_spark = [
 
 
 def through_spark(test):
-    """A test that starts Spark, which takes seconds for each query; the others call what Spark calls."""
+    """Marks tests that start Spark, which takes seconds for each query; others call the methods that Spark calls."""
     for mark in with_spark:
         test = mark(test)
     return test
@@ -45,7 +45,7 @@ PAST, FUTURE = "1000", "4102444800000"
 
 @pytest.fixture
 def orders(family):
-    """A topic with updates, deletes, expired records and what was rolled back."""
+    """A topic with updates, deletes, expired records and aborted transactions."""
     family.create("sow")
     with family.transaction("sow") as write:
         for i in range(20):
@@ -74,11 +74,11 @@ def rows(table):
 
 
 def read(family, schema=None, **options):
-    """The same as Spark calls it: all rows, by key."""
+    """All rows by key, from the methods that Spark calls."""
     given = {"topic": family.name, **family.options, **options}
     if schema is None:
         schema = SowSource(given).schema()
-    reader = SowReader(parse_source_options(given), schema)
+    reader = SowSourceReader(parse_source_options(given), schema)
     found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     return sorted(found, key=lambda row: row["sow_key"])
 
@@ -91,7 +91,7 @@ def keys(found):
 @through_spark
 @pytest.mark.parametrize("schema", [SCHEMA, pytest.param(None, marks=pytest.mark.long)])
 def test_the_table_is_that_of_read_sow(spark, orders, schema) -> None:
-    """Row for row and column for column: the last committed record of each key, not deleted, not expired."""
+    """The data source has the same rows and columns as `read_sow`: the last committed record of each live key."""
     table = source(spark, orders, **({"schema": schema} if schema else {})).load()
     expected = read_sow(spark, orders.name, schema, options=orders.options)
     assert table.dtypes == expected.dtypes
@@ -102,8 +102,8 @@ def test_the_table_is_that_of_read_sow(spark, orders, schema) -> None:
 
 @through_spark
 @pytest.mark.long
-def test_a_view_is_read_anew_each_time(spark, orders) -> None:
-    """By SQL alone, and a query sees what was committed when it began."""
+def test_a_view_is_read_again_for_each_query(spark, orders) -> None:
+    """A view in SQL is read again for each query, which sees the records committed before its start."""
     register_source(spark)
     options = {"topic": orders.name, **orders.options, "schema": "id LONG"}
     listed = ", ".join(f"'{name}' '{text}'" for name, text in options.items())
@@ -119,16 +119,16 @@ def test_a_view_is_read_anew_each_time(spark, orders) -> None:
 
 
 @through_spark
-def test_sparks_own_errors_say_ours(spark, orders) -> None:
-    """An option that nobody knows, through Spark."""
+def test_sparks_errors_contain_ours(spark, orders) -> None:
+    """The error of Spark for an unknown option contains the message of the data source."""
     with pytest.raises(AnalysisException, match="there is no option 'filtre'; did you mean 'filter'"):
         source(spark, orders, filtre="/id = 1").load()
 
 
 @pytest.mark.long
 def test_every_partition_with_records_has_a_task(orders) -> None:
-    """They are read side by side, up to ends that are fixed before."""
-    reader = SowReader(
+    """Each partition with records has its own task, up to an end that is fixed before."""
+    reader = SowSourceReader(
         parse_source_options({"topic": orders.name, **orders.options}), StructType().add("value", "string")
     )
     parts = reader.partitions()
@@ -141,8 +141,8 @@ def test_every_partition_with_records_has_a_task(orders) -> None:
 
 
 @pytest.mark.long
-def test_the_filter_sees_what_is_known_of_a_record(orders) -> None:
-    """It is evaluated where the topic is read, with the key, the time, the size and the publisher's id."""
+def test_the_filter_sees_the_metadata_of_a_record(orders) -> None:
+    """The filter is evaluated in the reading task, with key, time, size and correlation id of a record."""
     text = f"SOW_KEY() = '1' AND CORRELATION_ID() = 'abc' AND MESSAGE_SIZE() = {len(ANN)} AND LAST_UPDATED() > 1"
     assert keys(read(orders, filter=text)) == {"1"}
     assert keys(read(orders, filter="/id > 17")) == {"18", "19"}
@@ -150,7 +150,7 @@ def test_the_filter_sees_what_is_known_of_a_record(orders) -> None:
 
 @pytest.mark.long
 def test_a_cut_is_the_table_as_it_was(orders) -> None:
-    """At offsets, and at a moment; later records are not seen, and a cut before everything is refused."""
+    """A read at offsets or at a moment shows no later records, and an end before all records is refused."""
     ends = dict.fromkeys("0123", 0)
     for message in orders.read("sow"):
         ends[str(message.partition())] = max(ends[str(message.partition())], message.offset() + 1)
@@ -170,7 +170,7 @@ def test_a_cut_is_the_table_as_it_was(orders) -> None:
 
 
 def test_no_topic_is_no_empty_table(family) -> None:
-    """A topic that is not there is said so; one without records is a table without rows."""
+    """A missing topic is an error, and a topic without records is a table without rows."""
     with pytest.raises(ConfigurationError, match=rf"Kafka topic {family.name}\.sow does not exist"):
         read(family)
     family.create("sow")
@@ -179,7 +179,7 @@ def test_no_topic_is_no_empty_table(family) -> None:
 
 @pytest.mark.long
 def test_too_much_for_a_partition_is_refused(family) -> None:
-    """A partition whose latest records do not fit is told, with what to do; what was overwritten does not count."""
+    """A partition whose latest records exceed the limit is an error with a remedy; replaced records do not count."""
     family.create("sow")
     with family.transaction("sow") as write:
         for version in range(1, 6):
@@ -190,7 +190,7 @@ def test_too_much_for_a_partition_is_refused(family) -> None:
 
 
 def test_a_record_that_does_not_fit_fails_the_query(orders) -> None:
-    """With its place and the field: a null in its place would pass for a value."""
+    """A record that does not fit the schema fails the query, with its place and the field."""
     with pytest.raises(Stop, match=r"\.sow, partition \d, offset \d+, key .*: /id is int where the schema means text"):
         read(orders, StructType().add("id", "string"))
     with pytest.raises(Stop, match=r"\.sow, partition \d: a value has no room in its column"):
@@ -198,13 +198,13 @@ def test_a_record_that_does_not_fit_fails_the_query(orders) -> None:
 
 
 def test_properties_that_librdkafka_does_not_know_are_refused(orders) -> None:
-    """They go there, and it says so."""
+    """A property that librdkafka does not know is refused, and the error names librdkafka."""
     with pytest.raises(ConfigurationError, match=r"begin with 'kafka\.': No such configuration property.*librdkafka"):
         read(orders, **{"kafka.nonsense": "1"})
 
 
-def test_it_is_a_table_and_nothing_else() -> None:
-    """A stream and a write are refused with the way to do them."""
+def test_the_source_is_a_table_and_nothing_else() -> None:
+    """A stream and a write are refused with the name of the right function."""
     made = SowSource({"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"})
     with pytest.raises(ConfigurationError, match="for a stream use stream_sow"):
         made.streamReader(StructType())
@@ -213,7 +213,7 @@ def test_it_is_a_table_and_nothing_else() -> None:
 
 
 def test_avro_is_read_by_the_topics_settings(family, bootstrap, tmp_path) -> None:
-    """The file of settings says the message type, the schema and where Kafka is."""
+    """Message type, schema and servers of an Avro topic come from the settings file."""
     fastavro = pytest.importorskip("fastavro")
     fields = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}]
     schema = {"type": "record", "name": "Order", "fields": fields}

@@ -10,14 +10,14 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql.types import StructType
 
-from spark_integration.source.options import parse_source_options
-from spark_integration.source.rows import METADATA, refuse_metadata
+from spark_integration.source.latest_rows import METADATA, refuse_metadata
+from spark_integration.source.source_options import parse_source_options
 
 RIGHT = {"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"}
 
 
 def test_options_are_read_in_any_case() -> None:
-    """As Spark has them; what begins with `kafka.` goes to librdkafka without that."""
+    """Names of options may have any case, as in Spark; those with prefix `kafka.` go to librdkafka without it."""
     given = {
         "TOPIC": "orders",
         "Kafka.bootstrap.servers": "a:1",
@@ -31,7 +31,7 @@ def test_options_are_read_in_any_case() -> None:
 
 
 def test_ending_offsets_are_as_sparks_own() -> None:
-    """By topic and partition; `latest` is what there is."""
+    """Option `endingOffsets` has offsets by topic and partition, as in Spark; `latest` is the current end."""
     assert parse_source_options(RIGHT | {"endingOffsets": '{"orders.sow": {"0": 5, "1": 7}}'}).at == {0: 5, 1: 7}
     assert parse_source_options(RIGHT | {"endingOffsets": "latest"}).at is None
 
@@ -60,13 +60,13 @@ def test_ending_offsets_are_as_sparks_own() -> None:
     ],
 )
 def test_wrong_options_are_refused(change, said) -> None:
-    """Each is named, with what to give."""
+    """Each wrong option is an error with its name and a remedy."""
     with pytest.raises(ConfigurationError, match=said):
         parse_source_options(RIGHT | change)
 
 
-def test_no_secret_is_told() -> None:
-    """An option that is refused is named without its value."""
+def test_no_secret_is_in_an_error() -> None:
+    """The error for a refused option does not contain its value."""
     with pytest.raises(ConfigurationError) as told:
         parse_source_options(RIGHT | {"kafka.sasl.jaas.config": "hunter2"})
     assert "hunter2" not in str(told.value)
@@ -74,7 +74,7 @@ def test_no_secret_is_told() -> None:
 
 @pytest.mark.parametrize("record", [[("Version", "long")], [("partition", "string")]])
 def test_a_field_called_as_metadata_is_refused(record) -> None:
-    """One of the two would be hidden."""
+    """A field with the name of a metadata column is refused, as it would hide one of the two."""
     schema = StructType()
     for name, kind in record:
         schema.add(name, kind)

@@ -30,7 +30,7 @@ BEN = '{"id":2,"customer":{"name":"Ben"},"balance":null}'
 
 
 def test_table_is_the_last_committed_record_of_each_key(spark, family) -> None:
-    """Updates replace, tombstones remove, a key that came back is back; what was aborted or is still open is unseen."""
+    """Updates replace, tombstones remove, a key can be inserted again; aborted and open transactions are invisible."""
     family.create("sow")
     with family.transaction("sow") as write:
         write("1", '{"id":1,"balance":1}', version="1", kind="insert")
@@ -73,7 +73,7 @@ def test_table_is_the_last_committed_record_of_each_key(spark, family) -> None:
 
 
 def test_table_without_schema_is_the_text(spark, family) -> None:
-    """Without a schema the record's text comes through unchanged, spaces, order of fields and long numbers included."""
+    """Without a schema, the text of a record is unchanged, with its spaces, order of fields and long numbers."""
     family.create("sow")
     text = '{ "b":1.10, "id":"ø/1", "a":123456789012345678901234567890 }'
     with family.transaction("sow") as write:
@@ -83,7 +83,7 @@ def test_table_without_schema_is_the_text(spark, family) -> None:
 
 
 def test_record_that_does_not_fit_the_schema_fails_the_query(spark, family) -> None:
-    """A text where the schema says number ends the query: a null in its place would pass for a value."""
+    """A text in a number column fails the query, as a null in its place would look like a value."""
     family.create("sow")
     with family.transaction("sow") as write:
         write("1", '{"id":1,"balance":"plenty"}', version="1")
@@ -101,13 +101,13 @@ def test_record_that_does_not_fit_the_schema_fails_the_query(spark, family) -> N
     ],
 )
 def test_schema_that_cannot_be_used_is_refused(spark, family, schema, said) -> None:
-    """A schema that is none, or hides a metadata column, is refused before anything is read."""
+    """An invalid schema, or one that hides a metadata column, is refused before anything is read."""
     with pytest.raises(ConfigurationError, match=said):
         read_sow(spark, family.name, schema, options=family.options)
 
 
 def _drain(stream, name):
-    """Everything on a stream's topic now."""
+    """All records of a stream's topic now."""
     query = stream.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
@@ -118,8 +118,8 @@ def _drain(stream, name):
     ]
 
 
-def test_deltas_say_what_changed(spark, family) -> None:
-    """A null that was set is in `changed`, a field left out is not; removals, empties and kinds are columns."""
+def test_deltas_list_their_changes(spark, family) -> None:
+    """A null that was set is in `changed`, a missing field is not; removals, empty deltas and kinds are columns."""
     family.create("delta")
     with family.transaction("delta") as write:
         write("1", '{"id":1,"customer":{"name":"Ann"},"balance":5}', version="1", kind="insert")
@@ -148,8 +148,8 @@ def test_deltas_say_what_changed(spark, family) -> None:
     ]
 
 
-def test_sow_stream_tells_deletes(spark, family) -> None:
-    """Every record of the SOW topic is a row, also a tombstone, with or without the header that says so."""
+def test_a_sow_stream_has_deletes(spark, family) -> None:
+    """Every record of the SOW topic is a row, also a tombstone, with or without header `kind`."""
     family.create("sow")
     with family.transaction("sow") as write:
         write("1", '{"id":1}', version="1", kind="insert")
@@ -166,8 +166,8 @@ def test_sow_stream_tells_deletes(spark, family) -> None:
     ]
 
 
-def test_worker_merges_what_spark_publishes_and_spark_reads_what_it_merged(spark, bootstrap, tmp_path, unique) -> None:
-    """Deltas of two columns from two DataFrames meet in one record, under a key of two fields, and none is rejected."""
+def test_a_worker_merges_records_from_spark_and_spark_reads_the_result(spark, bootstrap, tmp_path, unique) -> None:
+    """Deltas from two DataFrames are merged into one record, with a key of two fields, and none is rejected."""
     world = World(bootstrap, tmp_path, unique, key=["/desk", "/id"])
     options = {"kafka.bootstrap.servers": bootstrap}
     orders = spark.range(50).select(F.lit('ø "1"').alias("desk"), F.col("id"), F.lit(5).alias("qty"))

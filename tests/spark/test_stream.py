@@ -30,12 +30,12 @@ MINUTE = dt.timedelta(minutes=1)
 
 @pytest.fixture
 def history(bootstrap: str, unique: str) -> History:
-    """A family of topics of this test's own, not yet created."""
+    """A family of topics for one test, not yet created."""
     return History(unique, bootstrap)
 
 
 def drain(stream, name, mode="append"):
-    """Everything on a stream's topic now."""
+    """All records of a stream's topic now."""
     query = (
         stream.writeStream.format("memory").queryName(name).outputMode(mode).trigger(availableNow=True).start()
     )  # fmt: skip
@@ -47,7 +47,7 @@ def drain(stream, name, mode="append"):
 
 
 def test_timestamps_serve_as_a_watermark(spark, history, tmp_path) -> None:
-    """Windows that the watermark has passed are told, the last one is not; decoding in Python keeps the times."""
+    """Windows before the watermark are output, the last one is not; decoding in Python keeps the timestamps."""
     history.create("delta")
     encode = file_codec(record(("id", "long")), tmp_path).encode
     config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
@@ -60,8 +60,8 @@ def test_timestamps_serve_as_a_watermark(spark, history, tmp_path) -> None:
     assert [(row["window"]["start"].astimezone(dt.UTC), row["count"]) for row in rows] == [(NOON, 3)]
 
 
-def test_rows_of_streams_say_what_tables_say(spark, history) -> None:
-    """When they expire, where they came from and their headers; columns can be inferred, from the SOW topic."""
+def test_rows_of_streams_have_the_metadata_of_tables(spark, history) -> None:
+    """Rows of streams have expiry, source and headers as in tables; columns can be inferred from the SOW topic."""
     history.create("sow")
     history.create("delta")
     history.write("sow", ("1", '{"id":1,"qty":5,"note":"n"}'))
@@ -81,8 +81,8 @@ def test_rows_of_streams_say_what_tables_say(spark, history) -> None:
 
 
 @pytest.mark.long
-def test_what_workers_make_of_avro_is_read(spark, bootstrap, tmp_path, unique) -> None:
-    """Publishes, deltas with nulls, removals and deletes: the table is the state, the deltas say each change."""
+def test_avro_from_workers_is_read(spark, bootstrap, tmp_path, unique) -> None:
+    """The table of an Avro topic has the state, and its deltas each change: nulls, removals and deletes."""
     schema = record(("id", "long"), ("qty", ["null", "int"], None), ("note", "string", "-"))
     codec = file_codec(schema, tmp_path)
     topic = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc"), "null_policy": "set"}

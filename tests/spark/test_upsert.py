@@ -31,7 +31,7 @@ needs_spark = [
 
 
 def with_spark(test):
-    """A test that needs a session."""
+    """Marks tests that need a session."""
     for mark in needs_spark:
         test = mark(test)
     return test
@@ -48,13 +48,13 @@ def gone(key, version, offset, partition=0, kind="delete"):
 
 
 def table(spark, path):
-    """What a reader finds: the quantity and version of each key."""
+    """The quantity and version of each key, as a reader sees them."""
     return {row["sow_key"]: (row["qty"], row["version"]) for row in read_snapshot(spark, path).collect()}
 
 
 @with_spark
 def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
-    """The last row of each key counts, by offset: versions begin anew after a delete."""
+    """The last row of each key by offset counts, as versions start again after a delete."""
     path = str(tmp_path / "t")
     upsert = upsert_to(path)
     upsert(
@@ -70,7 +70,7 @@ def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
 @with_spark
 @pytest.mark.long
 def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path, random_seed) -> None:
-    """However a topic is cut into batches, and whichever of those already written come again."""
+    """Any division of a topic into batches, some of them repeated, leaves the last state."""
     rng = random.Random(random_seed)
     log, state, live = [], {}, {}
     for offset in range(60):
@@ -100,7 +100,7 @@ def test_batches_in_any_cut_and_repeated_leave_the_last_state(spark, tmp_path, r
 @pytest.mark.broker
 @pytest.mark.long
 def test_a_topic_is_kept_as_a_table(spark, family, tmp_path) -> None:
-    """By a query that stops and goes on: the table is that of `read_sow`, deletes and keys that came back included."""
+    """A query that stops and continues keeps a table equal to `read_sow`, with deletes and keys inserted again."""
     family.create("sow")
     path, schema = str(tmp_path / "t"), "id LONG, qty LONG"
     options = family.options | {"startingOffsets": "earliest"}
@@ -131,7 +131,7 @@ def test_a_topic_is_kept_as_a_table(spark, family, tmp_path) -> None:
 
 @with_spark
 def test_a_writer_that_dies_before_the_switch_does_no_harm(spark, tmp_path) -> None:
-    """What it wrote is not seen, and the batch, when it comes again, is written whole; the remains are removed."""
+    """Rows of a writer that dies are invisible; the repeated batch is complete, and the remains are removed."""
     path = str(tmp_path / "t")
     upsert = upsert_to(path)
     upsert(spark.createDataFrame([put("1", 5, 1, 0)], COLUMNS), 0)
@@ -152,7 +152,7 @@ def test_a_writer_that_dies_before_the_switch_does_no_harm(spark, tmp_path) -> N
 @with_spark
 @pytest.mark.long
 def test_a_reader_keeps_its_state_and_old_ones_go(spark, tmp_path) -> None:
-    """Who has opened the table reads on what there was; beyond `keep` snapshots nothing is left."""
+    """A reader keeps the state that it has opened; snapshots beyond `keep` are removed."""
     path = str(tmp_path / "t")
     upsert = upsert_to(path, keep=2)
     upsert(spark.createDataFrame([put("1", 5, 1, 0)], COLUMNS), 0)
@@ -165,8 +165,8 @@ def test_a_reader_keeps_its_state_and_old_ones_go(spark, tmp_path) -> None:
 
 
 @with_spark
-def test_a_second_writer_is_told(spark, tmp_path) -> None:
-    """Two queries on one table would undo each other's batches: the later one stops."""
+def test_a_second_writer_is_stopped(spark, tmp_path) -> None:
+    """Of two queries on one table, which would undo each other's batches, the later one stops."""
     path = str(tmp_path / "t")
     rows = spark.createDataFrame([put("1", 5, 1, 0)], COLUMNS)
     one, other = Snapshots(spark, path), Snapshots(spark, path)
@@ -193,7 +193,7 @@ def test_a_second_writer_is_told(spark, tmp_path) -> None:
     ],
 )
 def test_a_batch_that_cannot_be_merged_is_refused(spark, tmp_path, columns, rows, arguments, said) -> None:
-    """With the column, the row or the package that is the matter; nothing is written."""
+    """A batch that cannot be merged is an error with the column, the row or the package, and nothing is written."""
     path = str(tmp_path / "t")
     with pytest.raises(ConfigurationError, match=said):
         upsert_to(path, **arguments)(spark.createDataFrame(rows, columns), 0)
@@ -212,13 +212,13 @@ def test_a_batch_that_cannot_be_merged_is_refused(spark, tmp_path, columns, rows
     ],
 )
 def test_wrong_arguments_are_refused(arguments, said) -> None:
-    """Before a query starts."""
+    """Wrong arguments are refused before a query starts."""
     with pytest.raises(ConfigurationError, match=said):
         upsert_to("/t", **arguments)
 
 
-def test_merge_is_said_in_sql() -> None:
-    """By key, removing, replacing and inserting, and only where the topic went on since."""
+def test_the_merge_statement() -> None:
+    """The MERGE statement removes, replaces and inserts by key, only for later offsets."""
     said = merge_sql("lake.db.orders", "iceberg", ["sow_key"], ["a`b", "sow_key", "partition", "offset"], "batch")
     newer = "(s.`partition` <> t.`partition` OR s.`offset` > t.`offset`)"
     gone = "s.`kind` IN ('delete', 'expire')"
@@ -232,8 +232,8 @@ def test_merge_is_said_in_sql() -> None:
     ]
 
 
-def test_a_table_is_made_in_sql() -> None:
-    """By name, and for Delta by path as well."""
+def test_the_create_statement() -> None:
+    """The CREATE TABLE statement names a table by name, and for Delta also by path."""
     fields = [StructField("a b", LongType()), StructField("sow_key", StringType())]
     columns = "(`a b` bigint, `sow_key` string)"
     assert create_sql("db.t", "iceberg", fields) == f"CREATE TABLE IF NOT EXISTS db.t {columns} USING iceberg"
@@ -242,7 +242,7 @@ def test_a_table_is_made_in_sql() -> None:
 
 @with_spark
 def test_sparks_parser_takes_the_sql(spark) -> None:
-    """As far as can be told without a package: it is understood, down to the table that is not there."""
+    """Spark's parser accepts the SQL: without a package, the only error is the missing table."""
     said = merge_sql("nowhere.orders", "iceberg", ["sow_key"], ["qty", "sow_key", "partition", "offset"], "batch")
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(said)
     assert "MergeIntoTable" in plan.toString()
@@ -253,7 +253,7 @@ def test_sparks_parser_takes_the_sql(spark) -> None:
 @pytest.mark.timeout(900)  # The first start fetches the package.
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_table_that_knows_merge_ends_with_the_last_state(table_format, tmp_path, random_seed) -> None:
-    """Of Delta and of Iceberg, in a session of its own, though batches come again."""
+    """A table of Delta and one of Iceberg have the last state after repeated batches, each in its own session."""
     state = {}
     for identity, qty, key, kind, version, _, _ in itertools.chain.from_iterable(batches(random_seed)):
         state[key] = [identity, qty, version]

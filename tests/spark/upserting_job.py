@@ -1,4 +1,4 @@
-"""Brings random batches into a table of a format that knows MERGE, some of them twice, and prints what it holds."""
+"""Merges random batches, some of them twice, into a table of a format with MERGE, and prints its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = tuple[int | None, int | None, str, str, int, int, int]
 
 
 def batches(seed: int) -> list[list[Row]]:
-    """What a stream of a SOW topic brings: inserts, updates, deletes, expiries, keys that come again."""
+    """Batches as from a stream of a SOW topic: inserts, updates, deletes, expiries, and keys inserted again."""
     rng = random.Random(seed)
     versions: dict[str, int] = {}
     offset, made = 0, []
@@ -51,7 +51,7 @@ def batches(seed: int) -> list[list[Row]]:
 
 
 def main(table_format: str, directory: str, seed: str) -> None:
-    """Do it in a session of its own."""
+    """Merge the batches in a new session."""
     spark = spark_session(
         "upserting",
         **_SESSIONS[table_format],

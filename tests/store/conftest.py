@@ -1,4 +1,4 @@
-"""A store of each kind, empty."""
+"""Fixtures: an empty store of each kind."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,13 +12,13 @@ from processor.store.rocksdb import RocksMemory, RocksStore
 
 @pytest.fixture
 def memory() -> RocksMemory:
-    """Memory for a test's partitions to share."""
+    """Memory for the partitions of a test."""
     return RocksMemory(8 * 1024 * 1024)
 
 
 @pytest.fixture
 def open_rocks(tmp_path: Path, memory: RocksMemory) -> Iterator[Callable[..., RocksStore]]:
-    """Open RocksDB in `tmp_path/0`, or where told; what the test leaves open is closed."""
+    """Open RocksDB in `tmp_path/0`, or in another directory; stores that the test leaves open are closed."""
     opened: list[RocksStore] = []
 
     def open_store(

@@ -1,4 +1,4 @@
-"""A state of any layers beside the dicts that it must look like, for tests that do anything in any order."""
+"""A layered state compared with plain dicts, for tests that do anything in any order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from processor.record import Stored
-from processor.store.layered_state import TransactionalState, _size
+from processor.store.layered_state import LayeredState, _size
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb import RocksMemory, RocksStore
 
@@ -18,7 +18,7 @@ Changes: TypeAlias = Mapping[bytes, Stored | None]
 
 
 class Disk:
-    """A store that outlives its users: in RocksDB, or kept in memory as a disk would keep it."""
+    """A store that outlives its users: in RocksDB, or in memory."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory, self._memory = directory, RocksMemory(1024 * 1024)
@@ -47,25 +47,25 @@ def applied(model: Model, changes: Changes) -> Model:
 
 
 class Layers:
-    """One state; what is staged, prepared, committed and written, each as one dict of all that is seen through it.
+    """One state, and the dicts that it must equal: the staged, prepared, committed and written records.
 
     A step is a method's name, or several with "and" between them.
     """
 
     def __init__(self, kept: Disk, cache_bytes: int) -> None:
         self._kept, self._cache_bytes = kept, cache_bytes
-        self.state: TransactionalState
+        self.state: LayeredState
         self.staged: Model = {}
         self.prepared: Model | None = None  # None: no transaction is being committed.
         self.committed: Model = {}
         self.position = 0
         self._written: Model = {}
         self._written_position = 0
-        self._aim, self._aimed_position = self._written, 0  # What the store comes to by the pieces that it gets.
+        self._aim, self._aimed_position = self._written, 0  # The records of the store when all pieces are written.
         self._open()
 
     def do(self, steps: str, changes: Changes) -> None:
-        """Do steps, such as `put and prepare`, with these changes where they take any."""
+        """Do steps, with these changes for those that take some."""
         for step in steps.split(" and "):
             if step in ("put", "put again", "read", "restore"):
                 getattr(self, step.replace(" ", "_"))(changes)
@@ -73,7 +73,7 @@ class Layers:
                 getattr(self, step.replace(" ", "_"))()
 
     def check(self) -> None:
-        """All that can be seen is what the dicts say."""
+        """Check that the state equals the dicts."""
         state = self.state
         assert state.position == self.position
         assert state.store.progress().position == self._written_position
@@ -91,7 +91,7 @@ class Layers:
         assert all(new in (self._written.get(key), self._aim.get(key)) for key, new in zip(keys, found, strict=True))
 
     def _scanned(self, keys_max: int) -> list[tuple[bytes, Stored]]:
-        """Every state, a piece after the other."""
+        """Every state, read piece by piece."""
         found: list[tuple[bytes, Stored]] = []
         while len(piece := self.state.scan(found[-1][0] if found else None, keys_max)) == keys_max:
             found += piece
@@ -99,7 +99,7 @@ class Layers:
         return found + piece
 
     def put(self, changes: Changes) -> None:
-        """Stage changes, whether or not something is prepared."""
+        """Stage changes, also while a commit is under way."""
         self.state.put_many(changes)
         self.staged = applied(self.staged, changes)
 
@@ -109,7 +109,7 @@ class Layers:
         self.put({key: newer if stored is None or stored.version % 3 else None for key, stored in changes.items()})
 
     def read(self, changes: Changes) -> None:
-        """Look at keys."""
+        """Read keys."""
         found = self.state.get_many(list(changes))
         assert found == {key: self.staged.get(key) for key in changes}
 
@@ -120,14 +120,14 @@ class Layers:
         self.prepared = self.staged
 
     def commit(self) -> None:
-        """End the commit that is under way, if one is."""
+        """End the commit that is under way, if there is one."""
         if self.prepared is not None:
             self.position += 1
             self.state.commit(self.position)
             self.committed, self.prepared = self.prepared, None
 
     def rollback(self) -> None:
-        """Drop what is prepared and what is staged."""
+        """Drop the prepared and the staged changes."""
         self.state.rollback()
         self.staged, self.prepared = self.committed, None
 
@@ -138,12 +138,12 @@ class Layers:
         assert self.state.unwritten_bytes <= quick
 
     def write(self) -> None:
-        """Write all that is committed."""
+        """Write all committed changes."""
         self.state.write(self.position)
         self._written, self._written_position = self.committed, self.position
 
     def write_some(self) -> None:
-        """Write a piece of it."""
+        """Write a piece of the committed changes."""
         if not self.state.is_writing:
             self.state.start_writing(self.position)
             self._aim, self._aimed_position = self.committed, self.position
@@ -153,7 +153,7 @@ class Layers:
             self._written, self._written_position = self._aim, self._aimed_position
 
     def restore(self, changes: Changes) -> None:
-        """Roll back, and take over what stands in the topic."""
+        """Roll back, and apply the records of the topic."""
         self.rollback()
         self.position += 10
         self.state.restore(changes, self.position, self.position)
@@ -161,24 +161,24 @@ class Layers:
         self._written_position = self.position
 
     def reopen(self) -> None:
-        """Close, which drops what is not committed, and open again."""
+        """Close, which drops uncommitted changes, and open again."""
         self.state.close(self.position)
         self.staged, self.prepared = self.committed, None
         self._written, self._written_position = self.committed, self.position
         self._open()
 
     def crash(self) -> None:
-        """Open what the store has, with some of what is newer than its position; only one in memory can do it."""
+        """Open the store as a crash leaves it, with some records newer than its position; only in memory."""
         if isinstance(self.state.store, MemoryStore):
             self._open()
             self.staged = self.committed = self._written = dict(self.state.store.scan())
             self.prepared, self.position = None, self._written_position
 
     def wipe(self) -> None:
-        """Forget everything."""
+        """Wipe the state."""
         self.state.wipe()
         self.staged, self.prepared, self.committed, self._written = {}, None, {}, {}
         self.position = self._written_position = 0
 
     def _open(self) -> None:
-        self.state = TransactionalState(self._kept.open(), cache_bytes=self._cache_bytes)
+        self.state = LayeredState(self._kept.open(), cache_bytes=self._cache_bytes)

@@ -1,4 +1,4 @@
-"""Compactions that fail: writes wait for none that cannot be done, and closing for none at all."""
+"""Failing compactions: writes do not wait for one that cannot succeed, and closing waits for none."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 MB = 1 << 20
 ROWS = 100
-"""Of one batch: about one table."""
+"""The size of one batch: about one table."""
 MEMORY = 256 * 1024
 GROUND = 30
-"""Batches in the big table at the bottom, which every compaction has to write anew."""
+"""Batches in the large table at the bottom, which every compaction has to rewrite."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def look(store: RocksStore, name: str) -> int:
-    """One of RocksDB's counts."""
+    """One of RocksDB's counters."""
     return int(store._db.property_value(f"rocksdb.{name}") or 0)
 
 
@@ -60,16 +60,16 @@ def lay_ground(store: RocksStore) -> None:
 
 
 def write_until_a_compaction_fails(store: RocksStore, directory: Path) -> int:
-    """Where there is room for tables and none for a compaction; the number of the next batch."""
+    """Write until there is room for tables and none for a compaction; returns the number of the next batch."""
     store._db.set_options({"disable_auto_compactions": "true"})
     number = GROUND + 1
     while look(store, "num-files-at-level0") < 4:
         apply(store, number)
         number += 1
-    store._db.flush(True)  # One that meets the compaction would fail too, which is told in another way.
+    store._db.flush(True)  # A write during the compaction would fail too, with another error.
     store._db.set_options({"disable_auto_compactions": "false"})
     deadline = time.monotonic() + 20
-    # What it had written by then fills the disk until it is deleted.
+    # The unfinished output of the compaction fills the disk until it is deleted.
     while look(store, "background-errors") == 0 or shutil.disk_usage(directory).free < MB:
         assert time.monotonic() < deadline, "the compaction did not fail"
         time.sleep(0.01)
@@ -77,7 +77,7 @@ def write_until_a_compaction_fails(store: RocksStore, directory: Path) -> int:
 
 
 def run(code: str, *arguments: object) -> str:
-    """In a process of its own, which a wait without an end does not keep from ending; what it printed."""
+    """Run a script in a process of its own, which may wait for ever without blocking the test; returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", f"from tests.store.test_back_pressure import *\n{code}", *map(str, arguments)],
         capture_output=True,
@@ -109,7 +109,7 @@ print("closed")
 
 
 def test_a_compaction_without_room_is_told_by_the_write_that_waits_for_it(disk: SmallDisk, open_rocks) -> None:
-    """RocksDB itself would wait for room, for ever; and nothing that was written by then is lost."""
+    """A write raises the error of a compaction without room, where RocksDB would wait for ever; no data is lost."""
     memory = RocksMemory(MEMORY)
     store = open_rocks(disk.path / "0", memory=memory)
     lay_ground(store)
@@ -127,7 +127,7 @@ def test_a_compaction_without_room_is_told_by_the_write_that_waits_for_it(disk: 
 
     disk.grow(256 * MB)
     again = open_rocks(disk.path / "0", memory=memory)
-    assert again.found == "clean"
+    assert again.initial_content == "clean"
     position = again.progress().position
     assert position > GROUND
     complete = {b"%d %d" % (number, n) for number in range(1, position + 1) for n in range(ROWS)}
@@ -136,7 +136,7 @@ def test_a_compaction_without_room_is_told_by_the_write_that_waits_for_it(disk: 
 
 
 def test_a_store_goes_on_by_itself_when_there_is_room_before_writes_wait(disk: SmallDisk, open_rocks) -> None:
-    """A compaction that failed is done later, and nobody is told."""
+    """A failed compaction is repeated without an error if there is room again before writes have to wait."""
     store = open_rocks(disk.path / "0", memory=RocksMemory(MEMORY))
     lay_ground(store)
     disk.leave_only(3 * MB)
@@ -177,12 +177,12 @@ except DiskUnusable as error:
 
 
 def test_a_compaction_that_fails_for_another_reason_is_told_with_that(tmp_path: Path) -> None:
-    """RocksDB does not try again then: whoever waited for the next failure would wait for ever."""
+    """A compaction that fails for another reason raises that error: RocksDB would not retry, and the wait never end."""
     assert re.search(r"writing .*File too large.*ulimit -f", run(FORBIDDEN, tmp_path))
 
 
 def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp_path: Path) -> None:
-    """A bulk load leaves tables; on a slow disk their compaction takes longer than the watchdog allows a thread."""
+    """A write that waits for a compaction signals all the time that it lives, as that may take long after a load."""
     options = Options(raw_mode=True)
     options.set_disable_auto_compactions(True)
     options.set_compression_type(DBCompressionType.none())
@@ -206,12 +206,12 @@ def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp
 
 
 def test_a_store_beats_as_the_memory_that_it_shares_was_told(tmp_path: Path, open_rocks, monkeypatch) -> None:
-    """Its writes hand on what the worker gave the memory: the watchdog of the thread that writes."""
+    """A store signals with the callback of the memory that it shares, for the watchdog of the writing thread."""
     handed_on: list[object] = []
     monkeypatch.setattr(back_pressure, "wait", lambda *arguments: handed_on.append(arguments[-1]))
 
     def beat() -> None:
-        """A thread's sign of life."""
+        """A sign of life of the thread."""
 
     apply(open_rocks(tmp_path / "0", memory=RocksMemory(MEMORY, beat)), 1)
     assert set(handed_on) == {beat}

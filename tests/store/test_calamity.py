@@ -1,4 +1,4 @@
-"""What befalls a disk and a process: after it, a store tells the truth or says that it cannot."""
+"""Damage to a disk or a process: after it, a store returns right records or reports that it cannot."""
 
 import random
 import re
@@ -20,7 +20,7 @@ from processor.store.rocksdb_memory import RocksMemory
 
 KEYS = [b"%06d" % n for n in range(20_000)]
 
-# Applies batches for ever: batch n sets one key for good and ten in turn, all to n, and says position n.
+# Applies batches for ever: batch n sets one key for good and ten in turn, all to n, with position n.
 WRITER = """
 import sys
 from pathlib import Path
@@ -56,7 +56,7 @@ def newest(directory: Path, pattern: str) -> Path:
 
 
 def flip(file: Path, begin: float, end: float) -> None:
-    """Turn over every bit between two fractions of a file."""
+    """Invert every bit between two fractions of a file."""
     data = bytearray(file.read_bytes())
     part = slice(int(len(data) * begin), int(len(data) * end))
     data[part] = bytes(byte ^ 0xFF for byte in data[part])
@@ -64,7 +64,7 @@ def flip(file: Path, begin: float, end: float) -> None:
 
 
 def cut(file: Path, to: float) -> None:
-    """Leave only the beginning of a file."""
+    """Keep only the beginning of a file."""
     with file.open("r+b") as opened:
         opened.truncate(int(file.stat().st_size * to))
 
@@ -83,7 +83,7 @@ CALAMITIES = {
 
 @pytest.mark.parametrize("calamity", CALAMITIES.values(), ids=CALAMITIES)
 def test_damage_is_found_when_the_store_is_opened_and_a_new_one_takes_its_place(directory, open_rocks, calamity):
-    """It is said to be damage, with the place, and nothing of the damaged store stands in the way of the new one."""
+    """Damage found at opening is reported with its place, and does not prevent a new store in the same directory."""
     calamity(directory)
     with pytest.raises(StateDamaged, match=str(directory)) as damage:
         open_rocks()
@@ -96,7 +96,7 @@ def test_damage_is_found_when_the_store_is_opened_and_a_new_one_takes_its_place(
 
 
 def test_a_manifest_cut_short_is_an_older_store_or_a_damaged_one(directory, open_rocks):
-    """It may have forgotten records, never those that its progress stands for."""
+    """A truncated manifest opens as an older store, with all records of its progress, or as a damaged one."""
     cut(newest(directory, "MANIFEST*"), 0.5)
     try:
         store = open_rocks()
@@ -107,7 +107,7 @@ def test_a_manifest_cut_short_is_an_older_store_or_a_damaged_one(directory, open
 
 
 def test_damage_among_the_records_is_found_when_they_are_read(directory, open_rocks):
-    """By keys and by scanning: a scan that stopped at the damage would look like a smaller store."""
+    """Damaged records are reported by reads and by scans: a scan that stopped there would look like a smaller store."""
     flip(newest(directory, "*.sst"), 0.5, 0.55)
     store = open_rocks()
     with pytest.raises(StateDamaged, match="reading"):
@@ -120,7 +120,7 @@ def test_damage_among_the_records_is_found_when_they_are_read(directory, open_ro
 
 @pytest.mark.parametrize("mark", [b"", b"\0" * 15, b"\0" * 17])
 def test_a_progress_mark_of_the_wrong_length_is_damage(open_rocks, mark):
-    """Half a mark stands for nothing."""
+    """A progress of the wrong length is damage."""
     store = open_rocks()
     store._db.put(layout.PROGRESS_KEY, mark, write_opt=store._unlogged)
     store.close()
@@ -129,7 +129,7 @@ def test_a_progress_mark_of_the_wrong_length_is_damage(open_rocks, mark):
 
 
 def test_a_record_too_short_to_be_one_is_damage(open_rocks):
-    """It says how short."""
+    """A record that is too short is damage, and the error has its length."""
     store = open_rocks()
     store._db.put(layout.RECORD_PREFIX + b"a", b"\0" * 23, write_opt=store._unlogged)
     with pytest.raises(StateDamaged, match="a record of 23 bytes is shorter than its head"):
@@ -137,7 +137,7 @@ def test_a_record_too_short_to_be_one_is_damage(open_rocks):
 
 
 def test_a_store_whose_directory_is_gone_can_be_wiped(open_rocks, directory):
-    """It cannot flush what it holds, and need not."""
+    """A store whose directory was deleted can be wiped, though it cannot flush its records."""
     store = open_rocks()
     store.apply({b"a": Stored(1, b"x")}, Progress(20_001, 1))
     shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
@@ -148,7 +148,7 @@ def test_a_store_whose_directory_is_gone_can_be_wiped(open_rocks, directory):
 
 
 def test_a_store_that_cannot_flush_says_so_and_lets_the_directory_go(open_rocks, directory):
-    """What was lost is read again from the SOW topic, by whoever opens the directory next."""
+    """A store that cannot flush raises an error and releases its directory; the SOW topic has the records."""
     store = open_rocks()
     store.apply({b"a": Stored(1, b"x")}, Progress(20_001, 1))
     shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
@@ -159,7 +159,7 @@ def test_a_store_that_cannot_flush_says_so_and_lets_the_directory_go(open_rocks,
 
 @pytest.mark.parametrize("batches", [200, 1400, 3800])
 def test_a_killed_writer_leaves_whole_batches_behind(tmp_path, open_rocks, batches):
-    """Nothing was logged, so the newest batches may be lost; progress stands for what is there, never for half."""
+    """A killed writer may lose its last batches, as nothing is logged; the progress belongs to the remaining ones."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path / "0")], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -176,15 +176,15 @@ def test_a_killed_writer_leaves_whole_batches_behind(tmp_path, open_rocks, batch
         expected |= {f"shared {n}": position for n in range(10)}
     assert records == expected
     assert store.progress().applied_at_ms == position
-    # With buffers of 256 KB something was flushed on the way, or the test would prove nothing.
+    # With buffers of 256 KB some batches were flushed on the way, or the test would prove nothing.
     assert position > 0 or batches == 200
     assert not re.search(r"damaged|Corruption", (tmp_path / "0" / layout.ROCKSDB_DIRECTORY / "LOG").read_text())
 
 
 def damage_every_table(directory: Path, blow) -> None:
-    """Change the tables under their user's hands: what RocksDB has open stays open."""
+    """Change the tables while they are in use: RocksDB keeps the files open."""
     for table in (directory / layout.ROCKSDB_DIRECTORY).glob("*.sst"):
-        with suppress(FileNotFoundError):  # A compaction may be quicker.
+        with suppress(FileNotFoundError):  # A compaction may delete it first.
             blow(table)
 
 
@@ -196,7 +196,7 @@ BLOWS = {
 
 
 def flip_in_place(file: Path, places) -> None:
-    """Turn one bit over at each of these places."""
+    """Invert one bit at each of these places."""
     with file.open("r+b") as opened:
         size = file.stat().st_size
         for place in places:
@@ -209,7 +209,7 @@ def flip_in_place(file: Path, places) -> None:
 
 @pytest.mark.parametrize("blow", BLOWS.values(), ids=BLOWS)
 def test_damage_that_a_compaction_meets_is_told_by_a_later_write(tmp_path, blow):
-    """It happens in RocksDB's own threads; no write after it is taken for good, none hangs, and a new store heals."""
+    """Damage in a compaction, on RocksDB's own threads, is raised by a later write, and a new store works."""
     memory = RocksMemory(1 << 20)
     store = RocksStore(tmp_path / "0", identity="orders.sow/0", memory=memory)
     rng = random.Random(5)
@@ -220,7 +220,7 @@ def test_damage_that_a_compaction_meets_is_told_by_a_later_write(tmp_path, blow)
             store.apply(changes, Progress(position, 1))
 
     write(*range(1, 21))
-    # What a compaction at work has read by now, and is to remove, nobody would ever find damaged.
+    # Damage in a table that a running compaction has read already, and will remove, would never be found.
     busy = ("rocksdb.num-running-compactions", "rocksdb.num-running-flushes", "rocksdb.compaction-pending")
     while any(store._db.property_int_value(name) for name in busy):
         pass
@@ -237,7 +237,7 @@ def test_damage_that_a_compaction_meets_is_told_by_a_later_write(tmp_path, blow)
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 40))])
 def test_whichever_bit_flips_the_store_tells_the_truth_or_says_that_it_cannot(tmp_path, seed):
-    """Any bit of any file: the records of some earlier time that its progress stands for, or damage; never others."""
+    """A flipped bit in any file leads to the records of an earlier progress, or to an error; never to other records."""
     rng = random.Random(seed)
     print(f"seed {seed}")
     memory = RocksMemory(1 << 20)

@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or failing: the store says so, wipes nothing, and goes on when it works again."""
+"""A disk that is full, read-only or failing: the store raises an error, wipes nothing, and recovers with the disk."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ import pytest
 from processor.errors import DiskUnusable, StateDamaged, StateLocked
 from processor.record import Stored
 from processor.store.contract import Progress
-from processor.store.errors import telling
+from processor.store.errors import mapped_errors
 from processor.store.rocksdb import RocksStore
 from tests.small_disk import SmallDisk, small_disks
 
@@ -29,7 +29,7 @@ def disk(tmp_path):
 
 
 def fill(store: RocksStore, batches: int = 10_000) -> int:
-    """Apply batches of about 300 KB until the disk is full; how many were taken."""
+    """Apply batches of about 300 KB until the disk is full; returns how many were applied."""
     begin = store.progress().position
     for number in range(begin + 1, begin + batches + 1):
         try:
@@ -42,7 +42,7 @@ def fill(store: RocksStore, batches: int = 10_000) -> int:
 
 
 def check(store: RocksStore) -> int:
-    """What is there is what its progress stands for; how far it came."""
+    """Check that the records are those of the progress; returns the progress."""
     position = store.progress().position
     complete = {b"%d %d" % (number, n) for number in range(1, position + 1) for n in range(BATCH)}
     assert complete <= {key for key, _ in store.scan()}
@@ -50,7 +50,7 @@ def check(store: RocksStore) -> int:
 
 
 def test_a_full_disk_is_told_with_the_place_the_room_and_what_to_do(disk: SmallDisk, open_rocks):
-    """The first time, and every time after it; what is there can still be read."""
+    """A full disk is reported with place, room and remedy, the first time and later; the records can still be read."""
     store = open_rocks(disk.path / "0")
     fill(store)
     for _ in range(3):
@@ -66,7 +66,7 @@ def test_a_full_disk_is_told_with_the_place_the_room_and_what_to_do(disk: SmallD
 
 @pytest.mark.parametrize("room", [0, 10_000, 400_000])
 def test_after_making_room_the_store_goes_on(disk: SmallDisk, open_rocks, room):
-    """Wherever in a flush or a compaction the disk was full: an earlier batch's end is there, and nothing was wiped."""
+    """After a flush or a compaction on a full disk, the store goes on from an earlier batch, and nothing is wiped."""
     disk.leave_only(8 * MB + room)
     store = open_rocks(disk.path / "0")
     fill(store)
@@ -74,25 +74,25 @@ def test_after_making_room_the_store_goes_on(disk: SmallDisk, open_rocks, room):
         store.close()
     disk.grow(64 * MB)
     again = open_rocks(disk.path / "0")
-    assert again.found == "unclean"
+    assert again.initial_content == "unclean"
     assert check(again) > 0
     again.apply({b"a": Stored(1, b"x")}, Progress(1_000, 1))
     again.close()
     last = open_rocks(disk.path / "0")
-    assert (last.found, last.progress().position) == ("clean", 1_000)
+    assert (last.initial_content, last.progress().position) == ("clean", 1_000)
 
 
 def test_a_disk_without_any_room_refuses_a_new_store(disk: SmallDisk, open_rocks):
-    """Nothing half made stands in the way afterwards."""
+    """A disk without room refuses a new store, and no remains prevent a later one."""
     disk.leave_only(0)
     with pytest.raises(DiskUnusable, match="No space left on device"):
         open_rocks(disk.path / "0")
     disk.grow(64 * MB)
-    assert open_rocks(disk.path / "0").found in {"new", "unclean"}
+    assert open_rocks(disk.path / "0").initial_content in {"new", "unclean"}
 
 
 def test_a_store_that_was_closed_is_told_from_a_full_disk(disk: SmallDisk, open_rocks):
-    """A full disk under it keeps it from being opened, and leaves it as it was."""
+    """A store that was closed properly cannot be opened on a full disk, and stays as it was."""
     store = open_rocks(disk.path / "0")
     store.apply({b"a": Stored(1, b"x")}, Progress(1, 1))
     store.close()
@@ -101,11 +101,11 @@ def test_a_store_that_was_closed_is_told_from_a_full_disk(disk: SmallDisk, open_
         open_rocks(disk.path / "0")
     disk.grow(64 * MB)
     again = open_rocks(disk.path / "0")
-    assert (again.found, again.get_many([b"a"])) == ("clean", [Stored(1, b"x")])
+    assert (again.initial_content, again.get_many([b"a"])) == ("clean", [Stored(1, b"x")])
 
 
 def test_a_read_only_file_system_is_told(disk: SmallDisk, open_rocks):
-    """As it becomes when the kernel finds it broken."""
+    """A read-only file system, as the kernel makes a broken one, is reported as such."""
     store = open_rocks(disk.path / "0")
     store.apply({b"a": Stored(1, b"x")}, Progress(1, 1))
     store.close()
@@ -147,7 +147,7 @@ except DiskUnusable as error:
     ],
 )
 def test_a_limit_of_the_process_is_told(tmp_path, limit, value, told):
-    """It is the limit's name that helps; to wipe would not."""
+    """A limit of the process is reported by its name; wiping would not help."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path), str(limit), str(value)],
         capture_output=True,
@@ -182,8 +182,8 @@ TEXTS = {
 
 @pytest.mark.parametrize(("text", "meaning"), TEXTS.items())
 def test_rocksdbs_words_are_understood(text, meaning):
-    """Those that the disk of a test cannot be made to say too."""
-    with pytest.raises(meaning), telling("writing", Path("/d")):
+    """RocksDB's texts for errors that a test disk cannot produce are recognised."""
+    with pytest.raises(meaning), mapped_errors("writing", Path("/d")):
         raise Exception(text)  # noqa: TRY002  # As rocksdict does.
 
 
@@ -192,6 +192,6 @@ def test_rocksdbs_words_are_understood(text, meaning):
     [(errno.EIO, DiskUnusable), (errno.EDQUOT, DiskUnusable), (errno.EEXIST, StateDamaged)],
 )
 def test_the_file_systems_errors_are_understood(number, meaning):
-    """By number; the partition's own directory is made by us and not by RocksDB."""
-    with pytest.raises(meaning), telling("opening", Path("/d")):
+    """The file system's errors are recognised by number, such as those of creating a partition's directory."""
+    with pytest.raises(meaning), mapped_errors("opening", Path("/d")):
         raise OSError(number, os.strerror(number), "/d")

@@ -1,4 +1,4 @@
-"""Which records are due: the store's index, and the same with uncommitted and unwritten changes before it."""
+"""The records that are due: the store's index, and uncommitted and unwritten changes in front of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.store import layout
 from processor.store.contract import Progress
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.store.layers import Layers, applied, disk
 
@@ -36,21 +36,21 @@ STEPS = st.lists(
     min_size=3,
     max_size=30,
 )
-EXAMPLES = {"memory": 300, "rocks": 20}  # Making a database takes a while.
+EXAMPLES = {"memory": 300, "rocks": 20}  # Creating a database takes a while.
 KINDS = pytest.mark.parametrize("kind", ["memory", "rocks"])
 
 
 def expiring(model: dict[bytes, Stored]) -> list[tuple[int, bytes]]:
-    """What expires, in order: the naive way."""
+    """The records that expire, in order, by a naive search."""
     return sorted((stored.expires_at_ms, key) for key, stored in model.items() if stored.expires_at_ms > 0)
 
 
 @pytest.mark.random
 @KINDS
 def test_the_index_follows_the_records(kind):
-    """Longer, shorter, no expiry, deletes, a reopening, a wipe: it lists exactly what expires, in order of time.
+    """The index lists the records that expire, in order of time, after puts, deletes, a reopening and a wipe.
 
-    Looks in between matter: a store that finds none to expire keeps its index up no more.
+    Calls in between matter: a store that finds no record to expire stops maintaining its index.
     """
 
     @settings(max_examples=EXAMPLES[kind], deadline=None, print_blob=True)
@@ -73,7 +73,7 @@ def test_the_index_follows_the_records(kind):
                     model = {}
             listed = expiring(model)
             assert store.expiring(None, 100) == listed
-            # In parts, each going on behind the last.
+            # In parts, each after the last row of the one before.
             for size in (1, 2):
                 found, after = [], None
                 while part := store.expiring(after, size):
@@ -90,9 +90,9 @@ def test_the_index_follows_the_records(kind):
 @pytest.mark.random
 @KINDS
 def test_what_is_due_is_what_the_processor_sees(kind):
-    """Staged, prepared, unwritten, stored, rolled back, restored, in any order: the first of what expires by then.
+    """The due records are the first ones of the state that the processor sees, after any steps in any order.
 
-    It stays due until it is put again, so every look gives the same, and one in between changes nothing.
+    A record stays due until it is put again, so that every call returns the same.
     """
 
     @settings(max_examples=EXAMPLES[kind], deadline=None, print_blob=True)
@@ -100,7 +100,7 @@ def test_what_is_due_is_what_the_processor_sees(kind):
     def check_all(steps, cache_bytes, asks_always):
         with disk(kind) as kept:
             layers = Layers(kept, cache_bytes)
-            assert layers.state.due(0, 1) == []  # It begins to keep count with the first look.
+            assert layers.state.due(0, 1) == []  # The index is maintained from the first call on.
 
             def check(until_ms: int, keys_max: int) -> None:
                 seen = layers.staged
@@ -126,7 +126,7 @@ def test_what_is_due_is_what_the_processor_sees(kind):
     [([5, 7], [7]), ([7, 5], [5]), ([5, 0], []), ([5, None], []), ([0, 5], [5]), ([5, None, 7], [7]), ([5, 5], [5])],
 )
 def test_a_record_has_one_row_which_says_when_it_expires(store, expiries, listed):
-    """Sooner, later, never, deleted, new again: by separate batches."""
+    """A record has one row in the index, with its last expiry, after any sequence of puts and deletes."""
     for expires_at_ms in expiries:
         store.apply({b"a": None if expires_at_ms is None else Stored(1, b"x", expires_at_ms)}, Progress(1, 1))
     assert store.expiring(None, 9) == [(expires_at_ms, b"a") for expires_at_ms in listed]
@@ -156,8 +156,8 @@ def test_a_record_has_one_row_which_says_when_it_expires(store, expiries, listed
 )
 @pytest.mark.parametrize("looks_always", [True, False])
 def test_one_key_on_its_way_is_due_when_its_last_state_says(store, steps, looks_always):
-    """A number is a new expiry; a write is of what was prepared, or of all; the looks in between change nothing."""
-    state = TransactionalState(store, cache_bytes=0)
+    """A key is due at the expiry of its last state, in each stage between put and store; calls change nothing."""
+    state = LayeredState(store, cache_bytes=0)
     assert state.due(0, 1) == []
     expires_at_ms = prepared = committed = None
     for position, step in enumerate(steps, 1):
@@ -182,7 +182,7 @@ def test_one_key_on_its_way_is_due_when_its_last_state_says(store, steps, looks_
 
 
 class Counted(MemoryStore):
-    """A store that counts what it is asked."""
+    """A store that counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Counted(MemoryStore):
         self.rows = 0
 
     def expiring(self, after, rows_max):
-        """Count the look and what it brings."""
+        """Count the call and the rows that it returns."""
         found = super().expiring(after, rows_max)
         self.asked += 1
         self.rows += len(found)
@@ -198,9 +198,9 @@ class Counted(MemoryStore):
 
 
 def test_a_look_that_finds_nothing_due_asks_nobody():
-    """Neither where nothing expires, nor before the first time that something does; not after a write either."""
+    """A call that finds nothing due does not read the store, before the first expiry and after a write, too."""
     store = Counted()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     assert state.due(10**13, 10) == []
     asked = store.asked
     for turn in range(100):
@@ -213,10 +213,10 @@ def test_a_look_that_finds_nothing_due_asks_nobody():
 
 
 def test_many_that_are_due_are_each_visited_once():
-    """A thousand at a time, deleted in one open transaction: not from the beginning again at each look."""
+    """Many due records are visited once each: a call does not start again at the beginning."""
     store = Counted()
     store.apply({b"%d" % n: Stored(1, b"x", 1 + n) for n in range(20_000)}, Progress(1, 1))
-    state = TransactionalState(store, cache_bytes=10_000_000)
+    state = LayeredState(store, cache_bytes=10_000_000)
     seen = 0
     while due := state.due(15_000, 1000):
         seen += len(due)
@@ -226,8 +226,8 @@ def test_many_that_are_due_are_each_visited_once():
 
 
 def test_a_key_put_again_and_again_has_one_entry():
-    """Each delta restarts the expiry: a hot key must not fill the memory until the next write to the store."""
-    state = TransactionalState(MemoryStore(), cache_bytes=0)
+    """A key that is put again and again has one entry: a hot key must not fill the memory."""
+    state = LayeredState(MemoryStore(), cache_bytes=0)
     assert state.due(0, 1) == []
     for turn in range(1000):
         state.put_many({b"hot": Stored(turn + 1, b"x", 5000 + turn)})
@@ -240,15 +240,15 @@ def test_a_key_put_again_and_again_has_one_entry():
 
 
 def test_an_index_that_disagrees_with_its_record_is_damage():
-    """It is told as such, so that the partition is restored: nothing expires by a row that lies."""
+    """An index that contradicts its record is damage, so that the partition is restored."""
     store = MemoryStore()
     store.apply({b"a": Stored(1, b"x", 5)}, Progress(1, 1))
     store._records[b"a"] = Stored(1, b"x", 7)
     with pytest.raises(StateDamaged, match=r"the index says that b'a' expires at 5; its record says 7"):
-        TransactionalState(store, cache_bytes=0).due(9, 1)
+        LayeredState(store, cache_bytes=0).due(9, 1)
 
 
 def test_a_row_too_short_to_have_a_time_is_damage():
-    """Not an error of some other kind, which would stop the worker."""
+    """A row that is too short for a time is damage, and not an error that would stop the worker."""
     with pytest.raises(StateDamaged, match="an index row of 3 bytes is shorter than its time"):
         layout.expiring_of(b"e\0\0")

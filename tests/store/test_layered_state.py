@@ -1,4 +1,4 @@
-"""What a processor sees of its state: layers before a store, which must look like one dict."""
+"""The state as the processor sees it: layers in front of a store, which must look like one dict."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from processor.errors import DiskUnusable
 from processor.record import Stored
 from processor.store.contract import Progress
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.layout import encode_record
 from processor.store.memory import MemoryStore
 from tests.store.layers import Layers, disk
@@ -35,7 +35,7 @@ STEPS = st.lists(
 @settings(max_examples=150, deadline=None, print_blob=True)
 @given(STEPS, st.sampled_from([0, 600, 1100, 1_000_000]))
 def test_the_layers_look_like_one_dict(kind, steps, cache_bytes):
-    """Whatever is put, prepared, rolled back, committed, written, restored or reopened, in any order and any cache."""
+    """The layers look like one dict after any steps in any order, with a cache of any size."""
     with disk(kind) as kept:
         layers = Layers(kept, cache_bytes)
         for step, changes in steps:
@@ -46,7 +46,7 @@ def test_the_layers_look_like_one_dict(kind, steps, cache_bytes):
 
 
 class Recorded(MemoryStore):
-    """A store that remembers what it was asked and given."""
+    """A store that remembers its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,13 +71,13 @@ def store() -> Recorded:
 
 
 @pytest.fixture
-def state(store) -> TransactionalState:
-    """An empty state before it."""
-    return TransactionalState(store, cache_bytes=10_000)
+def state(store) -> LayeredState:
+    """An empty state in front of it."""
+    return LayeredState(store, cache_bytes=10_000)
 
 
 def test_what_is_staged_is_seen_before_what_is_committed(state):
-    """Staged, unwritten, stored: the newest one is read, a delete as well."""
+    """A read returns the newest state, staged, unwritten or stored; a delete counts as one."""
     stored, unwritten, staged = Stored(1, b"stored"), Stored(2, b"unwritten"), Stored(3, b"staged")
     state.put_many({b"a": stored, b"b": stored, b"c": stored, b"d": stored})
     state.prepare()
@@ -91,7 +91,7 @@ def test_what_is_staged_is_seen_before_what_is_committed(state):
 
 
 def test_nothing_uncommitted_reaches_the_store(state):
-    """Neither by writing nor by closing: the store is never ahead of the SOW topic."""
+    """An uncommitted change reaches the store neither by writing nor by closing: it is never ahead of the SOW topic."""
     state.put_many({b"a": Stored(1, b"x")})
     state.write(0)
     assert list(state.store.scan()) == []
@@ -101,7 +101,7 @@ def test_nothing_uncommitted_reaches_the_store(state):
 
 
 def test_the_store_gets_the_last_state_of_a_key_once(state, store):
-    """Many commits become one batch, with the position of the last of them and the time of writing."""
+    """The store gets the last state of each key of many commits in one batch, with the position and the time."""
     for version in range(1, 100):
         state.put_many({b"a": Stored(version, b"x")})
         state.prepare()
@@ -113,7 +113,7 @@ def test_the_store_gets_the_last_state_of_a_key_once(state, store):
 
 
 def test_a_quiet_partition_says_now_and_then_that_it_is_up_to_date(state, store):
-    """Else a state that nothing happened to for a day would look too old to have seen all deletes."""
+    """A quiet partition writes its progress now and then: otherwise it would look too old to have all deletes."""
     state.put_many({b"a": Stored(1, b"x")})
     state.prepare()
     state.commit(1)
@@ -125,14 +125,14 @@ def test_a_quiet_partition_says_now_and_then_that_it_is_up_to_date(state, store)
 
 
 def test_a_half_restored_state_is_as_old_as_its_last_record(state, store):
-    """What lies behind it may be as old: closing it does not make it newer."""
+    """A half restored state is as old as its last record; closing it does not make it newer."""
     state.restore({b"a": Stored(1, b"x")}, 5, 1_000)
     state.close(0)
     assert store.progress() == Progress(5, 1_000)
 
 
 def test_what_was_written_is_not_written_again(state, store):
-    """Neither by the next commit nor by the next write: only the position moves."""
+    """A written record is not written again by the next commit or write: only the position moves."""
     state.put_many({b"a": Stored(1, b"x")})
     state.prepare()
     state.commit(1)
@@ -144,7 +144,7 @@ def test_what_was_written_is_not_written_again(state, store):
 
 
 def test_a_commit_without_sow_records_keeps_the_position(state):
-    """A transaction of rejections alone moves nothing here."""
+    """A commit without SOW records, as of rejections only, keeps the position."""
     state.put_many({b"a": Stored(1, b"x")})
     state.prepare()
     state.commit(5)
@@ -154,7 +154,7 @@ def test_a_commit_without_sow_records_keeps_the_position(state):
 
 
 def test_what_was_read_is_not_read_from_the_store_again(state, store):
-    """A key that is there and one that is not are remembered alike."""
+    """A record that was read is cached, and so is the absence of one."""
     store.apply({b"a": Stored(1, b"x")}, Progress(1, 0))
     state.get_many([b"a", b"b", b"a"])
     state.get_many([b"b", b"a", b"c"])
@@ -162,7 +162,7 @@ def test_what_was_read_is_not_read_from_the_store_again(state, store):
 
 
 def test_what_was_written_is_not_read_from_the_store(state, store):
-    """The batch last written is remembered: hot keys come again."""
+    """The batch that was written last is cached: hot keys come again."""
     state.put_many({b"a": Stored(1, b"x"), b"b": None})
     state.prepare()
     state.commit(1)
@@ -173,7 +173,7 @@ def test_what_was_written_is_not_read_from_the_store(state, store):
 
 @pytest.mark.parametrize("keys_read", [5, 1000])
 def test_the_cache_has_its_bound(state, keys_read):
-    """However the keys come, one after the other or more at once than it holds."""
+    """The cache keeps its limit, for single keys and for more at once than it can hold."""
     for first in range(0, 3000, keys_read):
         state.get_many([b"%d" % number for number in range(first, first + keys_read)])
         assert state._clean_bytes <= 10_000
@@ -181,7 +181,7 @@ def test_the_cache_has_its_bound(state, keys_read):
 
 
 def test_what_waits_to_be_written_is_measured(state):
-    """Whoever decides when to write needs to know how much memory that takes: value and overhead of each change."""
+    """The memory of unwritten changes is measured, value and overhead: it decides when to write."""
     state.put_many({b"a": Stored(1, bytes(1000)), b"b": None})
     assert state.unwritten_bytes == 0, "not prepared yet"
     state.prepare()
@@ -194,7 +194,7 @@ def test_what_waits_to_be_written_is_measured(state):
 
 
 def test_a_key_counts_for_each_change_until_it_is_counted_again(state):
-    """Else a few keys that change often would be written again and again."""
+    """A key counts for each change until it is recounted: otherwise a few hot keys would be written again and again."""
     state.put_many({b"a": Stored(1, bytes(1000)), b"b": Stored(1, bytes(10)), b"c": None})
     state.prepare()
     state.commit(1)
@@ -217,7 +217,7 @@ def test_a_key_counts_for_each_change_until_it_is_counted_again(state):
 
 
 def test_keys_that_change_once_are_counted_well_at_once(state):
-    """Each with the one commit that it is in."""
+    """Keys that change once are counted right at once, each with its own commit."""
     for number in range(10):
         state.put_many({b"%d" % number: Stored(1, bytes(100))})
         state.prepare()
@@ -228,7 +228,7 @@ def test_keys_that_change_once_are_counted_well_at_once(state):
 
 
 def test_what_is_rolled_back_never_counts(state):
-    """Neither what was prepared nor what was staged after it, with the commit of what comes then."""
+    """Changes that are rolled back never count, prepared or staged, with any later commit."""
     state.put_many({b"a": Stored(1, bytes(1000))})
     state.prepare()
     state.put_many({b"b": Stored(1, bytes(1000))})
@@ -240,7 +240,7 @@ def test_what_is_rolled_back_never_counts(state):
 
 
 def test_counting_again_leaves_what_is_being_written(state):
-    """It takes its memory until its last piece is there."""
+    """A recount leaves the records that are being written: they take memory until their last piece is stored."""
     state.put_many({b"a": Stored(1, bytes(1000)), b"b": Stored(1, bytes(1000))})
     state.prepare()
     state.commit(1)
@@ -252,7 +252,7 @@ def test_counting_again_leaves_what_is_being_written(state):
 
 
 def test_what_is_put_while_a_commit_is_under_way_is_not_part_of_it(state, store):
-    """It is seen, but neither written nor kept by a rollback after the commit."""
+    """A change that is put during a commit is visible, but neither written nor kept by a rollback after the commit."""
     old, new = Stored(1, b"old"), Stored(2, b"new")
     state.put_many({b"a": old, b"b": old})
     state.prepare()
@@ -267,7 +267,7 @@ def test_what_is_put_while_a_commit_is_under_way_is_not_part_of_it(state, store)
 
 
 def test_a_rollback_drops_what_is_prepared_and_what_came_after_it(state):
-    """Before the commit has ended, nobody knows whether it was done; the SOW topic will say."""
+    """A rollback drops the prepared changes and later ones: the outcome of the commit will be in the SOW topic."""
     old, prepared, staged = Stored(1, b"old"), Stored(2, b"prepared"), Stored(3, b"staged")
     state.put_many({b"a": old})
     state.prepare()
@@ -283,7 +283,7 @@ def test_a_rollback_drops_what_is_prepared_and_what_came_after_it(state):
 
 
 def test_a_rollback_comes_back_to_what_is_on_its_way_to_the_store(state):
-    """The store does not have it yet, or has something older."""
+    """A rollback returns to the states that are being written, which the store does not have yet."""
     old, new = Stored(1, b"old"), Stored(2, b"new")
     state.put_many({b"a": old, b"b": old})
     state.prepare()
@@ -297,7 +297,7 @@ def test_a_rollback_comes_back_to_what_is_on_its_way_to_the_store(state):
 
 
 def test_one_commit_ends_before_the_next_is_prepared(state):
-    """Else the first one's changes would be lost, or kept though its transaction was not."""
+    """A commit must end before the next one is prepared: otherwise its changes would be lost, or kept by mistake."""
     state.put_many({b"a": Stored(1, b"x")})
     state.prepare()
     with pytest.raises(AssertionError):
@@ -305,7 +305,7 @@ def test_one_commit_ends_before_the_next_is_prepared(state):
 
 
 def test_a_piece_holds_no_position_until_the_last(state, store):
-    """A store that a crash finds half written stands where it stood, and what comes meanwhile waits for the next."""
+    """A piece has no position until the last one: a half written store keeps its former position after a crash."""
     state.put_many({b"%d" % number: Stored(1, b"x") for number in range(5)})
     state.prepare()
     state.commit(5)
@@ -328,12 +328,12 @@ def test_a_piece_holds_no_position_until_the_last(state, store):
 
 
 class FullOnce(MemoryStore):
-    """A store on a disk that is full for one batch; then somebody makes room."""
+    """A store on a disk that is full for one batch."""
 
     is_full = False
 
     def apply(self, changes, progress):
-        """Refuse the batch that finds the disk full."""
+        """Refuse the first batch."""
         if self.is_full:
             self.is_full = False
             raise DiskUnusable("full")
@@ -342,9 +342,9 @@ class FullOnce(MemoryStore):
 
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_closing_after_a_restore_that_the_disk_refused_claims_none_of_its_records(is_loaded):
-    """The store stands where it stood: at the batch's end its records would never be read again."""
+    """A close after a restore that the disk refused keeps the former position, so that the records are read again."""
     store = FullOnce()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     state.restore({b"a": Stored(1, b"x")}, 5, 1000)
     store.is_full = True
     late = Stored(1, b"y")
@@ -357,9 +357,9 @@ def test_closing_after_a_restore_that_the_disk_refused_claims_none_of_its_record
 
 
 def test_what_the_disk_refused_a_piece_of_waits_again():
-    """The newest of each key, and all of it: nobody knows what of the pieces before will be there after a crash."""
+    """After the disk refused a piece, all changes wait again, the newest of each key: earlier pieces may be lost."""
     store = FullOnce()
-    state = TransactionalState(store, cache_bytes=0)
+    state = LayeredState(store, cache_bytes=0)
     state.put_many({b"a": Stored(1, b"x"), b"b": Stored(1, b"x"), b"c": Stored(1, b"x")})
     state.prepare()
     state.commit(3)

@@ -1,4 +1,4 @@
-"""Very many records at once: the quick way into a store does what the usual one does."""
+"""Loading very many records: the fast way into a store has the same result as the usual one."""
 
 import random
 import shutil
@@ -22,7 +22,7 @@ def rows_of(seed, count, keys):
 
 @pytest.mark.parametrize("is_many", [False, True])
 def test_what_is_loaded_is_what_was_applied(store, tmp_path, is_many):
-    """Records, deletes and progress; and more of the usual kind may follow."""
+    """A load stores the same records, deletes and progress as `apply`, and usual batches may follow."""
     told = {}
     for turn in range(5):
         rows = dict(rows_of(turn, 200, 100))
@@ -38,7 +38,7 @@ def test_what_is_loaded_is_what_was_applied(store, tmp_path, is_many):
 
 
 def test_a_store_with_a_record_that_expires_cannot_be_loaded(store):
-    """Its index would have to follow, and to be read for that."""
+    """A store with a record that expires refuses a load, which would have to maintain the index."""
     assert store.can_load
     store.apply({b"a": Stored(1, b"x", 1_000)}, Progress(1, 0))
     assert not store.can_load
@@ -47,7 +47,7 @@ def test_a_store_with_a_record_that_expires_cannot_be_loaded(store):
 
 
 def test_what_a_killed_process_leaves_of_a_load_is_some_state_of_the_past(tmp_path, open_rocks):
-    """Its position is that of the records; the directory is copied under the running store, again and again."""
+    """A killed load leaves an earlier state with its own position: checked on copies of the directory during a load."""
     store = open_rocks()
     rows = list(rows_of(7, 60_000, 20_000))
     positions = set()
@@ -55,7 +55,7 @@ def test_what_a_killed_process_leaves_of_a_load_is_some_state_of_the_past(tmp_pa
         begin = number * 2_000
         store.load(dict(rows[begin : begin + 2_000]), Progress(begin + 2_000, 1), is_many=True)
         if number % 6 == 3:
-            store._db.flush(True)  # So that the copies differ, however late RocksDB's own flushes are.
+            store._db.flush(True)  # So that the copies differ, independently of the time of RocksDB's own flushes.
         if number % 6 == 5:
             shutil.copytree(tmp_path / "0", tmp_path / str(number))
             copy = open_rocks(tmp_path / str(number))
@@ -63,18 +63,18 @@ def test_what_a_killed_process_leaves_of_a_load_is_some_state_of_the_past(tmp_pa
             positions.add(position)
             expected = {key: row for key, row in dict(rows[:position]).items() if row is not None}
             assert {key: encode_record(stored) for key, stored in copy.scan()} == expected
-            assert copy.found in {"unclean", "new"}
+            assert copy.initial_content in {"unclean", "new"}
     assert len(positions) > 2, "nothing was flushed between the copies"
 
 
 def test_a_load_may_end_in_a_close_or_in_a_wipe(tmp_path, open_rocks):
-    """A partition that is taken away keeps what it has; a damaged one begins anew."""
+    """A load may end with a close, which keeps the records, or with a wipe, after which the store is empty."""
     rows = {b"%d" % number: encode_record(Stored(1, b"x")) for number in range(100)}
     first = open_rocks()
     first.load(rows, Progress(100, 1), is_many=True)
     first.close()
     second = open_rocks()
-    assert (second.found, second.progress(), len(list(second.scan()))) == ("clean", Progress(100, 1), 100)
+    assert (second.initial_content, second.progress(), len(list(second.scan()))) == ("clean", Progress(100, 1), 100)
     second.load(rows, Progress(200, 2), is_many=True)
     second.wipe()
     assert (second.progress(), list(second.scan())) == (Progress(0, 0), [])
@@ -83,7 +83,7 @@ def test_a_load_may_end_in_a_close_or_in_a_wipe(tmp_path, open_rocks):
 
 
 def test_a_load_stays_within_the_memory_that_all_share(tmp_path):
-    """Two at once, of large and of small records: what the write buffers take is bounded by the whole capacity."""
+    """Two loads at once, of large and of small records, stay within the memory that all stores share."""
     memory = RocksMemory(8 << 20)
     stores = [RocksStore(tmp_path / name, identity=name, memory=memory) for name in "ab"]
     rng = random.Random(3)

@@ -1,4 +1,4 @@
-"""A partition's marks: what is staged, committed, restored, and forgotten when there are too many."""
+"""A partition's marks: staged, committed, restored, and dropped when there are too many."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ STEPS = st.lists(
 @settings(max_examples=300, deadline=None, print_blob=True)
 @given(STEPS)
 def test_they_look_like_one_dict(steps):
-    """Whatever is put, prepared, committed, rolled back or restored; a value may be empty."""
+    """The marks look like one dict after any steps in any order; a value may be empty."""
     marks = TransactionalMarks()
     staged: dict[bytes, bytes] = {}
-    prepared: dict[bytes, bytes] | None = None  # None: nothing is being committed.
+    prepared: dict[bytes, bytes] | None = None  # None: no transaction is being committed.
     committed: dict[bytes, bytes] = {}
     position = 0
     for step, changes in steps:
@@ -66,12 +66,12 @@ def under_way() -> TransactionalMarks:
 
 
 def values(marks: TransactionalMarks) -> list[bytes | None]:
-    """What a processor sees."""
+    """The marks that a processor sees."""
     return [marks.get(name) for name in (b"a", b"b", b"c", b"d")]
 
 
 def test_one_put_while_a_commit_is_under_way_is_seen_first_and_sent_with_the_next(under_way):
-    """Also an empty one; the commit changes nothing that is seen, and keeps it for the next transaction."""
+    """A mark that is put during a commit is visible at once, and sent with the next transaction; it may be empty."""
     assert values(under_way) == [b"1", b"2", b"", b"3"]
     assert under_way.staged == [(b"c", b""), (b"d", b"3")]
     under_way.commit(8)
@@ -83,7 +83,7 @@ def test_one_put_while_a_commit_is_under_way_is_seen_first_and_sent_with_the_nex
 
 
 def test_a_rollback_drops_what_is_being_committed_and_what_came_after_it(under_way):
-    """Both will be done again."""
+    """A rollback drops the marks being committed and later ones, as both will be put again."""
     under_way.rollback()
     assert values(under_way) == [b"1", b"1", None, None]
     assert under_way.staged == []
@@ -93,13 +93,13 @@ def test_a_rollback_drops_what_is_being_committed_and_what_came_after_it(under_w
 
 
 def test_one_commit_ends_before_the_next_is_prepared(under_way):
-    """Else nobody would know what the first one's end is for."""
+    """A commit must end before the next one is prepared: otherwise its outcome would have two meanings."""
     with pytest.raises(AssertionError):
         under_way.prepare()
 
 
 def test_what_is_sent_is_the_last_value_of_each_mark_that_was_put():
-    """Once; the others stand in the topic already."""
+    """A transaction sends the last value of each mark that was put, once."""
     marks = TransactionalMarks()
     marks.put(b"a", b"1")
     marks.prepare()
@@ -113,7 +113,7 @@ def test_what_is_sent_is_the_last_value_of_each_mark_that_was_put():
 
 
 def test_a_commit_without_marks_keeps_the_position():
-    """It sent none, so the end of the topic is where it was."""
+    """A commit without marks keeps the position in the mark topic."""
     marks = TransactionalMarks()
     marks.restore([(b"a", b"1")], 7)
     marks.prepare()
@@ -122,7 +122,7 @@ def test_a_commit_without_marks_keeps_the_position():
 
 
 def test_a_tombstone_in_the_topic_removes_a_mark():
-    """Somebody's clean-up is obeyed."""
+    """A tombstone in the mark topic, written by an operator, removes a mark."""
     marks = TransactionalMarks()
     marks.restore([(b"a", b"1"), (b"b", b"1"), (b"a", None)], 3)
     assert (marks.get(b"a"), marks.get(b"b")) == (None, b"1")
@@ -130,7 +130,7 @@ def test_a_tombstone_in_the_topic_removes_a_mark():
 
 @pytest.mark.parametrize("way", ["commit", "restore"])
 def test_beyond_the_bound_those_not_changed_for_longest_are_forgotten(way):
-    """However they came, so that a restore ends with the same marks; a change makes a mark the newest."""
+    """Beyond the limit the marks not changed for longest are dropped, the same ones after a restore."""
     marks = TransactionalMarks(names_max=3)
     for position, name in enumerate([b"a", b"b", b"c", b"a", b"d", b"e"]):
         if way == "commit":
@@ -150,7 +150,7 @@ def test_beyond_the_bound_those_not_changed_for_longest_are_forgotten(way):
 
 
 def test_those_of_one_commit_are_cut_to_the_bound_at_once():
-    """Many names in one transaction take no more memory afterwards than those of many transactions."""
+    """The marks of one commit are reduced to the limit at once, as those of many commits are."""
     marks = TransactionalMarks(names_max=10)
     for number in range(1000):
         marks.put(b"%d" % number, b"1")
@@ -161,7 +161,7 @@ def test_those_of_one_commit_are_cut_to_the_bound_at_once():
 
 
 def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
-    """The topic keeps the last value of each name for ever: what is forgotten here must not come back there."""
+    """A dropped mark is removed from the topic with the next transaction, so that no restore brings it back."""
     marks = TransactionalMarks(names_max=2)
     marks.restore([(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"d", b"1")], 4)
     assert (marks.has_staged, marks.staged) == (False, [])
@@ -179,7 +179,7 @@ def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
 
 
 def test_the_input_position_is_never_forgotten():
-    """It is no mark of the processor's, and does not count."""
+    """The input position is never dropped; it is no mark of the processor's, and does not count."""
     marks = TransactionalMarks(names_max=2)
     changes = [(POSITION_NAME, b"0"), *((b"%d" % number, b"1") for number in range(5))]
     marks.restore(changes, 6)

@@ -1,4 +1,4 @@
-"""What a store finds when it is opened: whose it is, and whether it was closed in good order."""
+"""The opening of a store: recognising its owner, and whether it was closed properly."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from processor.store.rocksdb import RocksMemory, RocksStore
 
 ONE = {b"a": Stored(1, b"x")}
 
-# Opens the store, applies what it was told to, and waits to be killed.
+# Opens the store, applies the given batches, and waits to be killed.
 USER = """
 import sys
 from pathlib import Path
@@ -29,13 +29,13 @@ from processor.store.contract import Progress
 store = RocksStore(Path(sys.argv[1]), identity="orders.sow/0", memory=RocksMemory(1024 * 1024))
 for position in range(2, 2 + int(sys.argv[2])):
     store.apply({b"b": Stored(1, b"y" * 300_000)}, Progress(position, 1))
-print(store.found, flush=True)
+print(store.initial_content, flush=True)
 sys.stdin.read()
 """
 
 
 def killed(directory: Path, batches: int) -> str:
-    """Another process opens the store, applies batches and is killed; what it had found."""
+    """Have another process open the store, apply batches and be killed; returns the content that it found."""
     with subprocess.Popen(
         [sys.executable, "-c", USER, str(directory), str(batches)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -45,79 +45,79 @@ def killed(directory: Path, batches: int) -> str:
 
 
 def closed(open_rocks, **more) -> None:
-    """Leave a store with one record, closed in good order."""
+    """Create a store with one record, and close it properly."""
     store = open_rocks(**more)
     store.apply(ONE, Progress(1, 1))
     store.close()
 
 
 def test_a_directory_that_is_not_there_is_new(open_rocks):
-    """And so is one in which nothing was ever flushed."""
-    assert open_rocks().found == "new"
+    """A missing directory is a new store, and so is one in which no batch was ever flushed."""
+    assert open_rocks().initial_content == "new"
 
 
 def test_a_store_that_was_closed_is_clean(open_rocks):
-    """However often it is opened and closed, with and without a change."""
+    """A store that was closed is clean after any number of openings, with and without a change."""
     closed(open_rocks)
     for change in ({}, ONE, {b"a": None}):
         store = open_rocks()
-        assert store.found == "clean"
+        assert store.initial_content == "clean"
         if change:
             store.apply(change, Progress(2, 2))
         store.close()
-    assert open_rocks().found == "clean"
+    assert open_rocks().initial_content == "clean"
 
 
 def test_a_killed_user_that_wrote_leaves_it_unclean(open_rocks, tmp_path):
-    """Some of what it wrote reached the disk: with the first of it the mark is gone."""
+    """A killed process that wrote leaves the store unclean: the first batch on disk removes the mark."""
     closed(open_rocks)
     assert killed(tmp_path / "0", batches=10) == "clean"
     store = open_rocks()
-    assert (store.found, store.progress().position > 1) == ("unclean", True)
+    assert (store.initial_content, store.progress().position > 1) == ("unclean", True)
     store.close()
-    assert open_rocks().found == "clean"
+    assert open_rocks().initial_content == "clean"
 
 
 @pytest.mark.parametrize("batches", [0, 1])
 def test_a_killed_user_of_whom_nothing_reached_the_disk_leaves_it_clean(open_rocks, tmp_path, batches):
-    """It is the store that was closed: the mark tells of the disk, not of the process."""
+    """A killed process none of whose writes reached the disk leaves the store clean: the mark is about the disk."""
     closed(open_rocks)
     assert killed(tmp_path / "0", batches) == "clean"
     store = open_rocks()
-    assert (store.found, store.progress(), list(store.scan())) == ("clean", Progress(1, 1), list(ONE.items()))
+    assert (store.initial_content, store.progress(), list(store.scan())) == ("clean", Progress(1, 1), list(ONE.items()))
 
 
 @pytest.mark.parametrize("identity", ["orders.sow/1/id", "orders.sow/0/another", "trades.sow/0/id"])
 def test_what_is_a_cache_of_another_topic_is_told_and_wiped(open_rocks, identity):
-    """Another partition, a topic that was made anew, another topic."""
+    """A cache of another partition, of a recreated topic or of another topic is reported and wiped."""
     closed(open_rocks, identity=identity)
     mine = open_rocks(identity="orders.sow/0/id")
-    assert (mine.found, mine.progress(), list(mine.scan())) == ("identity", Progress(0, 0), [])
+    assert (mine.initial_content, mine.progress(), list(mine.scan())) == ("identity", Progress(0, 0), [])
     mine.close()
-    assert open_rocks(identity="orders.sow/0/id").found == "clean"
+    assert open_rocks(identity="orders.sow/0/id").initial_content == "clean"
 
 
 def test_another_format_is_told_and_wiped(open_rocks, monkeypatch):
-    """An older or newer version's."""
+    """A store in the format of an older or newer version is reported and wiped."""
     with monkeypatch.context() as patch:
         patch.setattr(layout, "FORMAT", b"2")
         closed(open_rocks)
     mine = open_rocks()
-    assert (mine.found, list(mine.scan())) == ("format", [])
+    assert (mine.initial_content, list(mine.scan())) == ("format", [])
 
 
 def test_somebody_elses_database_is_wiped(open_rocks, tmp_path):
-    """It may have rows that look like ours."""
+    """A database that is not ours is wiped, as it may have rows that look like ours."""
     (tmp_path / "0").mkdir()
     theirs = Rdict(str(tmp_path / "0" / layout.ROCKSDB_DIRECTORY), Options(raw_mode=True))
     theirs[layout.RECORD_PREFIX + b"a"] = layout.encode_record(Stored(7, b"theirs"))
     theirs.close()
     mine = open_rocks()
-    assert (mine.found, list(mine.scan())) == ("identity", [])
+    assert (mine.initial_content, list(mine.scan())) == ("identity", [])
 
 
 def test_a_part_of_the_first_batch_is_wiped(open_rocks, tmp_path, memory):
-    """Position 0 stands for an empty store: how old those records are nobody knows, so a deleted one might stay."""
+    """A part of the first batch is wiped: position 0 means an empty store, and the age of these records is unknown."""
     store = open_rocks()
     many = {b"%d" % number: Stored(1, bytes(1000)) for number in range(2_000)}
     store.apply(many, Progress(2_000, 1))
@@ -128,7 +128,7 @@ def test_a_part_of_the_first_batch_is_wiped(open_rocks, tmp_path, memory):
 
 
 def test_a_large_batch_is_written_in_parts_and_its_progress_with_the_last(open_rocks, memory, monkeypatch):
-    """Records may be ahead of the progress, never behind; the write buffers stay within their budget."""
+    """A large batch is written in parts, with its progress in the last; the write buffers stay within their budget."""
     store = open_rocks()
     seen = []
     monkeypatch.setattr(memory, "relieve", lambda _: seen.append(store.progress().position))
@@ -140,7 +140,7 @@ def test_a_large_batch_is_written_in_parts_and_its_progress_with_the_last(open_r
 
 
 def test_a_burst_stays_within_the_budget_of_the_write_buffers(tmp_path):
-    """RocksDB alone would let it grow to many times as much: it flushes behind, and goes on taking."""
+    """A burst of writes stays within the budget of the write buffers, which RocksDB alone would exceed many times."""
     memory = RocksMemory(8 << 20)
     store = RocksStore(tmp_path / "0", identity="orders.sow/0", memory=memory)
     most = 0
@@ -152,7 +152,7 @@ def test_a_burst_stays_within_the_budget_of_the_write_buffers(tmp_path):
 
 
 def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, monkeypatch):
-    """Some that come over a network have none: that is neither damage nor another process."""
+    """A file system without locks, as over some networks, is reported as such, and nothing is wiped."""
     closed(open_rocks)
 
     def refuse(*_):
@@ -162,4 +162,4 @@ def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, mo
         patched.setattr("fcntl.flock", refuse)
         with pytest.raises(DiskUnusable, match="a file system that has locks"):
             open_rocks()
-    assert open_rocks().found == "clean"
+    assert open_rocks().initial_content == "clean"

@@ -1,4 +1,4 @@
-"""The store on disk: what it keeps, what it shares, and to whom it belongs."""
+"""The store on disk: its durability, its shared memory, and its exclusive use of a directory."""
 
 import gc
 import subprocess
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @contextmanager
 def held_elsewhere(directory: Path):
-    """Another process has the directory open; it is killed at the end."""
+    """Keep a directory open in another process, which is killed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -43,7 +43,7 @@ def held_elsewhere(directory: Path):
 
 
 def test_what_was_applied_is_there_after_closing(open_rocks):
-    """Nothing was logged, so closing has to flush."""
+    """Applied records are there after closing, which flushes them, as nothing is logged."""
     store = open_rocks()
     store.apply({b"a": Stored(3, b"x", 4, 5)}, Progress(6, 7))
     store.close()
@@ -54,7 +54,7 @@ def test_what_was_applied_is_there_after_closing(open_rocks):
 
 @pytest.mark.parametrize("opened", [1, 2, 3])
 def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, opened):
-    """RocksDB itself says so in its log: the bloom filter, blocks of 4 KiB, the cache that all share."""
+    """A reopened database keeps its table options: bloom filter, block size and shared cache, by RocksDB's log."""
     for _ in range(opened):
         open_rocks().close()
     log = (tmp_path / "0" / layout.ROCKSDB_DIRECTORY / "LOG").read_text()
@@ -68,7 +68,7 @@ def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, o
 
 
 def flushed(stores: list[RocksStore]) -> None:
-    """Wait until RocksDB has written what it decided to write."""
+    """Wait until RocksDB has finished its flushes."""
     properties = ("rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes")
     deadline_s = time.monotonic() + 30
     while any(store._db.property_int_value(name) for store in stores for name in properties):
@@ -77,14 +77,14 @@ def flushed(stores: list[RocksStore]) -> None:
 
 
 def buffered_bytes(stores: list[RocksStore]) -> int:
-    """What waits in memory to be flushed."""
+    """The bytes that wait in memory to be flushed."""
     return sum(store._db.property_int_value("rocksdb.cur-size-all-mem-tables") for store in stores)
 
 
 def test_partitions_share_their_memory(tmp_path):
-    """Twenty partitions that were written 20 MB hold what one may hold, not twenty times as much.
+    """Twenty partitions with 20 MB of writes take the memory of one partition, not twenty times as much.
 
-    The budget of 8 MB is soft: blocks in use and buffers being flushed may stand above it for a moment.
+    The budget of 8 MB is soft: blocks in use and buffers being flushed may exceed it for a moment.
     """
     memory = RocksMemory(8 * MB)
     stores = [RocksStore(tmp_path / str(n), identity=f"orders.sow/{n}", memory=memory) for n in range(20)]
@@ -101,7 +101,7 @@ def test_partitions_share_their_memory(tmp_path):
 
 
 def test_idle_partitions_take_next_to_nothing(tmp_path):
-    """Fifty open partitions leave the cache to the records."""
+    """Fifty open but idle partitions leave nearly all of the cache to records."""
     memory = RocksMemory(8 * MB)
     stores = [RocksStore(tmp_path / str(n), identity=f"orders.sow/{n}", memory=memory) for n in range(50)]
     assert buffered_bytes(stores) < 50 * 64 * 1024
@@ -111,7 +111,7 @@ def test_idle_partitions_take_next_to_nothing(tmp_path):
 
 
 def test_a_second_opener_is_refused(open_rocks, tmp_path):
-    """In the same process too, with a message that says which directory; the first one does not notice."""
+    """A second opening in the same process is refused with the directory's name; the first user does not notice."""
     store = open_rocks()
     with pytest.raises(StateLocked, match=f"{tmp_path / '0'} is in use by another process"):
         open_rocks()
@@ -121,7 +121,7 @@ def test_a_second_opener_is_refused(open_rocks, tmp_path):
 
 
 def test_another_process_keeps_the_directory_until_it_is_gone(open_rocks, tmp_path):
-    """Refused while the other lives; killed, it leaves no lock behind."""
+    """Another process keeps the directory locked while it lives; killed, it leaves no lock."""
     with held_elsewhere(tmp_path / "0") as process:
         with pytest.raises(StateLocked):
             open_rocks()
@@ -131,7 +131,7 @@ def test_another_process_keeps_the_directory_until_it_is_gone(open_rocks, tmp_pa
 
 
 def test_a_store_that_is_dropped_lets_the_directory_go(tmp_path, memory):
-    """Its successor in the same process finds the lock free."""
+    """A store that is dropped without closing releases its directory for a successor in the same process."""
     store = RocksStore(tmp_path / "0", identity="orders.sow/0", memory=memory)
     del store
     gc.collect()
@@ -140,7 +140,7 @@ def test_a_store_that_is_dropped_lets_the_directory_go(tmp_path, memory):
 
 @pytest.mark.parametrize("identity", ["orders.sow/1", "trades.sow/0", ""])
 def test_the_state_of_another_partition_is_wiped(open_rocks, identity):
-    """A directory that was moved or whose topic was renamed begins again from the SOW topic."""
+    """The state of another partition is wiped, as of a moved directory or a renamed topic."""
     store = open_rocks(identity=identity)
     store.apply({b"a": Stored(1, b"x")}, Progress(5, 5))
     store.close()
@@ -152,7 +152,7 @@ def test_the_state_of_another_partition_is_wiped(open_rocks, identity):
 
 
 def test_state_in_another_format_is_wiped(open_rocks, monkeypatch):
-    """What an older or newer version wrote is not read."""
+    """State in the format of an older or newer version is wiped."""
     with monkeypatch.context() as patch:
         patch.setattr(layout, "FORMAT", b"0")
         store = open_rocks()

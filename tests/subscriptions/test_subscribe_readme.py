@@ -26,4 +26,4 @@ def test_the_example_runs():
 def test_it_names_every_file():
     """The reading order has all of them, and no others."""
     named = set(re.findall(r"`(\w+\.py)`", TEXT))
-    assert named == {path.name for path in ROOM.glob("*.py")} - {"__init__.py"}
+    assert named == {path.name for path in ROOM.rglob("*.py")} - {"__init__.py"}

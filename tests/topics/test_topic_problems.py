@@ -2,7 +2,7 @@ import pytest
 
 from processor.topics import (
     COMPACTION_LAG_MS,
-    FoundTopic,
+    ActualTopic,
     Problem,
     changes,
     control_problems,
@@ -28,11 +28,11 @@ from processor.topics.problem import duration
 ROLES: tuple[Role, ...] = ("publish", "sow", "delta", "ack", "mark", "dlq")
 FAMILY = family_specs("orders", ROLES, partitions=4)
 NEEDED = {spec.role: spec.message_bytes for spec in FAMILY}
-AS_IT_SHOULD_BE = {spec.name: FoundTopic(4, spec.config) for spec in FAMILY}
+AS_IT_SHOULD_BE = {spec.name: ActualTopic(4, spec.config) for spec in FAMILY}
 
 
-def changed(role: Role, replicas: int = 1, **settings: str) -> dict[str, FoundTopic]:
-    """A family in which one topic has other settings, on topics of so many copies."""
+def changed(role: Role, replicas: int = 1, **settings: str) -> dict[str, ActualTopic]:
+    """A family with other settings in one topic, and with so many copies."""
     family = {name: topic._replace(replicas=replicas) for name, topic in AS_IT_SHOULD_BE.items()}
     name = f"orders.{role}"
     config = {**family[name].config, **{setting.replace("_", "."): value for setting, value in settings.items()}}
@@ -40,7 +40,7 @@ def changed(role: Role, replicas: int = 1, **settings: str) -> dict[str, FoundTo
 
 
 def with_setting(role: Role, **settings: str) -> list[Problem]:
-    """What is said of a family in which one topic has other settings."""
+    """The problems of a family with other settings in one topic."""
     return problems(FAMILY, changed(role, **settings))
 
 
@@ -50,20 +50,20 @@ def allowing(*losses: Allowance) -> list[TopicSpec]:
 
 
 def test_topics_as_created_have_no_problem():
-    """What `topics apply` creates passes `topics check`."""
+    """The topics that `topics apply` creates pass `topics check`."""
     assert problems(FAMILY, AS_IT_SHOULD_BE) == []
 
 
 def test_a_missing_topic_names_the_command_that_creates_it():
-    """Topics that do not exist are told in the order records pass through them."""
+    """Missing topics are reported with the command that creates them, in the order in which records pass them."""
     assert problems(FAMILY, {}) == [
         Problem("refuse", spec.name, "does not exist", "sowstream topics apply") for spec in FAMILY
     ]
 
 
 def test_partitions_are_equal_over_the_family():
-    """A topic with another number of partitions is told with both numbers."""
-    wrong = AS_IT_SHOULD_BE | {"orders.delta": FoundTopic(1, AS_IT_SHOULD_BE["orders.delta"].config)}
+    """A topic with another number of partitions is reported with both numbers."""
+    wrong = AS_IT_SHOULD_BE | {"orders.delta": ActualTopic(1, AS_IT_SHOULD_BE["orders.delta"].config)}
     (problem,) = problems(FAMILY, wrong)
     assert problem.topic == "orders.delta"
     assert problem.what == "has 1 partition where the family 'orders' is configured with 4"
@@ -83,14 +83,14 @@ def test_a_compacted_input_loses_deltas(policy: str):
 
 @pytest.mark.parametrize("role", ["delta", "ack", "dlq"])
 def test_deltas_acks_and_dead_letters_are_never_compacted(role: Role):
-    """However late: a key's last delta is not its state."""
+    """Compaction of deltas, acks and dead letters is refused, with any delay: a key's last delta is not its state."""
     (problem,) = with_setting(role, cleanup_policy="compact", min_compaction_lag_ms=str(COMPACTION_LAG_MS))
     assert (problem.topic, "cleanup.policy=delete" in problem.to_do) == (f"orders.{role}", True)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_the_sow_topic_is_compacted_only(policy: str):
-    """Retention would take records that are still the state of the world."""
+    """Retention on the SOW topic is refused: it would delete records that are still current."""
     (problem,) = with_setting("sow", cleanup_policy=policy)
     assert (problem.topic, "cleanup.policy=compact" in problem.to_do) == ("orders.sow", True)
 
@@ -102,7 +102,7 @@ def test_who_accepts_the_loss_of_deltas_is_warned_only():
 
 
 def test_the_mark_topic_is_compacted():
-    """Else every start of a worker would read each mark as often as it changed."""
+    """A mark topic that is not compacted is a problem: every start would read each mark as often as it changed."""
     (problem,) = with_setting("mark", cleanup_policy="delete")
     assert (problem.severity, problem.topic) == ("refuse", "orders.mark")
     assert problem.to_do.endswith("cleanup.policy=compact")
@@ -110,7 +110,7 @@ def test_the_mark_topic_is_compacted():
 
 
 def test_a_mark_topic_of_an_older_version_forgets_the_input_position():
-    """It was made with `compact,delete`: a warning, with the setting to change; without a limit it forgets nothing."""
+    """A mark topic with `compact,delete`, from an older version, is a warning, unless its retention has no limit."""
     older = {"cleanup_policy": "compact,delete", "retention_ms": "604800000"}
     (problem,) = with_setting("mark", **older)
     assert (problem.severity, problem.topic) == ("warn", "orders.mark")
@@ -120,7 +120,7 @@ def test_a_mark_topic_of_an_older_version_forgets_the_input_position():
 
 
 def test_a_mark_topic_for_the_input_position_alone_may_be_missing():
-    """As in an installation that was made before it was needed: a worker goes on without it."""
+    """A missing mark topic is a warning if it is for the input position only: a worker runs without it."""
     family = [spec._replace(is_optional=spec.role == "mark") for spec in FAMILY]
     there = {name: topic for name, topic in AS_IT_SHOULD_BE.items() if name != "orders.mark"}
     (problem,) = problems(family, there)
@@ -131,14 +131,14 @@ def test_a_mark_topic_for_the_input_position_alone_may_be_missing():
 
 
 def test_large_records_fit_everywhere():
-    """A smaller limit of size on any topic is told; a larger one is no problem."""
+    """A topic with a smaller size limit is reported; a larger limit is no problem."""
     (problem,) = with_setting("dlq", max_message_bytes="1048588")
     assert "1048588" in problem.what
     assert with_setting("dlq", max_message_bytes="99999999") == []
 
 
 def test_a_limit_is_refused_below_the_need_of_the_settings_alone():
-    """Managed Kafka allows 8 MiB, which is enough for the shipped settings; a topic of short records needs little."""
+    """The size limit is refused only below the need of the settings; managed Kafka's 8 MiB suffice for the defaults."""
     for role, least in NEEDED.items():
         assert with_setting(role, max_message_bytes=str(least)) == []
         (problem,) = with_setting(role, max_message_bytes=str(least - 1))
@@ -148,7 +148,7 @@ def test_a_limit_is_refused_below_the_need_of_the_settings_alone():
 
 
 def test_an_existing_input_may_have_kafkas_own_limit():
-    """What is on it fits by itself; only publishers of the largest records meet the limit. A batch must fit, though."""
+    """An input with Kafka's own size limit is a warning, as only publishers meet it; a batch must fit, though."""
     (problem,) = with_setting("publish", max_message_bytes="1048588")
     assert (problem.severity, "Kafka refuses the largest records" in problem.what) == ("warn", True)
     (problem,) = with_setting("publish", max_message_bytes="1000000")
@@ -156,7 +156,7 @@ def test_an_existing_input_may_have_kafkas_own_limit():
 
 
 def test_the_need_grows_with_the_largest_record():
-    """With key, headers and framing; the largest that can be set is what producers take."""
+    """The needed size limit grows with the largest record, up to the limit of producers."""
     small, large = (
         {spec.role: spec for spec in family_specs("orders", ROLES, partitions=1, max_record_bytes=largest)}
         for largest in (1000, RECORD_BYTES_MAX)
@@ -169,7 +169,7 @@ def test_the_need_grows_with_the_largest_record():
 
 
 def test_managed_kafka_takes_new_topics_of_the_shipped_settings():
-    """Messages of 8 MiB and segments of 50 MiB; a dead letter has room for the largest input."""
+    """Managed Kafka accepts new topics with the default settings: messages of 8 MiB and segments of 50 MiB."""
     config = {spec.role: spec.config for spec in FAMILY}
     assert max(int(settings["max.message.bytes"]) for settings in config.values()) <= 8 * 1024 * 1024
     assert min(int(settings.get("segment.bytes", 2**30)) for settings in config.values()) >= 50 * 1024 * 1024
@@ -178,9 +178,9 @@ def test_managed_kafka_takes_new_topics_of_the_shipped_settings():
 
 
 def test_what_is_needed_is_a_part_of_what_is_asked_for():
-    """Where a policy refuses the rest, the topic passes the check all the same; the user's own settings stay."""
+    """The necessary settings alone pass the check, for clusters whose policy refuses the others; the user's stay."""
     family = family_specs("orders", ROLES, partitions=4, settings={"segment.bytes": "99999999"})
-    assert problems(family, {spec.name: FoundTopic(4, spec.least) for spec in family}) == []
+    assert problems(family, {spec.name: ActualTopic(4, spec.least) for spec in family}) == []
     least = {spec.role: spec.least for spec in durable(family, 3)}
     assert least["mark"] == {
         "cleanup.policy": "compact",
@@ -191,63 +191,63 @@ def test_what_is_needed_is_a_part_of_what_is_asked_for():
 
 
 def test_a_topic_alone_is_checked_alone():
-    """What is on the cluster besides the topics asked for does not matter."""
+    """A single topic is checked alone: other topics of the cluster do not matter."""
     spec = TopicSpec("x.publish", "publish", 1, {})
-    assert problems([spec], AS_IT_SHOULD_BE | {"x.publish": FoundTopic(1, {})}) == []
+    assert problems([spec], AS_IT_SHOULD_BE | {"x.publish": ActualTopic(1, {})}) == []
 
 
 class TestPartitions:
-    """What an operator is told who has changed a count."""
+    """The remedies after a change of a number of partitions."""
 
     def test_the_steps_out_of_it_are_told_in_their_order(self):
-        """The input's keys have moved, and Kafka takes no partition back: a family of a new name."""
+        """For an input that has more partitions the steps lead to a family of a new name, in order."""
         (problem,) = problems(FAMILY, grown("publish", 5))
         steps = [problem.to_do.index(f"({number})") for number in range(1, 5)]
         assert steps == sorted(steps)
         assert "partitions: 5" in problem.to_do
 
     def test_what_is_not_read_by_key_may_be_made_anew(self):
-        """Nobody looks for a key's partition among the dead letters."""
+        """A topic that is not read by key may be recreated: the partition of a dead letter does not matter."""
         (problem,) = problems(FAMILY, grown("dlq", 5))
         assert "delete it" in problem.to_do
         assert "keys have moved" not in problem.to_do
 
     def test_settings_of_more_partitions_than_there_are_are_set_back(self):
-        """Nothing has moved yet."""
+        """Settings with more partitions than the topics have are set back, as no key has moved yet."""
         (problem,) = problems(FAMILY, grown("publish", 3))
         assert "set `partitions: 3` back" in problem.to_do
 
     def test_what_is_made_of_another_topic_is_made_anew(self):
-        """It has the count of that one, whatever its own settings could say, and loses nothing."""
-        family = [spec._replace(made_of="trades.sow") for spec in FAMILY]
+        """A family that is derived from another topic is rebuilt with the number of partitions of that topic."""
+        family = [spec._replace(derived_from="trades.sow") for spec in FAMILY]
         (problem,) = problems(family, grown("sow", 3))
         assert problem.what == "has 3 partitions, and trades.sow, which orders is made of, is to have 4"
         assert problem.to_do.startswith("make orders anew: (1) stop its workers; ")
         assert "(4) sowstream offsets adopt orders --from earliest --yes: trades.sow is read" in problem.to_do
 
     def test_what_is_made_of_it_is_told_of(self):
-        """A family of a new name is another underlying."""
-        family = [spec._replace(made_into=("slow", "big")) for spec in FAMILY]
+        """The families that are derived from a topic appear in its steps: a new name is a new underlying."""
+        family = [spec._replace(derived_families=("slow", "big")) for spec in FAMILY]
         (problem,) = problems(family, grown("sow", 5))
         assert "(5) name orders_5 as the `underlying` of slow and big" in problem.to_do
 
 
-def grown(role: Role, partitions: int) -> dict[str, FoundTopic]:
-    """A family in which one topic has another number of partitions."""
+def grown(role: Role, partitions: int) -> dict[str, ActualTopic]:
+    """The problems of a family with another number of partitions in one topic."""
     name = f"orders.{role}"
     return AS_IT_SHOULD_BE | {name: AS_IT_SHOULD_BE[name]._replace(partitions=partitions)}
 
 
 class TestCopies:
-    """Whether what was committed outlives a broker."""
+    """Committed records survive the loss of a broker."""
 
     def test_a_broker_alone_is_never_refused(self):
-        """A laptop cannot have a second copy."""
+        """A single broker is never refused, as on a laptop there can be no second copy."""
         assert problems(FAMILY, AS_IT_SHOULD_BE, brokers=1) == []
 
     @pytest.mark.parametrize("role", ["publish", "sow", "delta", "ack", "mark", "dlq"])
     def test_one_copy_among_several_brokers_is_refused(self, role: Role):
-        """Whichever topic of the family it is: committed records are lost with the broker."""
+        """A topic with one copy on several brokers is refused in each role: its records are lost with the broker."""
         family = durably()
         family[f"orders.{role}"] = family[f"orders.{role}"]._replace(replicas=1)
         (problem,) = problems(FAMILY, family, brokers=3)
@@ -267,7 +267,7 @@ class TestCopies:
         ids=str,
     )
     def test_what_takes_a_second_fault_is_a_warning(self, replicas, settings, what, to_do):
-        """The worker starts, and somebody is told."""
+        """A setting that loses records only after a second fault is a warning."""
         family = durably() | {
             "orders.sow": changed("sow", replicas, **{"min_insync_replicas": "2"} | settings)["orders.sow"]
         }
@@ -277,35 +277,35 @@ class TestCopies:
         assert to_do in problem.to_do
 
     def test_new_topics_have_as_many_copies_as_there_are_brokers_up_to_three(self):
-        """With three of them two must have a record; what the settings say beats it; then nothing is wrong."""
+        """New topics have up to three copies, of which two must have a record; the user's settings have priority."""
         assert [copies(brokers) for brokers in (1, 2, 3, 5)] == [1, 2, 3, 3]
         for brokers in (1, 2, 3, 5):
-            made = {spec.name: FoundTopic(4, spec.config, copies(brokers)) for spec in durable(FAMILY, brokers)}
+            made = {spec.name: ActualTopic(4, spec.config, copies(brokers)) for spec in durable(FAMILY, brokers)}
             assert problems(FAMILY, made, brokers=brokers) == []
         own = family_specs("orders", ("sow",), partitions=4, settings={"min.insync.replicas": "3"})
         assert durable(own, 3) == own
 
     def test_kafkas_own_topics_are_looked_at_too(self):
-        """Their copies are the operator's, so whatever is wrong with them is a warning."""
-        well = FoundTopic(50, {"min.insync.replicas": "2"}, 3)
+        """Problems of Kafka's own topics are warnings: their copies are the operator's."""
+        well = ActualTopic(50, {"min.insync.replicas": "2"}, 3)
         alone = well._replace(replicas=1)
         assert internal_problems({"__transaction_state": alone, "__consumer_offsets": alone}, 1) == []
         assert internal_problems({"__transaction_state": well, "__consumer_offsets": well}, 3) == []
         lost, weak = internal_problems(
-            {"__transaction_state": FoundTopic(50, {"min.insync.replicas": "1"}, 3), "__consumer_offsets": alone}, 3
+            {"__transaction_state": ActualTopic(50, {"min.insync.replicas": "1"}, 3), "__consumer_offsets": alone}, 3
         )[::-1]
         assert (lost.severity, weak.severity) == ("warn", "warn")
         assert "offsets.topic.replication.factor" in lost.to_do
         assert "min.insync.replicas=2" in weak.to_do
 
 
-def durably() -> dict[str, FoundTopic]:
-    """The family as it is made on three brokers."""
-    return {spec.name: FoundTopic(4, spec.config, 3) for spec in durable(FAMILY, 3)}
+def durably() -> dict[str, ActualTopic]:
+    """The family as it is created on three brokers."""
+    return {spec.name: ActualTopic(4, spec.config, 3) for spec in durable(FAMILY, 3)}
 
 
 class TestRetention:
-    """What is kept for too short a time is told, and nothing is refused."""
+    """Records that are kept too short are warnings, and never refused."""
 
     @pytest.mark.parametrize(
         ("role", "settings", "what"),
@@ -323,49 +323,49 @@ class TestRetention:
         ids=str,
     )
     def test_each_is_told_with_what_it_means(self, role, settings, what):
-        """One warning each, with the figure."""
+        """Each retention that is too short leads to one warning, with the time in it."""
         (problem,) = with_setting(role, **settings)
         assert (problem.severity, problem.topic) == ("warn", f"orders.{role}")
         assert what in problem.what
 
     def test_what_is_kept_for_ever_is_kept_long_enough(self):
-        """-1 is no short time."""
+        """A retention of -1 is unlimited, and no problem."""
         for role in ("publish", "delta", "dlq", "mark"):
             assert with_setting(role, retention_ms="-1") == []
 
     def test_how_long_a_record_is_there_for_sure(self):
-        """Until it is deleted or compacted, whichever may come first; None is for ever."""
-        assert kept_ms(FoundTopic(1, {"cleanup.policy": "delete", "retention.ms": "5"})) == 5
-        assert kept_ms(FoundTopic(1, {"cleanup.policy": "delete", "retention.ms": "-1"})) is None
+        """A record is kept until it is deleted or compacted, whichever may come first; None is for ever."""
+        assert kept_ms(ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "5"})) == 5
+        assert kept_ms(ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "-1"})) is None
         both = {"cleanup.policy": "compact,delete", "retention.ms": "5", "min.compaction.lag.ms": "3"}
-        assert kept_ms(FoundTopic(1, both)) == 3
-        assert kept_ms(FoundTopic(1, {})) == 7 * DAY_MS
+        assert kept_ms(ActualTopic(1, both)) == 3
+        assert kept_ms(ActualTopic(1, {})) == 7 * DAY_MS
 
     @pytest.mark.parametrize(
         ("ms", "said"),
         [(20, "20 ms"), (1000, "1 second"), (90_000, "90 seconds"), (DAY_MS, "1 day"), (36 * 3_600_000, "36 hours")],
     )
     def test_times_are_told_as_people_say_them(self, ms: int, said: str):
-        """In the largest unit that is not far off."""
+        """A duration is shown in the largest unit of which it has two or more, or exactly one."""
         assert duration(ms) == said
 
 
 class TestChanges:
-    """What becomes of topics under a running worker."""
+    """Changes of topics under a running worker."""
 
     def test_nothing_has_changed(self):
-        """Other settings are no change, and neither are topics of somebody else."""
+        """Other settings are no change, and neither are other topics."""
         assert (
-            changes(FAMILY, AS_IT_SHOULD_BE, changed("publish", retention_ms="1") | {"other": FoundTopic(9, {})}) == []
+            changes(FAMILY, AS_IT_SHOULD_BE, changed("publish", retention_ms="1") | {"other": ActualTopic(9, {})}) == []
         )
 
     def test_a_count_that_grew_is_refused_as_at_the_start(self):
-        """With the same advice."""
+        """A number of partitions that has grown is refused with the same remedy as at the start."""
         assert changes(FAMILY, AS_IT_SHOULD_BE, grown("publish", 5)) == problems(FAMILY, grown("publish", 5))
 
     @pytest.mark.parametrize("role", ["publish", "sow", "delta", "ack", "mark", "dlq"])
     def test_a_topic_that_is_gone_is_refused(self, role: Role):
-        """Whatever it was for."""
+        """A topic that was deleted is refused in each role."""
         without = {name: topic for name, topic in AS_IT_SHOULD_BE.items() if name != f"orders.{role}"}
         (problem,) = changes(FAMILY, AS_IT_SHOULD_BE, without)
         assert (problem.severity, problem.topic, problem.what) == ("refuse", f"orders.{role}", "was deleted")
@@ -374,7 +374,7 @@ class TestChanges:
         ("role", "severity"), [("publish", "refuse"), ("sow", "refuse"), ("delta", "warn"), ("dlq", "warn")]
     )
     def test_a_topic_made_anew_is_another_topic(self, role: Role, severity: str):
-        """Where truth or offsets are lost with it the worker stops; elsewhere somebody should know."""
+        """A recreated topic stops the worker if records or offsets are lost with it; otherwise it is a warning."""
         before = {name: topic._replace(topic_id=name) for name, topic in AS_IT_SHOULD_BE.items()}
         now = before | {f"orders.{role}": before[f"orders.{role}"]._replace(topic_id="new")}
         (problem,) = changes(FAMILY, before, now)
@@ -382,7 +382,7 @@ class TestChanges:
         assert "made anew" in problem.what
 
     def test_how_to_rebuild_the_records_is_told(self):
-        """From the input, step by step."""
+        """The remedy has the steps that rebuild the records from the input."""
         (problem,) = changes(
             FAMILY, {"orders.sow": AS_IT_SHOULD_BE["orders.sow"]._replace(topic_id="old")}, AS_IT_SHOULD_BE
         )
@@ -391,8 +391,8 @@ class TestChanges:
 
     @pytest.mark.parametrize("is_there", [True, False], ids=["made anew", "deleted"])
     def test_what_is_made_of_lost_records_is_made_anew_too(self, is_there: bool):
-        """It has those of the topic before."""
-        family = [spec._replace(made_into=("slow",) if spec.role == "sow" else ()) for spec in FAMILY]
+        """Families derived from a topic that lost its records are rebuilt, too: they still have the former ones."""
+        family = [spec._replace(derived_families=("slow",) if spec.role == "sow" else ()) for spec in FAMILY]
         before = {name: topic._replace(topic_id=name) for name, topic in AS_IT_SHOULD_BE.items()}
         now = dict(before)
         lost = now.pop("orders.sow")
@@ -403,13 +403,13 @@ class TestChanges:
 
 
 def test_the_control_topic_is_compacted_and_has_one_partition():
-    """None of it keeps a worker from its records; without the topic nobody sees what is held."""
+    """Problems of the control topic are warnings: workers run without it."""
     spec = control_spec()
-    assert control_problems(spec, FoundTopic(1, spec.config)) == []
+    assert control_problems(spec, ActualTopic(1, spec.config)) == []
     (missing,) = control_problems(spec, None)
     assert (missing.severity, missing.to_do) == ("warn", "sowstream topics apply")
-    deleted, many = control_problems(spec, FoundTopic(3, spec.config | {"cleanup.policy": "delete"}))
+    deleted, many = control_problems(spec, ActualTopic(3, spec.config | {"cleanup.policy": "delete"}))
     assert deleted.to_do.endswith("--entity-name _sowstream.control --add-config cleanup.policy=compact")
     assert many.what == "has 3 partitions: only the first one is used"
-    (alone,) = control_problems(spec, FoundTopic(1, spec.config), brokers=3)
+    (alone,) = control_problems(spec, ActualTopic(1, spec.config), brokers=3)
     assert alone.severity == "warn"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Name, Output, Processor, Record, RecordRejected
+from processor.api import Context, Input, Output, Processor, Record, RecordRejected
 from processor.builtin.conflate.delivery import Delivery
 from processor.builtin.conflate.filter import check_selection, selection
 from processor.builtin.conflate.interval import Pace
@@ -16,7 +16,8 @@ from processor.builtin.rejection import rejection
 from processor.config import ConflatedConfig
 from processor.errors import PartitionHeld, Stop
 from processor.merge import KeyFields
-from processor.wire.sow_headers import plain_versions
+from processor.wire.heads import NO_CONFLATE
+from processor.wire.sow_headers import is_at_once, plain_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 DELIVERED_MAX: Final = 2_000
 """Keys delivered at once: where many are due, input and commits have their turn in between."""
-
-_AT_ONCE: Final = (Name.NO_CONFLATE, b"true")
 
 
 class Conflate(Processor):
@@ -124,7 +123,7 @@ class Conflate(Processor):
             taken += 1
             if len(values) >= UNREAD_MAX:
                 self._read_early(pending)
-            if not version and record.headers and _AT_ONCE in record.headers:
+            if not version and record.headers and NO_CONFLATE in record.headers:
                 self._end_at_once(pending, record)
         window.grew(taken, grown_bytes)
 
@@ -145,8 +144,7 @@ class Conflate(Processor):
 
     def _end_at_once(self, pending: Pending, record: Record) -> None:
         """End a key's interval with an update that waits for nothing, unless it is a bad one."""
-        # Not as text: a publisher's header that is no UTF-8 must not keep its record from the copy.
-        if dict(record.headers or ()).get(Name.NO_CONFLATE) != b"true":
+        if not is_at_once(record.headers):
             return
         if self._must_wait:
             return  # What was seen is delivered: it did not wait then either.

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.api import Name, RecordRejected, Stored
+from processor.api import RecordRejected, Stored
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.merge import KeyFields, conflated_delta
 from processor.wire import sow_headers
-from processor.wire.removed import removed_header
+from processor.wire.heads import (
+    EMPTY,
+    conflated_headers,
+    correlation_id_header,
+    delta_base_headers,
+    expires_at_header,
+    removed_header,
+    source_header,
+)
 from processor.wire.touched import touched_header
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Header, Headers, Outgoing, Record, Value
+    from processor.api import Codec, Header, Headers, Kind, Outgoing, Record, Value
     from processor.builtin.conflate.pending import Pending
     from processor.builtin.conflate.reader import Read
-    from processor.wire.sow_headers import Said
+    from processor.wire.sow_headers import SowHeaders
 
 
 class Delivery:
@@ -53,12 +61,12 @@ class Delivery:
             RecordRejected: it cannot be told, though each of its updates could.
         """
         state = read.state
-        said = sow_headers.said(last.headers)
+        said = sow_headers.read_sow_headers(last.headers)
         version = said.version
         headers = self._headers(pending, last, said, is_gone=state is None, is_new=old is None)
         base = 0 if old is None else old.version
-        # Said where it is not the version before: updates were folded.
-        delta_headers = headers if base == version - 1 else [*headers, (Name.DELTA_BASE, b"%d" % base)]
+        # SowHeaders where it is not the version before: updates were folded.
+        delta_headers = headers + delta_base_headers(base, version)
         if state is None:
             assert old is not None
             told, more = key_alone(self._codec, self._key, old)
@@ -71,7 +79,7 @@ class Delivery:
             assert data is not None
             stored = Stored(version, data, said.expires_at_ms, last.offset)
             if said.expires_at_ms:
-                headers = [*headers, (Name.EXPIRES_AT, b"%d" % said.expires_at_ms)]
+                headers = [*headers, expires_at_header(said.expires_at_ms)]
         self.states[key] = stored
         self.sow.append((key, data, headers))
         self.delta.append((key, told, delta_headers + more))
@@ -91,26 +99,21 @@ class Delivery:
         if removed:
             headers.append(removed_header(removed))
         elif not moved:
-            headers.append((Name.EMPTY, b"true"))
+            headers.append(EMPTY)
         return told, headers
 
     def _touched(self, pending: Pending, read: Read) -> Header | None:
         """The header of the SOW record for values that came back; the delta says it by carrying them."""
         return touched_header(read.delivered, read.state, pending.touched) if self._codec.can_delta else None
 
-    def _headers(self, pending: Pending, last: Record, said: Said, *, is_gone: bool, is_new: bool) -> Headers:
+    def _headers(self, pending: Pending, last: Record, said: SowHeaders, *, is_gone: bool, is_new: bool) -> Headers:
         """What both topics are told of an interval."""
-        headers: Headers = [(Name.VERSION, b"%d" % said.version)]
+        kind: Kind | None = "insert" if is_new else None
         if is_gone:
-            has_expired = last.value is None and said.is_expiry
-            headers.append((Name.KIND, b"expire" if has_expired else b"delete"))
-        elif is_new:
-            headers.append((Name.KIND, b"insert"))
-        if pending.count > 1:
-            headers.append((Name.CONFLATED, b"%d" % pending.count))
-        headers.append((Name.FIRST_TIMESTAMP, b"%d" % pending.first_timestamp_ms))
-        headers.append((Name.SOURCE, b"%b%d" % (self._source, last.offset)))
+            kind = "expire" if last.value is None and said.is_expiry else "delete"
+        source = source_header(self._source, last.offset)
+        headers = conflated_headers(said.version, kind, pending.count, pending.first_timestamp_ms, source)
         if said.correlation_id:
-            headers.append((Name.CORRELATION_ID, said.correlation_id))
+            headers.append(correlation_id_header(said.correlation_id))
         headers += said.others
         return headers

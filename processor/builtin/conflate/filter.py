@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from processor.errors import ConfigurationError
 from processor.filter import RecordMetadata, compile_filter
-from processor.wire import sow_headers
+from processor.wire.metadata import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +60,6 @@ def _facts(record: Record, topic: str) -> RecordMetadata:
         message_bytes=len(record.value or b""),
         sow_key=(record.key or b"").decode(errors="replace"),
         topic=topic,
-        correlation_id=sow_headers.correlation_id(record.headers).decode(errors="replace"),
+        correlation_id=correlation_id(record.headers) or "",
         last_updated_ms=record.timestamp_ms,
     )

@@ -6,7 +6,9 @@ from collections import OrderedDict
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from processor.record import Name, Record
+from processor.record import Record
+from processor.wire.heads import headers_of_digits
+from processor.wire.sow_headers import PLAIN_DIGITS_MAX
 
 if TYPE_CHECKING:
     from processor.merge import Touched
@@ -24,10 +26,7 @@ HEADERS_BYTES: Final = 450
 UNREAD_MAX: Final = 32
 """Updates of one key that wait unread: more are read, and all but the last of them forgotten."""
 
-VERSION_BYTES_MAX: Final = 18
-"""Longest version that a packed head has room for."""
-
-_HEAD: Final = Struct(f"<qq{VERSION_BYTES_MAX}s")
+_HEAD: Final = Struct(f"<qq{PLAIN_DIGITS_MAX}s")
 
 pack_head: Final = _HEAD.pack
 """Offset, timestamp and the version's digits of an update; no digits where its headers are kept."""
@@ -99,7 +98,7 @@ class Pending:
         """One of the updates that nobody has looked at, as it came."""
         offset, timestamp_ms, padded = _HEAD.unpack_from(self.heads, place * _HEAD.size)
         version = padded.rstrip(b"\0")
-        headers: Headers | None = [(Name.VERSION, version)] if version else (self.headers or {})[place]
+        headers: Headers | None = headers_of_digits(version) if version else (self.headers or {})[place]
         return Record(self.key, self.values[place], headers, offset, timestamp_ms)
 
     def forget_unread(self, last: Record | None) -> None:

@@ -98,7 +98,7 @@ class Reader:
         """
         if pending.headers is not None:
             for headers in pending.headers.values():
-                sow_headers.said(headers)
+                sow_headers.read_sow_headers(headers)
         if not self._can_delta:
             return list(pending.values)
         if pending.value_bytes > _TOGETHER_BYTES_MAX:
@@ -128,7 +128,7 @@ class Reader:
         for place in range(len(pending.values)):
             record = pending.unread(place)
             try:
-                sow_headers.said(record.headers)
+                sow_headers.read_sow_headers(record.headers)
                 state = self._state(record)
             except (PartitionHeld, Stop):
                 raise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from processor.api import Marks
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
 
 
 _PARTITION_DIGITS_MAX: Final = 5
@@ -27,11 +27,11 @@ class Sequences:
         self._highest: dict[bytes, int] = {}
         self._raised: set[bytes] = set()
 
-    def is_duplicate(self, request: Request) -> bool:
+    def is_duplicate(self, request: CommandHeaders) -> bool:
         """Whether a record with this request was taken before."""
         return not request.is_replay and request.sequence <= self._high(self._name(request))
 
-    def take(self, request: Request) -> None:
+    def take(self, request: CommandHeaders) -> None:
         """A record with this request was taken; one that is sent again from the dead letters lowers nothing."""
         name = self._name(request)
         if request.sequence > self._high(name):
@@ -52,13 +52,13 @@ class Sequences:
             highest = self._highest[name] = -1 if kept is None else int(kept)
         return highest
 
-    def came_in(self, request: Request) -> bytes:
+    def came_in(self, request: CommandHeaders) -> bytes:
         """The partition where a record came in that was sent here with its key; empty for one that came in here."""
         source = request.source
         partition = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
         # What no worker wrote counts for nothing: a mark's name may not grow by it.
         return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""
 
-    def _name(self, request: Request) -> bytes:
+    def _name(self, request: CommandHeaders) -> bytes:
         """A mark's name: `sequence/<partition where it came in, if not here>/<client>`."""
         return b"sequence/%b/%b" % (self.came_in(request), request.client)

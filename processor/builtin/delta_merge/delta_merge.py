@@ -13,7 +13,6 @@ from processor.api import (
     Headers,
     Input,
     Kind,
-    Name,
     Outgoing,
     Output,
     Processor,
@@ -25,17 +24,30 @@ from processor.api import (
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.compiled_settings import plan
 from processor.builtin.delta_merge.deduplication import Sequences
-from processor.builtin.delta_merge.fast_path import EMPTY, INSERT_HEADERS, LOOK_BYTES, LOOK_RECORDS, plain_deltas
-from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, is_by_filter, refuse_key
+from processor.builtin.delta_merge.fast_path import LOOK_BYTES, LOOK_RECORDS, has_compiled, plain_deltas
+from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_key
 from processor.builtin.delta_merge.key_only import key_alone
+from processor.builtin.delta_merge.lifetime import EXPIRED_MAX, Lifetime
 from processor.builtin.delta_merge.record_change import RecordChange, StoredUnreadable
 from processor.builtin.delta_merge.redelivery import Redelivery
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.config import TopicConfig
-from processor.wire.command import KEY_BYTES_MAX, RequestReader, kind_of
-from processor.wire.expiration import EXPIRED_MAX, Lifetime
-from processor.wire.removed import removed_header
+from processor.wire.command import KEY_BYTES_MAX, CommandReader, is_delete_by_filter, kind_of
+from processor.wire.heads import (
+    EMPTY,
+    INSERT_HEADERS,
+    NO_BASE,
+    VERSION_NAME,
+    VERSIONS_MAX,
+    correlation_id_header,
+    expiration_header,
+    expires_at_header,
+    removal_headers,
+    removed_header,
+    source_header,
+    version_headers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,8 +55,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec, Command
-    from processor.wire.command import Request
-from processor.wire.version_headers import VERSIONS_MAX, version_headers
+    from processor.wire.command import CommandHeaders
 
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of the stored records that are read at once."""
@@ -58,8 +69,7 @@ class DeltaMerge(Processor):
 
     settings_type = TopicConfig
     is_repeatable = True
-    sequences_type: ClassVar[type[Sequences]] = Sequences
-    """What recognises repeats; another one for a host that takes them out of the input itself."""
+    implementation = "compiled code for plain deltas of JSON" if has_compiled else "Python"
     input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),
@@ -68,6 +78,17 @@ class DeltaMerge(Processor):
         Output("ack"),
         Output("mark"),
     )
+
+    def __init__(
+        self, *, clock: Callable[[Record], int] | None = None, duplicates: Callable[[Record], bool] | None = None
+    ) -> None:
+        """Create a merge, usually without arguments; both hooks are for batch programs, which read a history.
+
+        Args:
+            clock: the time at which a record is merged, milliseconds since the epoch, instead of the context's.
+            duplicates: whether a record repeats an earlier one, instead of comparing sequences with the marks.
+        """
+        self._clock, self._duplicates = clock, duplicates
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
@@ -91,22 +112,20 @@ class DeltaMerge(Processor):
         self._encode = codec.encode_decoded if is_decoded else codec.encode
         self._nulls_missing = settings.null_policy == "ignore"
         self._lifetime = Lifetime(settings.expiration)
-        self._requests = RequestReader(settings.default_command, codec.header_names)
+        self._requests = CommandReader(settings.default_command, codec.header_names)
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._sequences = self.sequences_type(context.marks, f"{own_topic}/".encode())
+        self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
         self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
         self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
         self._version_headers = version_headers()
-        # A subclass that takes records in another way takes all of them so.
-        is_ours = type(self)._take is DeltaMerge._take  # noqa: SLF001 - our own
         self._merge_plain = (
             plain_deltas(settings, codec, compiled, self._requests.plain, self._version_headers, self._placement)
-            if is_ours
+            if self._clock is None  # The fast path has one time for all records of a batch.
             else None
         )
         self._begin_batch({})
@@ -151,12 +170,14 @@ class DeltaMerge(Processor):
 
     def _merge_each(self, records: Sequence[Record], take: Callable[[Record], None] | None) -> int:
         """Merge records that are not plain, until it is enough; how many that were."""
-        look_bytes = LOOK_BYTES
+        look_bytes, clock = LOOK_BYTES, self._clock
         for number, record in enumerate(records):
             if number and (number % LOOK_RECORDS == 0 or self._made_bytes >= look_bytes):
                 look_bytes = self._made_bytes + LOOK_BYTES
                 if self._context.is_full(self._made_bytes):
                     return number
+            if clock is not None:
+                self._now_ms = clock(record)
             self._take_or_reject(record, take)
         return len(records)
 
@@ -219,7 +240,7 @@ class DeltaMerge(Processor):
             raise RecordRejected("too_large", f"{len(value)} bytes; max_record_bytes is {bytes_max}")
         request = self._requests.read(headers) if headers else self._requests.plain
         if key is None:
-            if is_by_filter(record):
+            if is_delete_by_filter(record):
                 raise ByFilter(record, request)
             self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
             self._context.count("rekeyed")
@@ -227,7 +248,10 @@ class DeltaMerge(Processor):
         if headers:
             if request.sow_key is not None and request.sow_key != key:
                 raise other_sow_key(request.sow_key, key)
-            if request.sequence >= 0 and self._sequences.is_duplicate(request):
+            duplicates = self._duplicates
+            if request.sequence >= 0 and (
+                self._sequences.is_duplicate(request) if duplicates is None else duplicates(record)
+            ):
                 self._context.count("duplicate")
                 is_delete = value is None or request.command == "sow_delete"
                 self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
@@ -249,14 +273,14 @@ class DeltaMerge(Processor):
             return
         deleted = self._apply(record, key, old, request)
         if headers:
-            if request.sequence >= 0:
+            if request.sequence >= 0 and self._duplicates is None:
                 self._sequences.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
                 reason = "rekeyed" if self._sequences.came_in(request) else None
                 self._acks.succeeded(request, key, reason, records_deleted=deleted)
 
-    def _apply(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int | None:
+    def _apply(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int | None:
         """Carry out a command on the record of its key; of a delete, how many records it removed."""
         command = request[0]
         if record[1] is None or command == "sow_delete":
@@ -280,7 +304,7 @@ class DeltaMerge(Processor):
             self._take(record)
 
     def _update(
-        self, record: Record, key: bytes, old: Stored | None, request: Request, command: Command, body: Value
+        self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders, command: Command, body: Value
     ) -> None:
         """Replace or merge a record, and write it and what changed to both outputs."""
         codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
@@ -295,7 +319,7 @@ class DeltaMerge(Processor):
             version, headers = 1, INSERT_HEADERS
         else:
             version = old[0] + 1
-            headers = self._version_headers[version] if version < VERSIONS_MAX else [(Name.VERSION, b"%d" % version)]
+            headers = self._version_headers[version] if version < VERSIONS_MAX else [(VERSION_NAME, b"%d" % version)]
         if request.correlation_id or request.passed or self._settings.source_header:
             headers = headers + self._more(record, request)
         sow_headers = delta_headers = headers
@@ -303,9 +327,9 @@ class DeltaMerge(Processor):
         kept = old[4] if is_delta and old is not None else b""
         expires_at_ms, expiration = self._lifetime.begin(self._now_ms, request.expiration, kept)
         if expires_at_ms:
-            sow_headers = [(Name.EXPIRES_AT, b"%d" % expires_at_ms), *sow_headers]
+            sow_headers = [expires_at_header(expires_at_ms), *sow_headers]
         if expiration:
-            sow_headers = [(Name.EXPIRATION, expiration), *sow_headers]
+            sow_headers = [expiration_header(expiration), *sow_headers]
         try:
             if codec.can_delta:
                 is_replaced = False
@@ -327,7 +351,7 @@ class DeltaMerge(Processor):
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
                 if is_replaced:  # The versions go on; the delta is all of the record, and says that it applies to none.
-                    delta_headers = [*delta_headers, (Name.DELTA_BASE, b"0")]
+                    delta_headers = [*delta_headers, NO_BASE]
                     self._context.count("unreadable_replaced")
                 data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
             else:
@@ -347,14 +371,14 @@ class DeltaMerge(Processor):
         new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
         self._stored[key] = self._changed[key] = new
 
-    def _whole(self, record: Record, request: Request, body: Value) -> bytes:
+    def _whole(self, record: Record, request: CommandHeaders, body: Value) -> bytes:
         """The message of a type without deltas: the bytes as they came, unless a plug-in changed them."""
         if request.remove is not None:
-            raise RecordRejected("bad_header", f"header {Name.REMOVE}: messages of this type are published whole")
+            raise RecordRejected("bad_header", "header remove: messages of this type are published whole")
         assert record.value is not None
         return record.value if self._plan.preprocess is None and self._plan.enrich is None else self._encode(body)
 
-    def _delete(self, record: Record, key: bytes, old: Stored | None, request: Request) -> int:
+    def _delete(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int:
         """Remove a record, if there is one; how many that is."""
         refuse_key(record)
         if old is None:
@@ -363,7 +387,7 @@ class DeltaMerge(Processor):
         self._remove(key, old, "delete", self._more(record, request))
         return 1
 
-    def _delete_many(self, record: Record, request: Request, matching: Sequence[tuple[bytes, Stored]]) -> None:
+    def _delete_many(self, record: Record, request: CommandHeaders, matching: Sequence[tuple[bytes, Stored]]) -> None:
         """Remove the records that a delete by filter finds."""
         more = self._more(record, request)
         self._begin_batch(dict(matching))
@@ -378,20 +402,20 @@ class DeltaMerge(Processor):
 
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
         """A tombstone, and the key fields on the delta topic."""
-        headers: Headers = [(Name.VERSION, b"%d" % (old.version + 1)), (Name.KIND, kind.encode()), *more]
+        headers = [*removal_headers(old.version + 1, kind), *more]
         told, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, told, headers + delta_headers))
         self._made_bytes += len(told)
         self._stored[key] = self._changed[key] = None
 
-    def _more(self, record: Record, request: Request) -> Headers:
+    def _more(self, record: Record, request: CommandHeaders) -> Headers:
         """The headers of both outputs besides the version."""
-        headers = []
+        headers: Headers = []
         if request.correlation_id:
-            headers.append((Name.CORRELATION_ID, request.correlation_id))
+            headers.append(correlation_id_header(request.correlation_id))
         if self._settings.source_header:
-            headers.append((Name.SOURCE, self._source + b"%d" % record.offset))
+            headers.append(source_header(self._source, record.offset))
         return headers + request.passed
 
 

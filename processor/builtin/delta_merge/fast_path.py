@@ -15,9 +15,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from processor.api import Header, Headers, Name, Outgoing, Record, Stored, Value
+from processor.api import Headers, Outgoing, Record, Stored, Value
 from processor.merge import insert
 from processor.wire.command import KEY_BYTES_MAX
+from processor.wire.heads import EMPTY, INSERT_HEADERS, VERSION_NAME
 
 try:
     from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from processor.builtin.delta_merge.compiled_settings import Plan
     from processor.builtin.placement import Placement
     from processor.config import TopicConfig
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
 
 Take: TypeAlias = Callable[[Record], int]
 """Does what one record asks for, whatever that is; returns the bytes of the outputs it has made in this batch."""
@@ -57,10 +58,6 @@ MergeBatch: TypeAlias = Callable[
 goes to `take`. Returns how many records were merged, and the bytes of the outputs that `take` did not make.
 """
 
-EMPTY: Final[Header] = (Name.EMPTY, b"true")
-INSERT_HEADERS: Final[Headers] = [(Name.VERSION, b"1"), (Name.KIND, b"insert")]
-"""Of a new record: made once and never changed."""
-
 LOOK_BYTES: Final = 256 * 1024
 """After so many bytes of outputs it is asked whether a batch should end."""
 LOOK_RECORDS: Final = 16
@@ -75,7 +72,7 @@ def plain_deltas(
     settings: TopicConfig,
     codec: Codec,
     plan: Plan,
-    plain_request: Request,
+    plain_request: CommandHeaders,
     version_headers: list[Headers],
     placement: Placement,
 ) -> MergeBatch | None:
@@ -109,7 +106,7 @@ def plain_deltas(
             version_headers=version_headers,
             insert_headers=INSERT_HEADERS,
             empty=EMPTY,
-            version_name=Name.VERSION,
+            version_name=VERSION_NAME,
             stored=Stored,
             partition=placement.partition,
             partitions=placement.partitions,
@@ -163,7 +160,7 @@ def plain_deltas(
                     merged = decode_own(old[1])
                     own, version = merged[name], old[0] + 1
                     _, told, removed = merge(merged, body)
-                    headers = version_headers[version] if version < versions_made else [(Name.VERSION, b"%d" % version)]
+                    headers = version_headers[version] if version < versions_made else [(VERSION_NAME, b"%d" % version)]
                 data, told_data = encode(merged), encode({name: own, **told})
             except Exception:  # noqa: BLE001 - whatever it is, `take` comes to it again
                 taken_bytes = take(record)

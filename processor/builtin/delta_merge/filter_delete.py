@@ -13,11 +13,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from processor.api import Name, Record, RecordRejected
+from processor.api import Record, RecordRejected
 from processor.builtin.rejection import rejection
 from processor.errors import ConfigurationError, PartitionHeld, Stop
 from processor.filter import RecordMetadata, compile_filter
-from processor.wire.command import text_of
+from processor.wire.command import filter_text, has_filter, without_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from processor.builtin.delta_merge.deduplication import Sequences
     from processor.builtin.delta_merge.redelivery import Redelivery
     from processor.filter import Filter
-    from processor.wire.command import Request
+    from processor.wire.command import CommandHeaders
 
 PIECE_RECORDS: Final = 5_000
 """Records looked at in one turn: some 30 ms, and 100 ms where all of them are deleted."""
@@ -44,16 +44,10 @@ _NOTE: Final = re.compile(r"sow_delete ([0-9]{1,19}) deleted ([0-9]{1,19})")
 class ByFilter(Exception):
     """Raised through a batch at a record that asks for a delete by filter: the batch ends in front of it."""
 
-    def __init__(self, record: Record, request: Request) -> None:
+    def __init__(self, record: Record, request: CommandHeaders) -> None:
         super().__init__()
         self.record = record
         self.request = request
-
-
-def is_by_filter(record: Record) -> bool:
-    """Whether a record without a key asks for a delete by filter; on other commands `filter` is a publisher's own."""
-    headers = dict(record.headers or ())
-    return Name.FILTER in headers and (record.value is None or headers.get(Name.COMMAND) == b"sow_delete")
 
 
 def refuse_key(record: Record) -> None:
@@ -62,10 +56,10 @@ def refuse_key(record: Record) -> None:
     Raises:
         RecordRejected: `bad_header`.
     """
-    if record.headers and Name.FILTER in dict(record.headers):
+    if has_filter(record):
         raise RecordRejected(
             "bad_header",
-            f"header {Name.FILTER}: a delete by filter has no key; send it without one to every partition",
+            "header filter: a delete by filter has no key; send it without one to every partition",
         )
 
 
@@ -74,7 +68,7 @@ class _Deletion:
     """A delete by filter on its way."""
 
     record: Record
-    request: Request
+    request: CommandHeaders
     filter: Filter
     until_ms: int
     """A record that expires until then was over before the command."""
@@ -98,7 +92,7 @@ class FilterDelete:
         sequences: Sequences,
         acks: Acks,
         redelivery: Redelivery,
-        delete: Callable[[Record, Request, list[tuple[bytes, Stored]]], None],
+        delete: Callable[[Record, CommandHeaders, list[tuple[bytes, Stored]]], None],
     ) -> None:
         """Begin with none; `delete` removes records with their keys, on behalf of a command."""
         self._context = context
@@ -136,7 +130,7 @@ class FilterDelete:
             self._context.resume()
         return not self._current.is_done
 
-    def _begin(self, record: Record, request: Request) -> None:
+    def _begin(self, record: Record, request: CommandHeaders) -> None:
         """Understand a command, and look at the first piece; a repeat is answered.
 
         Raises:
@@ -153,7 +147,7 @@ class FilterDelete:
         before = int(noted[2]) if noted is not None and int(noted[1]) == offset else 0
         self._current = _Deletion(
             record,
-            request._replace(passed=[header for header in request.passed if header[0] != Name.FILTER]),
+            request._replace(passed=without_filter(request.passed)),
             selected,
             until_ms=min(record.timestamp_ms, context.now_ms),
             passed=self._redelivery.changed_after(offset),
@@ -217,22 +211,21 @@ class FilterDelete:
         self._acks.succeeded(request, None, records_deleted=deletion.deleted)
 
 
-def _compiled(record: Record, request: Request) -> Filter:
+def _compiled(record: Record, request: CommandHeaders) -> Filter:
     """The filter of a command."""
     if record.value is not None or request.sow_key is not None:
-        what = f"header {Name.SOW_KEY}" if record.value is None else "a message"
-        raise RecordRejected("bad_header", f"header {Name.FILTER} and {what}: delete by filter, or by key or message")
+        what = "header sow_key" if record.value is None else "a message"
+        raise RecordRejected("bad_header", f"header filter and {what}: delete by filter, or by key or message")
     if request.expect_version >= 0:
-        raise RecordRejected("bad_header", f"header {Name.EXPECT_VERSION}: a delete by filter is of many records")
-    text = text_of(Name.FILTER, dict(record.headers or ())[Name.FILTER] or b"")
+        raise RecordRejected("bad_header", "header expect_version: a delete by filter is of many records")
     try:
-        selected = compile_filter(text)
+        selected = compile_filter(filter_text(record))
     except ConfigurationError as error:
-        raise RecordRejected("bad_header", f"header {Name.FILTER}: {error}") from None
+        raise RecordRejected("bad_header", f"header filter: {error}") from None
     if unknown := sorted(selected.functions & _UNKNOWN.keys()):
         raise RecordRejected(
             "bad_header",
-            f"header {Name.FILTER}: {unknown[0]}(): a worker's state does not have {_UNKNOWN[unknown[0]]} of each "
+            f"header filter: {unknown[0]}(): a worker's state does not have {_UNKNOWN[unknown[0]]} of each "
             "record; delete by a field of the record, or by the keys that a query finds",
         )
     return selected

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.api import RecordRejected
-from processor.builtin.delta_merge.filter_delete import is_by_filter
+from processor.wire.command import is_delete_by_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from processor.builtin.delta_merge.acks import Acks
     from processor.builtin.delta_merge.deduplication import Sequences
     from processor.builtin.placement import Placement
-    from processor.wire.command import Request, RequestReader
+    from processor.wire.command import CommandHeaders, CommandReader
 
 
 class Redelivery:
@@ -28,7 +28,7 @@ class Redelivery:
     def __init__(
         self,
         context: Context,
-        requests: RequestReader,
+        requests: CommandReader,
         sequences: Sequences,
         acks: Acks,
         placement: Placement,
@@ -63,7 +63,7 @@ class Redelivery:
             is_duplicate = request.sequence >= 0 and self._sequences.is_duplicate(request)
             if is_duplicate or not self._was_forwarded(key):
                 return False
-        if key is None and is_by_filter(record):
+        if key is None and is_delete_by_filter(record):
             return False  # It may have been half done: it leaves alone what came behind it, and finds the rest.
         self._context.count("redelivered")
         if key is None:
@@ -91,7 +91,7 @@ class Redelivery:
         """The keys that later input had changed: what comes again from this offset must leave them alone."""
         return frozenset(key for key, latest in self._latest.items() if latest > offset)
 
-    def _answer(self, record: Record, key: bytes, request: Request) -> None:
+    def _answer(self, record: Record, key: bytes, request: CommandHeaders) -> None:
         """Raise the mark and send the acks that a record may still be owed."""
         is_delete = record.value is None or request.command == "sow_delete"
         if record.offset not in self._applied:

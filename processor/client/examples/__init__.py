@@ -1,1 +1,1 @@
-"""Programs to read and to run: what a client is used for."""
+"""Example programs: typical uses of the client."""

@@ -1,8 +1,8 @@
-"""Three services work on one order without knowing one another: each sees it just as long as it has something to do.
+"""Three services work on one order independently: a filter shows each of them an order while it has work to do.
 
-An order is published as new. The stock service and the credit service both wait for orders that nobody has looked at;
-each adds its own field. The fulfilment service waits for orders that have both, and gets each of them once, whole. What
-a service is done with goes out of its focus by itself.
+An order is published as new. The stock service and the credit service both wait for new orders without their field, and
+each adds its own field. The fulfilment service waits for orders with both fields, and gets each of them once, in full.
+An order that a service has finished goes out of its focus by itself.
 
 Settings: a topic `orders` with the key `/id`. With `sowstream worker` running, start each in a terminal of its own::
 
@@ -11,7 +11,7 @@ Settings: a topic `orders` with the key `/id`. With `sowstream worker` running, 
     python -m processor.client.examples.order_story fulfilment
     echo '{"id":1,"customer":"c1","item":"bolt","qty":5,"state":"new"}' | sowstream publish orders --command publish
 
-Each prints the messages that it gets, one a line.
+Each prints the messages that it receives, one per line.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ SERVICES: Final[dict[str, tuple[str, Callable[[Order], Order]]]] = {
     "credit": (NEW, credit),
     "fulfilment": (READY, fulfilment),
 }
-"""What each waits for, and what it adds to an order."""
+"""For each service, the filter of its orders, and the function that computes the fields to add."""
 
 
 def serve(client: Client, topic: str, service: str) -> None:
     """Work on every order that comes into focus, until Ctrl-C."""
-    wanted, work = SERVICES[service]
-    for message in client.sow_and_subscribe(topic, wanted, "oof"):
+    order_filter, work = SERVICES[service]
+    for message in client.sow_and_subscribe(topic, order_filter, "oof"):
         print(message.to_json(), flush=True)
         if message.command in ("sow", "publish"):
-            # A delta: it leaves alone what other services write at the same time.
+            # A delta: it does not overwrite fields that other services write at the same time.
             client.delta_publish(topic, {"id": message.data["id"], **work(message.data)})
 
 

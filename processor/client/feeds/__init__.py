@@ -1,1 +1,1 @@
-"""What fills a stream of messages: Kafka's records, read in turns."""
+"""The feeds of the client: they read Kafka and produce the messages of a stream."""

@@ -1,9 +1,9 @@
-"""Kafka's messages as records that keep of their headers only those that messages are made of.
+"""Converts Kafka's messages to compact records, which keep only the headers that subscribers' messages need.
 
-A snapshot of millions comes through here, and stays in memory: so no step of Python's for each record, and one object
-for all headers that say the same. That is half the memory and half the time of `processor.kafka.message.records`. A
-record with its version alone, or that and its kind, shares them with others. Headers that differ from record to record,
-such as `expires_at`, `sequence` or a trace, take about 100 bytes each besides their text, and 70 for the record.
+A snapshot of millions of records comes through here, and stays in memory. So no step of Python runs for each record,
+and equal headers share one object. That is half the memory and half the time of `processor.kafka.message.records`. A
+record with only a version, or a version and a kind, shares its headers with others. Headers that differ from record to
+record, such as `expires_at`, `sequence` or a trace, take about 100 bytes each besides their text, and 70 per record.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _NONE: Final[tuple[Header, ...]] = ()
 _time_of: Final = itemgetter(1)
 
 
-class Slim:
-    """Makes records; keeps the headers that were met, as few are different."""
+class CompactRecords:
+    """Converts messages to records, and keeps the headers seen so far, as few of them are different."""
 
     def __init__(self) -> None:
         self._headers = _Headers()
 
     def records(self, messages: Sequence[Message]) -> list[Record]:
         """The messages of one partition as records, in order."""
-        told = self._headers.__getitem__
+        shared = self._headers.__getitem__
         rows = zip(
             map(Message.key, messages),
             map(Message.value, messages),
-            # Tuples, which no record may change, in a field that is a list elsewhere: they are only looked through.
-            [told(tuple(cast("Headers", each))) if each else _NONE for each in map(Message.headers, messages)],
+            # Tuples, which no record may change, in a field that is a list elsewhere: they are only read.
+            [shared(tuple(cast("Headers", each))) if each else _NONE for each in map(Message.headers, messages)],
             map(Message.offset, messages),
             map(_time_of, map(Message.timestamp, messages)),
             strict=True,
@@ -51,23 +51,23 @@ class Slim:
 
 
 class _Headers(dict[tuple["Header", ...], tuple["Header", ...]]):
-    """The headers that are kept, by all headers of a record."""
+    """The headers to keep, by all headers of a record."""
 
     def __init__(self) -> None:
         self._same: dict[tuple[Header, ...], tuple[Header, ...]] = {}
         self._same_one: dict[Header, Header] = {}
 
     def __missing__(self, headers: tuple[Header, ...]) -> tuple[Header, ...]:
-        kept = tuple([self._one(header) for header in headers if is_kept(header[0])])
+        kept = tuple([self._shared(header) for header in headers if is_kept(header[0])])
         kept = self._same.get(kept, kept)
         if len(self._same) < _KEPT_MAX:
             self._same[kept] = kept
-        if len(self) < _KEPT_MAX:  # Most are never met again where they have a time or an offset.
+        if len(self) < _KEPT_MAX:  # Headers with a time or an offset are rarely met again.
             self[headers] = kept
         return kept
 
-    def _one(self, header: Header) -> Header:
-        """One object for headers that are equal, and one name for those that are not."""
+    def _shared(self, header: Header) -> Header:
+        """One object for equal headers, and one name object for different headers of the same name."""
         if (same := self._same_one.get(header)) is not None:
             return same
         name, value = header
@@ -79,10 +79,10 @@ class _Headers(dict[tuple["Header", ...], tuple["Header", ...]]):
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Keep Python's garbage collector out of a batch.
+    """Disable Python's garbage collector during a batch.
 
-    Records make no cycles, and the collector looks at all of them again and again while they come: two thirds of the
-    time a snapshot takes.
+    Records have no reference cycles, and the collector would traverse all of them again and again while they arrive:
+    two thirds of the time of a snapshot.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -2,88 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from processor.record import Name
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from processor.record import Headers, Record
+    from processor.record import Record
+    from processor.wire.delta_headers import DeltaHeaders
 
 KEYS_MAX: Final = 500_000
-"""Keys of one subscription whose version is remembered: about 50 MB, see `KEY_BYTES`."""
+"""Limit of the keys of one subscription whose version is remembered: about 50 MB, see `KEY_BYTES`."""
 KEY_BYTES: Final = 105
 """Memory of a remembered key of ten bytes: the key, its version and its place in a dictionary; measured."""
 _HELD_MAX: Final = 1_000
-_DIGITS_MAX: Final = 18
 _NEVER: Final = 2**63
-_PLAIN_MAX: Final = 4096
-
-
-class DeltaHeaders(NamedTuple):
-    """What the headers of a delta record say."""
-
-    kind: str | None
-    """`insert`, `delete`, `expire`; None is an update."""
-    version: int | None
-    """The key's version after it; None where the header is missing or no number."""
-    base: int | None
-    """The version that it applies to; 0 is no record."""
-    is_empty: bool
-    """Whether nothing changed but the version."""
-    removed: bytes | None
-    """The header `removed` as it came."""
-
-    @property
-    def begins_life(self) -> bool:
-        """Whether versions do not simply count on with it: the record was deleted, or begins again."""
-        if self.kind in ("insert", "delete", "expire"):
-            return True
-        return self.version is not None and self.base is not None and self.version <= self.base
-
-
-_plain_headers: Final[dict[bytes | None, DeltaHeaders]] = {}
-
-
-def delta_headers(headers: Headers | None) -> DeltaHeaders:
-    """Read the headers of a delta record in one pass; of a header that occurs twice the last one counts.
-
-    Raises:
-        UnicodeDecodeError: the header `kind` is not UTF-8.
-    """
-    if headers and len(headers) == 1 and headers[0][0] == Name.VERSION:
-        text = headers[0][1]  # Most deltas have a version and nothing else.
-        return _plain_headers.get(text) or _plain(text)
-    kind = version = base = removed = None
-    is_empty = False
-    for name, value in headers or ():
-        if name == Name.VERSION:
-            version = _number(value)
-        elif name == Name.DELTA_BASE:
-            base = _number(value)
-        elif name == Name.KIND:
-            kind = None if value is None else value.decode()
-        elif name == Name.REMOVED:
-            removed = value
-        elif name == Name.EMPTY:
-            is_empty = value == b"true"
-    if base is None and version is not None:
-        base = version - 1
-    return DeltaHeaders(kind, version, base, is_empty, removed)
-
-
-def _plain(text: bytes | None) -> DeltaHeaders:
-    """The headers of an update that has a version only; the same object for the same small version."""
-    version = _number(text)
-    headers = DeltaHeaders(None, version, None if version is None else version - 1, is_empty=False, removed=None)
-    if len(_plain_headers) < _PLAIN_MAX:
-        _plain_headers[text] = headers
-    return headers
 
 
 class _Versions:
-    """The version delivered last of each key; of too many keys the half that was not delivered lately is forgotten."""
+    """The version delivered last of each key; when there are too many, the half that is older is forgotten."""
 
     __slots__ = ("_older", "_recent", "_recent_max", "forgotten")
 
@@ -102,7 +38,7 @@ class _Versions:
             self._turn()
 
     def follow(self, key: bytes, base: int | None, version: int) -> bool:
-        """Remember the version of a key, unless another one than `base` is remembered; whether it is now."""
+        """Replace the version of a key if it is `base` or unknown; returns whether it was replaced."""
         recent = self._recent
         held = recent.get(key)
         if held == base:  # The usual case.
@@ -114,7 +50,7 @@ class _Versions:
         return True
 
     def _turn(self) -> None:
-        """Forget the keys that were not delivered lately."""
+        """Forget the keys that were not delivered recently."""
         self.forgotten += len(self._older)
         self._recent, self._older = {}, self._recent
 
@@ -126,13 +62,13 @@ class _Healed:
 
     def __init__(self, version: int | None, until: int) -> None:
         self.version = version
-        """The version of the record that was delivered; 0 is no record."""
+        """The version of the record that was delivered; 0 means no record."""
         self.until = until
-        """Deltas from this offset on are newer than the record; those before it are older or newer."""
+        """Deltas from this offset on are newer than the record; earlier ones may be older or newer."""
         self.held: list[Record] = []
-        """Deltas before it with a higher version: newer, unless another life of the key comes to light."""
+        """Deltas before it with a higher version: newer, unless the key was deleted and inserted meanwhile."""
         self.uncertain_ms: int | None = None
-        """When one did: version numbers then do not say which is newer, and the record is to be read once more."""
+        """The time of such a deletion: version numbers then do not show the order, and the record is read once more."""
 
 
 class Continuity:
@@ -140,13 +76,13 @@ class Continuity:
 
     Each key is in one of these states::
 
-        unknown    nothing was delivered of it, or that was forgotten: its next delta is accepted
+        unknown    no version is known: its next delta is accepted
         followed   its version is known: its next delta must apply to it
         broken     a delta is missing: its deltas are dropped until its record has been read again
-        healed     read again: the deltas that lie in the topic already are older than the record, or newer
+        healed     read again: the deltas already in the topic may be older or newer than the record
 
-    The record that is read again may be far ahead of the position in the delta topic, and of another life of the key:
-    after a delete versions begin again at 1. So the deltas up to the end of the topic at that time are looked at
+    The record that is read again may be far ahead of the position in the delta topic, and may belong to a later life of
+    the key: after a delete, versions begin again at 1. So the deltas up to the end of the topic at that time are judged
     together. If none begins a life, versions only grow, and those above the record's follow it. Otherwise the record is
     read again at that end.
     """
@@ -155,12 +91,12 @@ class Continuity:
         """Begin with all keys unknown.
 
         Args:
-            keys_max: how many keys to remember.
+            keys_max: the limit of remembered keys.
         """
         self.broken: dict[bytes, int] = {}
-        """Keys to be read again, with the timestamp of a delta that their record contains; `heal` takes them away."""
+        """Keys to be read again, with the timestamp of a delta that their record contains; `heal` removes them."""
         self.settles_at = _NEVER
-        """The next offset at which deltas of healed keys can be told from older ones, see `settle`."""
+        """The next offset at which older deltas of healed keys can be separated from newer ones, see `settle`."""
         self.position = 0
         """The next offset of the partition."""
         self._versions = _Versions(keys_max)
@@ -168,11 +104,11 @@ class Continuity:
 
     @property
     def forgotten(self) -> int:
-        """How many times a key was forgotten, whose next delta is therefore accepted unchecked."""
+        """How many times a key was forgotten, so that its next delta was accepted unchecked."""
         return self._versions.forgotten
 
     def admits(self, record: Record, headers: DeltaHeaders) -> bool:
-        """Whether a delta may be delivered: it applies to the version delivered last, as far as that is known."""
+        """Whether a delta may be delivered: it applies to the version delivered last, or that version is unknown."""
         key = record.key
         if key is None:
             return True
@@ -194,21 +130,21 @@ class Continuity:
         return True
 
     def heal(self, key: bytes, version: int | None, until: int) -> None:
-        """Take note that the record of a broken key was read again, and what is delivered of it.
+        """Record that a broken key was read again, and which version was delivered.
 
         Args:
             key: the key.
-            version: the record's version; 0 if there is none; None if it does not say.
-            until: the end of this partition of the delta topic, asked for afterwards.
+            version: the record's version; 0 if there is no record; None if it has no version header.
+            until: the end of this partition of the delta topic, requested afterwards.
         """
         del self.broken[key]
         self._healed[key] = _Healed(version, until)
         self.settles_at = min(self.settles_at, until)
 
     def settle(self, position: int) -> list[Record]:
-        """End the waiting of healed keys at a position: the deltas that follow their records, in order.
+        """End the wait of healed keys at a position; returns the deltas that follow their records, in order.
 
-        Keys whose deltas cannot be told apart are broken again.
+        Keys whose deltas cannot be ordered become broken again.
         """
         newer: list[Record] = []
         for key, healed in [item for item in self._healed.items() if item[1].until <= position]:
@@ -225,13 +161,13 @@ class Continuity:
 
 
 def split(keys_max: int, partitions: Iterable[int]) -> dict[int, Continuity]:
-    """The checks of some partitions, which share a number of keys."""
+    """The checks of some partitions, which share a limit of keys."""
     numbers = list(partitions)
     return {number: Continuity(keys_max // len(numbers)) for number in numbers}
 
 
 def _hold(healed: _Healed, record: Record, headers: DeltaHeaders) -> None:
-    """Keep a delta of a healed key if it may follow its record."""
+    """Keep a delta of a healed key if it may be newer than its record."""
     if healed.uncertain_ms is not None:
         return
     if headers.begins_life or len(healed.held) >= _HELD_MAX:
@@ -243,7 +179,3 @@ def _hold(healed: _Healed, record: Record, headers: DeltaHeaders) -> None:
 
 def _offset(record: Record) -> int:
     return record.offset
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None

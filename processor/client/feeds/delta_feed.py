@@ -1,65 +1,71 @@
-"""The deltas that the worker wrote, from the delta topic: for plain delta subscriptions, which need no state."""
+"""A feed of the deltas that a worker wrote to the delta topic: for plain delta subscriptions, which need no state."""
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
-from processor.client.feeds.continuity import KEYS_MAX, delta_headers, split
+from processor.client.feeds.continuity import KEYS_MAX, split
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, RecordRejected, Stop
-from processor.record import Name, Record
+from processor.record import Record
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.subscriptions.topic import key_text
+from processor.wire.delta_headers import read_delta_headers, read_removed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.client.feeds.continuity import Continuity
     from processor.client.feeds.reread import ReadAgain
-    from processor.client.feeds.snapshot_boundary import Cut
+    from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 
 log = logging.getLogger("sowstream.client")
 
 
-class WrittenFeed:
-    """Delivers each record of a delta topic; deletions are delivered with `oof` only, and so by another feed.
+class DeltaFeed:
+    """Delivers the records of a delta topic; a subscription with `oof`, which gets deletes, uses the engine's feed.
 
-    A delta that does not apply to the version delivered last shows that one is missing. The record is then read again
-    from the SOW topic and delivered in full.
+    A delta that does not apply to the version delivered last shows that another is missing. Then the full record is
+    read from the SOW topic and delivered.
     """
 
     def __init__(
-        self, topic: Topic, cut: Cut, options: Options, read_again: ReadAgain, *, keys_max: int = KEYS_MAX
+        self,
+        topic: Topic,
+        boundary: SnapshotBoundary,
+        options: Options,
+        read_again: ReadAgain,
+        *,
+        keys_max: int = KEYS_MAX,
     ) -> None:
-        """Begin behind a cut, which belongs to it from then on.
+        """Begin at a snapshot boundary, which belongs to the feed from then on.
 
         Args:
-            topic: what the records are.
-            cut: the ends of the delta topic.
-            options: those of a plain delta subscription.
+            topic: parses the records.
+            boundary: the ends of the delta topic.
+            options: the options of a plain delta subscription.
             read_again: reads records of the SOW topic.
-            keys_max: keys whose version is remembered.
+            keys_max: the limit of keys whose version is remembered.
         """
-        self._deltas = WrittenDeltas(topic, options)
+        self._deltas = DeltaMessages(topic, options)
         self._topic = topic
-        self._cut = cut
+        self._boundary = boundary
         self._read_again = read_again
-        self._checks = split(keys_max, cut.ends)
-        self._is_checked = topic.codec.can_delta  # A full record needs none before it.
+        self._checks = split(keys_max, boundary.ends)
+        self._is_checked = topic.codec.can_delta  # A full record does not depend on an earlier one.
         self._failure: Stop | None = None
         self._healed = 0
-        cut.follow()
+        boundary.follow()
 
     @property
     def is_live(self) -> bool:
-        """There is no past."""
+        """Always: there is no snapshot."""
         return True
 
     @property
     def is_over(self) -> bool:
-        """It goes on."""
+        """Never."""
         return False
 
     @property
@@ -69,7 +75,7 @@ class WrittenFeed:
 
     @property
     def unchecked(self) -> int:
-        """How many times a key was forgotten, as there are too many, so that its next delta was not checked."""
+        """How many times a key was forgotten because there were too many, so that its next delta was not checked."""
         return sum(check.forgotten for check in self._checks.values())
 
     def fetch(self, wait_s: float) -> list[Message]:
@@ -78,10 +84,10 @@ class WrittenFeed:
             raise self._failure
         messages: list[Message] = []
         try:
-            arrived = self._cut.after(wait_s)
-            for partition, records in arrived.batches:
+            fetched = self._boundary.after(wait_s)
+            for partition, records in fetched.batches:
                 self._take(partition, records, messages)
-            for partition, end in arrived.ends.items():
+            for partition, end in fetched.ends.items():
                 self._reach(partition, end, messages)
             for partition, check in self._checks.items():
                 if check.broken:
@@ -89,7 +95,7 @@ class WrittenFeed:
         except Stop as error:
             if not messages:
                 raise
-            self._failure = error  # Behind what came before it.
+            self._failure = error  # Raised after the messages before it.
         return messages
 
     def _take(self, partition: int, records: Sequence[Record], messages: list[Message]) -> None:
@@ -107,14 +113,14 @@ class WrittenFeed:
         check.position = max(check.position, records[-1].offset + 1)
 
     def _reach(self, partition: int, position: int, messages: list[Message]) -> None:
-        """Take note that a partition has nothing before a position that was not read."""
+        """Move a partition to a position before which nothing is left to read."""
         check = self._checks[partition]
         check.position = max(check.position, position)
         if check.settles_at <= check.position:
             self._take(partition, check.settle(check.position), messages)
 
     def _heal(self, partition: int, check: Continuity, messages: list[Message]) -> None:
-        """Read the records of broken keys again, and add them in full; those that are gone are not delivered."""
+        """Read the records of broken keys again, and add them in full; deleted ones are not delivered."""
         broken = dict(check.broken)
         try:
             records, until = self._read_again(partition, broken.keys(), min(broken.values()))
@@ -133,33 +139,33 @@ class WrittenFeed:
             version: int | None = 0
             if record is not None and record.value is not None:
                 messages.append(self._deltas.whole(record, partition))
-                version = delta_headers(record.headers).version
+                version = read_delta_headers(record.headers).version
             check.heal(key, version, until)
             self._healed += 1
         self._reach(partition, check.position, messages)
 
     def add(self, request: SubscriptionSpec, sub_id: str | None) -> str:  # noqa: ARG002
-        """Not here: others need the records."""
+        """Always rejected: other subscriptions need the records."""
         raise ConfigurationError(
-            "this subscription reads written deltas, which tell nothing of other subscriptions: give it a sub_id when "
+            "this subscription reads written deltas, which cannot serve other subscriptions: give it a sub_id when "
             "it is opened, or open the other one by itself"
         )
 
     def remove(self, sub_id: str) -> None:
-        """There is only one, without a name."""
+        """Always rejected: the only subscription has no name."""
         raise ConfigurationError(f"there is no subscription {sub_id!r}")
 
     def begin_again(self, reason: str) -> None:
-        """Not here: there is no snapshot."""
+        """Always rejected: there is no snapshot."""
         raise PositionLost(f"{self._topic.name}: {reason}")
 
-    def close(self, *, told: bool) -> None:  # noqa: ARG002
+    def close(self, *, delivered: bool) -> None:  # noqa: ARG002
         """End it."""
-        self._cut.close()
+        self._boundary.close()
 
 
-class WrittenDeltas:
-    """Makes messages of what a worker wrote to the delta topic."""
+class DeltaMessages:
+    """Converts records of a delta topic to messages."""
 
     def __init__(self, topic: Topic, options: Options) -> None:
         self._topic = topic
@@ -171,15 +177,15 @@ class WrittenDeltas:
         self._builder = MessageBuilder(topic, options, delta=True)
 
     def message(self, record: Record, partition: int, check: Continuity | None = None) -> Message | None:
-        """The message of a record of the delta topic; None if it makes none.
+        """The message of a record of the delta topic; None if it has none.
 
         Args:
             record: the record.
-            partition: where it is.
-            check: asked whether it may be delivered; None: it may.
+            partition: its partition.
+            check: decides whether it may be delivered; None: it always may.
 
         Raises:
-            Stop: it is not what a worker writes.
+            Stop: a worker cannot have written the record.
         """
         try:
             return self._message(record, check)
@@ -188,10 +194,10 @@ class WrittenDeltas:
             raise Stop(f"{self._name}: {place} is not what a worker writes: {error}") from error
 
     def whole(self, record: Record, partition: int) -> Message:
-        """The message of a record of the SOW topic, which stands for deltas that are missing.
+        """The message of a record of the SOW topic, delivered in place of missing deltas.
 
         Raises:
-            Stop: it is not what a worker writes.
+            Stop: a worker cannot have written the record.
         """
         return self._builder.full("publish", record, self._topic.value(record, partition))
 
@@ -199,13 +205,13 @@ class WrittenDeltas:
         key, value, named, _, _ = record
         if key is None or value is None:
             return None
-        headers = delta_headers(named)
+        headers = read_delta_headers(named)
         if check is not None and not check.admits(record, headers):
             return None
         kind, _, base, is_empty, removed = headers
         if kind in ("delete", "expire") or (is_empty and self._no_empties):
             return None
-        # Some message types say part of a delta in the headers.
+        # Some message types have a part of the delta in the headers.
         data = (
             self._codec.decode_command(value, named or [], is_delta=True) if self._reads_headers else self._own(value)
         )
@@ -215,21 +221,5 @@ class WrittenDeltas:
             record,
             data,
             delta=kind != "insert" and base != 0 and self._can_delta,
-            removed=() if removed is None else _pointers(removed),
+            removed=read_removed(removed),
         )
-
-
-def _pointers(text: bytes) -> tuple[str, ...]:
-    """The paths that the header `removed` names.
-
-    Raises:
-        RecordRejected: it is no array of texts.
-    """
-    try:
-        pointers = json.loads(text.decode())
-    except (ValueError, RecursionError):
-        pointers = None
-    if type(pointers) is not list or not all(type(pointer) is str for pointer in pointers):
-        shown = text.decode(errors="backslashreplace")
-        raise RecordRejected("bad_header", f"{Name.REMOVED} is {shown!r:.100}, not a JSON array of JSON Pointers")
-    return tuple(pointers)

@@ -1,4 +1,4 @@
-"""The feeds of several topics in turn: what fills the stream of a connection with several subscriptions."""
+"""A source that reads several feeds in turn, for a connection with subscriptions to several topics."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from processor.client.subscribe.source import Feed
+    from processor.client.feeds.contract import TopicFeed
     from processor.subscriptions import Message, SubscriptionSpec
 
 _SLICE_S: Final = 0.005
-"""Longest wait for one topic of several: while it lasts, the messages of the others wait."""
-_NOTHING_S: Final = 0.01  # A connection without subscriptions looks so often whether there is one.
+"""Longest wait for one topic of several: meanwhile the messages of the others wait."""
+_NOTHING_S: Final = 0.01  # Longest sleep of a connection without subscriptions.
 
 
 class ManyFeeds:
@@ -21,7 +21,7 @@ class ManyFeeds:
 
     def __init__(self) -> None:
         """Begin without topics."""
-        self._feeds: dict[str, Feed] = {}  # The one whose turn comes next is the first.
+        self._feeds: dict[str, TopicFeed] = {}  # The one whose turn comes next is the first.
         self._topics: dict[str, str] = {}  # By subscription.
         self._queries: set[str] = set()  # Subscriptions that end with their snapshot.
         self._numbered = 0
@@ -33,7 +33,7 @@ class ManyFeeds:
 
     @property
     def is_over(self) -> bool:
-        """Never: subscriptions may be added until it is closed."""
+        """Never: subscriptions may be added until the connection is closed."""
         return False
 
     @property
@@ -54,7 +54,7 @@ class ManyFeeds:
         """The name of a new subscription: its own, or a number.
 
         Raises:
-            ConfigurationError: there is one of this name.
+            ConfigurationError: the name is taken.
         """
         if sub_id in self._topics:
             raise ConfigurationError(f"there is a subscription {sub_id!r} on this connection already")
@@ -63,8 +63,8 @@ class ManyFeeds:
             sub_id = str(self._numbered)
         return sub_id
 
-    def open(self, topic: str, feed: Feed, request: SubscriptionSpec, sub_id: str) -> None:
-        """Take the feed of a topic, which was opened with its first subscription."""
+    def open(self, topic: str, feed: TopicFeed, request: SubscriptionSpec, sub_id: str) -> None:
+        """Add the feed of a topic, which was opened with its first subscription."""
         self._feeds[topic] = feed
         self._note(topic, request, sub_id)
 
@@ -72,16 +72,16 @@ class ManyFeeds:
         """Add a subscription to the feed of a topic.
 
         Raises:
-            ConfigurationError: it cannot be added.
+            ConfigurationError: the feed cannot serve it.
         """
         self._feeds[topic].add(request, sub_id)
         self._note(topic, request, sub_id)
 
     def remove(self, sub_id: str) -> None:
-        """End a subscription, and with the last one of a topic its feed.
+        """End a subscription; with the last one of a topic, close its feed.
 
         Raises:
-            ConfigurationError: there is none of this name.
+            ConfigurationError: there is no subscription of this name.
         """
         topic = self._topics.pop(sub_id, None)
         if topic is None:
@@ -90,10 +90,10 @@ class ManyFeeds:
         if topic in self._topics.values():
             self._feeds[topic].remove(sub_id)
         else:
-            self._feeds.pop(topic).close(told=True)
+            self._feeds.pop(topic).close(delivered=True)
 
     def fetch(self, wait_s: float) -> list[Message]:
-        """Do one turn: the next messages of the first topic that has any; the others come first at the next turn."""
+        """Do one turn: the next messages of the first topic that has any; the others go first at the next turn."""
         if not self._feeds:
             time.sleep(min(wait_s, _NOTHING_S))
             return []
@@ -111,13 +111,13 @@ class ManyFeeds:
                 return []
             slice_s = left_s if len(self._feeds) == 1 else min(_SLICE_S, left_s)
 
-    def close(self, *, told: bool) -> None:
-        """End all feeds; the first error is raised when all have ended."""
+    def close(self, *, delivered: bool) -> None:
+        """Close all feeds; the first error is raised when all are closed."""
         feeds, self._feeds, self._topics = self._feeds, {}, {}
         failure: BaseException | None = None
         for feed in feeds.values():
             try:
-                feed.close(told=told)
+                feed.close(delivered=delivered)
             except Exception as error:  # noqa: BLE001 - The others are to be ended too.
                 failure = failure or error
         if failure is not None:
@@ -129,7 +129,7 @@ class ManyFeeds:
             self._queries.add(sub_id)
 
     def _end_queries(self, messages: list[Message]) -> None:
-        """Remove the subscriptions that have ended with their snapshot."""
+        """Remove the queries whose snapshot has ended."""
         if not self._queries:
             return
         for message in messages:

@@ -1,4 +1,4 @@
-"""Leaves out records that cannot be read, for a client that asked for it: one bad record stops no snapshot then."""
+"""Leaves out records that cannot be parsed, for a client with `skip_unreadable`: they do not stop a snapshot."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
     from processor.subscriptions import Topic
 
 KEYS_MAX: Final = 10_000
-"""Most keys of one topic that are remembered as left out."""
+"""Limit of the keys of one topic that are remembered as left out."""
 
 log = logging.getLogger("sowstream.client")
 
 
-class Skipped:
-    """The records of one topic that were left out: each key with the reason. Any number of threads."""
+class SkippedRecords:
+    """The records of one topic that were left out: the keys with their reasons. Any thread."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
-        """By key, why its newest record cannot be read; at most `KEYS_MAX`."""
+        """By key, the reason why its newest record cannot be parsed; at most `KEYS_MAX`."""
 
     def readable(
         self, topic: Topic, make: Callable[[Sequence[Message]], list[Record]]
     ) -> Callable[[Sequence[Message]], list[Record]]:
-        """What makes records as `make` does, but of one that cannot be read a tombstone: as if there were none.
+        """A function like `make`, but with a tombstone for each record that cannot be parsed.
 
         Args:
-            topic: how its records are read.
-            make: makes records of Kafka's messages.
+            topic: parses the records.
+            make: converts Kafka's messages to records.
         """
 
-        def made(messages: Sequence[Message]) -> list[Record]:
+        def readable_records(messages: Sequence[Message]) -> list[Record]:
             return [self._readable(topic, record) for record in make(messages)]
 
-        return made
+        return readable_records
 
     def _readable(self, topic: Topic, record: Record) -> Record:
         if record.value is not None:

@@ -1,1 +1,1 @@
-"""The publishing half of the client: commands out, acks in."""
+"""The publishing half of the client: sends commands and waits for their acks."""

@@ -1,4 +1,4 @@
-"""The thread that reads acks: it settles what is outstanding, and serves the delivery reports of whoever waits."""
+"""The thread that reads acks: it settles pending commands and runs delivery callbacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from processor.client.publish.outstanding import Outstanding
+from processor.client.publish.pending_acks import PendingAcks
 from processor.errors import AcksMissing, SowstreamError, Stop
 from processor.kafka.message import Message
 from processor.kafka.readers.log_reader import LogReader, Position
@@ -21,25 +21,25 @@ log = logging.getLogger(__name__)
 
 
 class AckReader:
-    """Reads ack topics on a thread of its own, from given offsets on, for as long as it is not closed.
+    """Reads ack topics on a thread of its own, from a start offset of each partition, until it is closed.
 
-    While Kafka does not answer it tries on, as librdkafka does. What cannot get better ends it: then everything that
-    is outstanding fails with that error.
+    While Kafka does not answer, it retries, as librdkafka does. A permanent error ends it: then all pending commands
+    fail with that error.
     """
 
     def __init__(
-        self, kafka: Mapping[str, str], outstanding: Outstanding, *, group: str, serve: Callable[[], None]
+        self, kafka: Mapping[str, str], pending_acks: PendingAcks, *, group: str, serve: Callable[[], None]
     ) -> None:
-        """Make one; the thread starts with the first topic.
+        """Create the reader; its thread starts with the first topic.
 
         Args:
             kafka: librdkafka properties.
-            outstanding: what is settled.
-            group: how the reader calls itself to the brokers; the group is never joined.
-            serve: called many times a second, to have delivery reports told.
+            pending_acks: the commands that acks settle.
+            group: the reader's name for the brokers; the group is never joined.
+            serve: called many times a second, to run delivery callbacks.
         """
         self._kafka = kafka
-        self._outstanding = outstanding
+        self._pending_acks = pending_acks
         self._group = group
         self._serve = serve
         self._asked: list[Position] = []
@@ -59,8 +59,8 @@ class AckReader:
 
         Args:
             topic: the SOW topic.
-            positions: where its acks begin that somebody waits for.
-            clients: the names that belong to this client; acks of others are passed over unread.
+            positions: the start offset of each partition of the ack topic.
+            clients: the names that belong to this client; acks of other clients are skipped without parsing.
         """
         with self._lock:
             self._topics[positions[0].topic] = topic
@@ -72,11 +72,11 @@ class AckReader:
                 self._thread.start()
 
     def close(self) -> None:
-        """End the thread; what is outstanding fails."""
+        """End the thread; pending commands fail."""
         self._closing.set()
         if self._thread is not None and not self.is_this_thread:
             self._thread.join(_CLOSE_TIMEOUT_S)
-        self._outstanding.fail(AcksMissing("the client was closed before the ack came; the record itself is in Kafka"))
+        self._pending_acks.fail(AcksMissing("the client was closed before the ack came; the record itself is in Kafka"))
 
     def _run(self) -> None:
         try:
@@ -87,17 +87,17 @@ class AckReader:
             finally:
                 reader.close()
         except SowstreamError as error:
-            self._outstanding.fail(error)
+            self._pending_acks.fail(error)
         except Exception as error:
             log.exception("the thread that reads acks ends")
-            self._outstanding.fail(Stop(f"acks cannot be read any more: {error!r}"))
+            self._pending_acks.fail(Stop(f"acks cannot be read any more: {error!r}"))
 
     def _turn(self, reader: LogReader) -> None:
         with self._lock:
             asked, self._asked = self._asked, []
         if asked:
             reader.add(asked)
-        # A read for many would wait until it has as many.
+        # A read of many messages would wait until there are as many.
         messages = reader.read(1, _WAIT_S).messages + reader.read(_READ_MAX, 0).messages
         try:
             self._serve()
@@ -115,4 +115,4 @@ class AckReader:
         except ValueError as error:
             log.warning("%s partition %d offset %s: %s", kafka_topic, partition, message.offset(), error)
         else:
-            self._outstanding.hear(partition, ack)
+            self._pending_acks.apply_ack(partition, ack)

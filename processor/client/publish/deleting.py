@@ -1,44 +1,46 @@
-"""Deletes: which records one is about, the commands that it takes, and one answer for all of them."""
+"""Deletes: the selection of records, the Kafka records to send, and one result for all of them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
 from processor.client.publish.outbox import Outbox
+from processor.client.publish.publish_options import PublishOptions
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
-from processor.record import Headers, Name, Value
+from processor.record import Headers, Value
 from processor.wire.ack import Ack, AckType
+from processor.wire.publisher_headers import delete_by_filter_headers
 
 
 class Selection(NamedTuple):
-    """The records that a `sow_delete` is about: exactly one of these says it."""
+    """The records that a `sow_delete` selects: exactly one field is set."""
 
     key: str | None = None
     """The SOW key of one record."""
     keys: Sequence[str] | None = None
-    """Those of several."""
+    """The SOW keys of several records."""
     data: Value = None
     """A message with the key fields of one record."""
     filter: str | None = None
-    """A filter: every record that matches when a worker comes to the command."""
+    """A filter: selects every record that matches when a worker processes the command."""
 
 
-class Delete(NamedTuple):
-    """One Kafka record of a delete."""
+class DeleteRecord(NamedTuple):
+    """One Kafka record of a delete command."""
 
     record: tuple[bytes | None, None, Headers | None]
     """Key, value and headers."""
     partition: int | None = None
-    """Where it goes; None: the key's hash says it."""
+    """The partition to send to; None: the one that the key's hash selects."""
 
 
 def check(selection: Selection, *, has_sequence: bool) -> None:
-    """Refuse a selection that cannot be meant.
+    """Reject an invalid selection.
 
     Raises:
         ConfigurationError: not exactly one argument; several keys under one sequence number; a filter that cannot be
@@ -46,8 +48,8 @@ def check(selection: Selection, *, has_sequence: bool) -> None:
     """
     named = [name for name, value in selection._asdict().items() if value is not None]
     if len(named) != 1:
-        given = " and ".join(named) or "none of them"
-        raise ConfigurationError(f"sow_delete takes exactly one of key, keys, data and filter; this call has {given}")
+        fields = " and ".join(named) or "none of them"
+        raise ConfigurationError(f"sow_delete takes exactly one of key, keys, data and filter; this call has {fields}")
     if isinstance(selection.keys, str):
         raise ConfigurationError(f"keys is the text {selection.keys!r:.100}; it is a list of keys, or give key=")
     if selection.keys is not None and has_sequence:
@@ -60,64 +62,65 @@ def deletes(
     selection: Selection,
     outbox: Outbox,
     partitions: Callable[[], int],
-    headers: Mapping[str, str | bytes] | None,
+    options: PublishOptions,
     *,
-    correlation_id: str | None,
-    command_id: str | None,
     is_anywhere: bool = False,
-) -> list[Delete]:
-    """The Kafka records of a delete.
+) -> list[DeleteRecord]:
+    """The Kafka records of one `sow_delete`.
 
     Args:
-        selection: which records it is about.
-        outbox: makes them.
-        partitions: how many the topic has.
-        headers: more headers.
-        correlation_id: passed on to subscribers.
-        command_id: what acks call it.
+        selection: the records to delete.
+        outbox: creates the Kafka records.
+        partitions: returns the topic's number of partitions.
+        options: the publisher's options.
         is_anywhere: whether a key may be in any partition, as under `foreign_partition: accept`.
 
     Raises:
-        RecordRejected: the data has no key, or an argument has no meaning.
-        ConfigurationError: a header that is not a publisher's to give.
+        RecordRejected: the data has no key, or an argument is invalid.
+        ConfigurationError: a header that a publisher may not set.
     """
-    make = partial(outbox.delete, headers=headers, correlation_id=correlation_id, command_id=command_id)
+    make = partial(
+        outbox.delete,
+        headers=options.headers,
+        correlation_id=options.correlation_id,
+        command_id=options.command_id,
+    )
     if selection.filter is None:
         keys = [selection.key] if selection.keys is None else list(dict.fromkeys(selection.keys))
         records = [make(key, selection.data) for key in keys]
         if not is_anywhere:
-            return [Delete(record) for record in records]
-        return [Delete(record, partition) for record in records for partition in range(partitions())]
+            return [DeleteRecord(record) for record in records]
+        return [DeleteRecord(record, partition) for record in records for partition in range(partitions())]
     _, _, more = make("", None)
-    asked: Headers = [*(more or ()), (Name.COMMAND, b"sow_delete"), (Name.FILTER, selection.filter.encode())]
-    return [Delete((None, None, asked), partition) for partition in range(partitions())]
+    asked: Headers = [*(more or ()), *delete_by_filter_headers(selection.filter)]
+    return [DeleteRecord((None, None, asked), partition) for partition in range(partitions())]
 
 
-class Gathered:
-    """The future of a delete that is several commands: done when each of them has been answered.
+class CombinedAcks:
+    """The future of a delete that consists of several commands: done when each of them was acknowledged.
 
-    Its result is the answer that came last, with the records that all of them have deleted. If any fails, it fails
-    as the first of them did: what the others deleted stays so.
+    Its result is the last ack, with the number of records that all commands deleted together. If any command fails, it
+    fails with the first error; the deletes of the other commands remain.
     """
 
     def __init__(self, topic: str, last: AckType, command_id: str | None) -> None:
-        """Begin with no command."""
+        """Start without commands."""
         self.future: Future[Ack] = Future()
         self.future.set_running_or_notify_cancel()
         self._result = Ack("success", None, last, topic, None, None, None, command_id, 0)
         self._error: BaseException | None = None
         self._deleted: int | None = 0
-        self._open = 1  # One more than the commands that are not answered, until all are sent.
+        self._open = 1  # The commands without result, plus one until all are sent.
         self._lock = threading.Lock()
 
     def add(self, command: Future[Ack]) -> None:
-        """Wait for one more."""
+        """Wait for one more command."""
         with self._lock:
             self._open += 1
         command.add_done_callback(self._answered)
 
     def sent(self) -> Future[Ack]:
-        """All commands are added."""
+        """Close the list of commands; returns the combined future."""
         self._close()
         return self.future
 

@@ -1,46 +1,33 @@
-"""Makes Kafka records of what a publisher says, for one topic. Pure."""
+"""Builds the Kafka records of published commands, for one topic. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Final
 
 from processor.codec import Codec
 from processor.config import TopicConfig
 from processor.config.kafka_names import KafkaNames
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import RecordRejected
 from processor.merge import KeyFields
-from processor.record import OUR_HEADERS, Command, Headers, Name, RejectReason, Value
-
-_ARGUMENTS: Final[Mapping[str, str]] = {
-    Name.COMMAND: "call publish, delta_publish or sow_delete",
-    Name.SOW_KEY: "give key=",
-    Name.CLIENT: "it goes with sequence=, and is the client's name",
-    Name.SEQUENCE: "give sequence=",
-    Name.ACK_TYPE: "give ack=",
-    Name.COMMAND_ID: "give command_id=",
-}
-"""Headers that a publisher sets by another way."""
-
-_ALLOWED: Final = frozenset((Name.REMOVE, Name.EXPIRATION, Name.CORRELATION_ID, Name.FIELDS, Name.ALLOW_MERGE))
-"""Headers of ours that a publisher may give by name."""
-
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/=]{1,1024}")
-
-_COMMAND_ID_BYTES_MAX: Final = 1024
-
-_EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
+from processor.record import Command, Headers, RejectReason, Value
+from processor.wire.heads import command_header
+from processor.wire.publisher_headers import (
+    command_id_header,
+    correlation_header,
+    named_headers,
+    text_key_header,
+    time_to_live_header,
+)
 
 
 class Outbox:
-    """What holds for all that is published to one topic."""
+    """Builds Kafka keys, values and headers for the commands of one topic."""
 
     def __init__(self, topic: str, settings: TopicConfig, codec: Codec, names: KafkaNames | None = None) -> None:
         self.kafka_topic = (names or KafkaNames()).topic(topic, "publish")
         self._default_command = settings.default_command
-        # The Kafka keys written here are texts, whatever those of other publishers are: the header says so to a worker.
-        self._marks: Headers = [] if settings.key_format == "text" else [(Name.SOURCE, f"{self.kafka_topic}/".encode())]
+        # Keys written here are text, even where other publishers write binary keys: the header marks them for a worker.
+        self._marks: Headers = [] if settings.key_format == "text" else [text_key_header(self.kafka_topic)]
         self._codec = codec
         self._key_fields = KeyFields(settings.key_fields)
         has_schema = codec.uses_headers or settings.message_schema is not None
@@ -60,34 +47,34 @@ class Outbox:
         """The Kafka key, value and headers of one command.
 
         Args:
-            command: what is asked for.
-            data: a parsed value, or `bytes` that are a message already and travel as they are.
-            key: the SOW key; None: made of the key fields in the data.
+            command: the command.
+            data: a parsed value, or `bytes` that are an encoded message already and are sent unchanged.
+            key: the SOW key; None: computed from the key fields in the data.
             headers: more headers.
-            expiration: seconds to live; 0 is never.
+            expiration: seconds to live; 0 means never.
             correlation_id: passed on to subscribers.
-            command_id: what acks call the command.
+            command_id: the id that its acks carry.
 
         Raises:
-            RecordRejected: there is no key, what must be parsed or written cannot be, or an argument has no meaning.
-            ConfigurationError: a header that is not a publisher's to give.
+            RecordRejected: there is no key, the message cannot be parsed or written, or an argument is invalid.
+            ConfigurationError: a header that a publisher may not set.
         """
-        said: Headers = [*self._marks, *_given(headers or {})]
+        all_headers: Headers = [*self._marks, *named_headers(headers or {})]
         if expiration is not None:
-            said.append((Name.EXPIRATION, _seconds(expiration)))
+            all_headers.append(time_to_live_header(expiration))
         if correlation_id is not None:
-            said.append((Name.CORRELATION_ID, _base64(correlation_id)))
+            all_headers.append(correlation_header(correlation_id))
         if command_id is not None:
-            said.append((Name.COMMAND_ID, _named(command_id)))
+            all_headers.append(command_id_header(command_id))
         if key is None:
-            key = self._key(command, data, said)
+            key = self._key(command, data, all_headers)
         value: bytes | None = None
         if command != "sow_delete":
-            value = data if isinstance(data, bytes) else self._written(command, data, said)
+            value = data if isinstance(data, bytes) else self._encode(command, data, all_headers)
             if command != self._default_command:
-                said.append((Name.COMMAND, command.encode()))
-        # A tombstone says sow_delete by itself.
-        return key.encode(), value, said or None
+                all_headers.append(command_header(command))
+        # A tombstone means sow_delete without a header.
+        return key.encode(), value, all_headers or None
 
     def delete(
         self,
@@ -98,31 +85,31 @@ class Outbox:
         correlation_id: str | None = None,
         command_id: str | None = None,
     ) -> tuple[bytes, None, Headers | None]:
-        """The Kafka key, value and headers of a delete of one record, whose key may be made of data."""
-        raw, _, said = self.record(
+        """The Kafka key, value and headers that delete one record; the key may be computed from the data."""
+        raw, _, all_headers = self.record(
             "sow_delete", data, key, headers, correlation_id=correlation_id, command_id=command_id
         )
-        return raw, None, said
+        return raw, None, all_headers
 
-    def _written(self, command: Command, data: Value, said: Headers) -> bytes:
-        """The message; what it needs besides goes to the headers."""
+    def _encode(self, command: Command, data: Value, headers: Headers) -> bytes:
+        """Encode the message; parts that the format puts into headers are added to `headers`."""
         try:
             if command == "publish" or not self._codec.uses_headers:
                 return self._codec.encode(data)
-            value, headers = self._codec.encode_delta(data)
+            value, more = self._codec.encode_delta(data)
         except TypeError as error:
             raise RecordRejected(self._unwritable, str(error)) from None
-        said += headers
+        headers += more
         return value
 
-    def _key(self, command: Command, data: Value, said: Headers) -> str:
-        """The key, made of the message."""
+    def _key(self, command: Command, data: Value, headers: Headers) -> str:
+        """The key, computed from the message."""
         if not self._key_fields.pointers:
             raise RecordRejected("missing_key", "the topic's key is explicit: each message needs one, by key=")
         if isinstance(data, bytes):
             codec = self._codec
             is_delta = command == "delta_publish"
-            data = codec.decode_command(data, said, is_delta=is_delta) if codec.uses_headers else codec.decode(data)
+            data = codec.decode_command(data, headers, is_delta=is_delta) if codec.uses_headers else codec.decode(data)
         if type(data) is not dict:
             raise RecordRejected("not_an_object", "a record is an object; this message is not")
         text = self._key_fields.text(data)
@@ -130,42 +117,3 @@ class Outbox:
             fields = ", ".join(self._key_fields.pointers)
             raise RecordRejected("missing_key", f"the message lacks a key field; the topic's are {fields}")
         return text
-
-
-def _given(headers: Mapping[str, str | bytes]) -> Headers:
-    """The headers that the caller gives by name."""
-    said: Headers = []
-    for name, value in headers.items():
-        if name in _ARGUMENTS:
-            raise ConfigurationError(f"header {name!r} is not given by name; {_ARGUMENTS[name]}")
-        if name in OUR_HEADERS and name not in _ALLOWED:
-            raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
-        said.append((name, value if isinstance(value, bytes) else value.encode()))
-    return said
-
-
-def _seconds(expiration: float) -> bytes:
-    """Seconds as a decimal number; a time that is not 0 does not become 0."""
-    if not 0 <= expiration <= _EXPIRATION_S_MAX:
-        raise RecordRejected(
-            "bad_header", f"expiration is {expiration!r}; it is seconds to live up to a hundred years, or 0 for never"
-        )
-    if expiration == int(expiration):
-        return b"%d" % int(expiration)
-    return f"{max(expiration, 1e-9):.9f}".encode()
-
-
-def _base64(correlation_id: str) -> bytes:
-    if _BASE64.fullmatch(correlation_id) is None:
-        raise RecordRejected(
-            "bad_header",
-            f"correlation_id is {correlation_id!r:.100}; it is 1 to 1024 characters of Base64: letters, digits, + / =",
-        )
-    return correlation_id.encode()
-
-
-def _named(command_id: str) -> bytes:
-    named = command_id.encode()
-    if not 0 < len(named) <= _COMMAND_ID_BYTES_MAX:
-        raise RecordRejected("bad_header", f"command_id is {len(named)} bytes long; it is 1 to {_COMMAND_ID_BYTES_MAX}")
-    return named

@@ -1,35 +1,35 @@
-"""The subscribing half of the client: the calls, by AMPS' names."""
+"""The subscribing calls of the client, named as in AMPS."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from processor.client.subscribe.call import Form
+from processor.client.subscribe.arguments import Form
 from processor.client.views.view import View
 from processor.errors import ConfigurationError
 from processor.subscriptions.lists import split
 
 if TYPE_CHECKING:
-    from processor.client.subscribe.call import Wanted
+    from processor.client.subscribe.arguments import StreamArguments
     from processor.client.subscribe.connection import ClientConnection
-    from processor.client.subscribe.opening import Reading
+    from processor.client.subscribe.opening import SubscriptionOpener
     from processor.client.subscribe.stream import OnMessage
     from processor.client.subscribe.subscription import Subscription
     from processor.subscriptions import Message
 
 
-class Subscribing:
-    """The calls that read. Each opens its own connection to Kafka, and makes its cut before it returns.
+class SubscribeCalls:
+    """The calls that read. Each opens its own connection to Kafka, and fixes its snapshot boundary before it returns.
 
-    What is wrong is said at once, before anything is read::
+    Invalid calls raise at once, before anything is read::
 
         ConfigurationError     no such topic; an option that does not exist or makes no sense here
-        FilterError            one of them: a filter, select list or order that cannot be meant, with the place
+        FilterError            one of them: an invalid filter, select list or order, with the place
         BrokerUnavailable      no answer in time
         Stop                   another process uses the directory of the kept view
     """
 
-    _reading: Reading
+    _opener: SubscriptionOpener
 
     def sow(
         self,
@@ -45,19 +45,19 @@ class Subscribing:
     ) -> Subscription:
         """The state of the world now: `group_begin`, a `sow` message for each record, `group_end`.
 
-        It holds everything up to the ends of the topic at the call.
+        The snapshot contains all records up to the ends of the topic at the time of the call.
 
         Args:
             topic: a SOW topic or a conflated one.
-            filter: which records.
-            order_by: in what order, such as `/price DESC,/id`; None: none.
+            filter: selects records.
+            order_by: the order, such as `/price DESC,/id`; None: no order.
             options: `timestamp`, and the arguments below, as text.
-            select: which of their fields.
-            top_n: only so many of that order.
-            skip_n: without so many of its first.
-            on_message: see `Wanted`.
+            select: selects fields.
+            top_n: the size limit: only the first `top_n` records in that order.
+            skip_n: the number of records in that order that are left out before the first.
+            on_message: called with each message, on a thread of its own.
         """
-        return self._reading.subscription(
+        return self._opener.subscription(
             topic,
             filter,
             options,
@@ -70,61 +70,59 @@ class Subscribing:
         )
 
     def get(self, topic: str, key: str) -> Message | None:
-        """One record as it is now, or None. Reads the key's partition only."""
-        return self._reading.get(topic, key)
+        """The current record of a key, or None. Reads the key's partition only."""
+        return self._opener.get(topic, key)
 
     def subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[Wanted],
+        **wanted: Unpack[StreamArguments],
     ) -> Subscription:
-        """The whole merged record on each update from now on, or from a bookmark on.
+        """The full merged record on each update from now on, or from a bookmark on.
 
         Args:
             topic: a SOW topic or a conflated one.
-            filter: which records, in the filter language; None: all.
-            options: names separated by commas, as AMPS has them: `oof`, `timestamp`, and what has a value, such as
+            filter: selects records, in the filter language; None: all.
+            options: AMPS' options, separated by commas: `oof`, `timestamp`, and options with a value, such as
                 `conflation=500ms` or `select=[-/,+/id]`; for deltas also `no_empties`, `no_sowkey`, `send_keys`.
             wanted: the same and more by name.
         """
-        return self._reading.subscription(
-            topic, filter, options, Form(snapshot=False, live=True, delta=False), **wanted
-        )
+        return self._opener.subscription(topic, filter, options, Form(snapshot=False, live=True, delta=False), **wanted)
 
     def sow_and_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[Wanted],
+        **wanted: Unpack[StreamArguments],
     ) -> Subscription:
         """The state of the world, then each update, with no gap and no overlap. Arguments as `subscribe`."""
-        return self._reading.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=False), **wanted)
+        return self._opener.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=False), **wanted)
 
     def delta_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[Wanted],
+        **wanted: Unpack[StreamArguments],
     ) -> Subscription:
         """Key fields and changed fields on each update from now on. Arguments as `subscribe`.
 
-        What is new in focus comes whole. A record that matched when it was called is supposed to be known.
+        A record that comes into focus is sent in full. One that matched at the time of the call is sent as a delta.
         """
-        return self._reading.subscription(topic, filter, options, Form(snapshot=False, live=True, delta=True), **wanted)
+        return self._opener.subscription(topic, filter, options, Form(snapshot=False, live=True, delta=True), **wanted)
 
     def sow_and_delta_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[Wanted],
+        **wanted: Unpack[StreamArguments],
     ) -> Subscription:
         """The state of the world, then the changes to just that state. Arguments as `subscribe`."""
-        return self._reading.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=True), **wanted)
+        return self._opener.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=True), **wanted)
 
     def connect(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
         """A connection for several subscriptions, of different calls and topics: one stream of messages.
@@ -134,7 +132,7 @@ class Subscribing:
             on_message: called with each message, on a thread of its own; without it the connection is iterated over,
                 or awaited.
         """
-        return self._reading.connection(timeout_s=timeout_s, on_message=on_message)
+        return self._opener.connection(timeout_s=timeout_s, on_message=on_message)
 
     def view(
         self,
@@ -148,21 +146,21 @@ class Subscribing:
         top_n: int | None = None,
         skip_n: int | None = None,
     ) -> View:
-        """The state of the world as a mapping that keeps up: `view[key]` is a whole record.
+        """The state of the world as a mapping that follows the topic: `view[key]` is a full record.
 
-        Returns when the state is there. With `view_dir` a later run begins with what this one was told of, and is told
-        just what changed meanwhile. Arguments as `subscribe`.
+        Returns when the snapshot is complete. With `view_dir` a later run begins with the records that this one
+        received, and then receives only the changes since. Arguments as `subscribe`.
         """
         named = [item.text for item in split(options or "") if item.text]
         if "no_sowkey" in named:
             raise ConfigurationError("option 'no_sowkey': a view finds its records by their keys")
         always = [name for name in ("oof", "no_empties") if name not in named]
-        subscription = self._reading.subscription(
+        subscription = self._opener.subscription(
             topic,
             filter,
             ",".join([*named, *always]),
             Form(snapshot=True, live=True, delta=True),
-            tells_meanwhile=True,
+            delivers_meanwhile=True,
             select=select,
             conflation=conflation,
             order_by=order_by,

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from processor.client.feeds.many_feeds import ManyFeeds
-from processor.client.subscribe.call import Asked, Form
+from processor.client.subscribe.arguments import Form, SubscriptionArguments
 from processor.client.subscribe.stream import OnMessage, Stream
 from processor.errors import SowstreamError
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from processor.client.subscribe.source import Feed
+    from processor.client.feeds.contract import TopicFeed
     from processor.subscriptions import SubscriptionSpec, Topic
 
 
 class OpenTopics(Protocol):
-    """Opens the topics of a connection: the part of `Reading` that it needs."""
+    """Opens the topics of a connection; implemented by the opener of the client's subscriptions."""
 
     def understand(
         self,
@@ -29,10 +29,10 @@ class OpenTopics(Protocol):
         form: Form,
         **arguments: Any,
     ) -> tuple[Topic, SubscriptionSpec]:
-        """The topic of a request, and the request, checked; nothing is opened."""
+        """The topic and the checked request of a subscription; nothing is opened."""
 
-    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> Feed:
-        """Open a topic with its first subscription, so that any other can be added."""
+    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> TopicFeed:
+        """Open a topic with its first subscription, in a way that any other can be added."""
 
 
 class ClientConnection(Stream):
@@ -55,7 +55,7 @@ class ClientConnection(Stream):
         """Begin without subscriptions.
 
         Args:
-            topics: opens what is subscribed to.
+            topics: opens the subscribed topics.
             timeout_s: it ends when no message came for so long; None: it goes on until `close`.
             on_message: called with each message, on a thread of its own; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
@@ -70,7 +70,7 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[SubscriptionArguments],
     ) -> str:
         """Query the state of the world; the subscription ends with its `group_end`. Arguments as `Client.subscribe`."""
         return self._add(topic, filter, options, Form(snapshot=True, live=False, delta=False), **asked)
@@ -80,7 +80,7 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to full records from now on. Arguments as `Client.subscribe`, without a bookmark.
 
@@ -89,7 +89,7 @@ class ClientConnection(Stream):
 
         Raises:
             ConfigurationError: no such topic; an option that does not exist or makes no sense here; the name is taken.
-            FilterError: a filter, select list or order that cannot be meant.
+            FilterError: an invalid filter, select list or order.
             BrokerUnavailable: no answer in time.
         """
         return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=False), **asked)
@@ -99,7 +99,7 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to the state of the world, then to full records. Arguments as `subscribe`."""
         return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=False), **asked)
@@ -109,7 +109,7 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to key fields and changed fields from now on. Arguments as `subscribe`."""
         return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=True), **asked)
@@ -119,16 +119,16 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to the state of the world, then to its changes. Arguments as `subscribe`."""
         return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=True), **asked)
 
     def remove(self, sub_id: str) -> None:
-        """End one subscription; the others go on. Of what was read before, some messages for it may still come.
+        """End one subscription; the others go on. Some messages that were read before may still arrive for it.
 
         Raises:
-            ConfigurationError: there is none of this name.
+            ConfigurationError: there is no subscription of this name.
         """
         with self._opening, self._door, self._lock:
             self._refuse_closed()
@@ -152,11 +152,11 @@ class ClientConnection(Stream):
                 if self._feeds.has(topic):
                     self._feeds.add(topic, request, name)
                     return name
-            # Kafka is asked for the ends of the topic: the others are read meanwhile.
+            # Kafka is asked for the ends of the topic; meanwhile the other topics are read.
             feed = self._topics.feed(known, request, form, name)
             with self._door, self._lock:
                 if not self._is_closed:
                     self._feeds.open(topic, feed, request, name)
                     return name
-            feed.close(told=True)
+            feed.close(delivered=True)
             raise SowstreamError("the connection was closed")

@@ -1,4 +1,4 @@
-"""Opens subscriptions: which topic is read from where, and what is told of it."""
+"""Opens subscriptions: chooses the topic to read, where to begin, and the feed that makes the messages."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from processor.client.feeds.compact_records import Slim
-from processor.client.feeds.delta_feed import WrittenFeed
-from processor.client.feeds.feed import EngineFeed, Opened
-from processor.client.feeds.literal import LiteralTopic, check_literal, refuse_state
-from processor.client.feeds.reread import SowReader
-from processor.client.feeds.skipping import Skipped
-from processor.client.feeds.snapshot_boundary import Cut
-from processor.client.subscribe import bookmark
-from processor.client.subscribe.call import Form
+from processor.client.feeds import bookmark
+from processor.client.feeds.compact_records import CompactRecords
+from processor.client.feeds.contract import TopicFeed
+from processor.client.feeds.delta_feed import DeltaFeed
+from processor.client.feeds.feed import EngineFeed, OpenedTopic
+from processor.client.feeds.reread import RecordReader
+from processor.client.feeds.skipping import SkippedRecords
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
+from processor.client.subscribe.arguments import Form
 from processor.client.subscribe.connection import ClientConnection
-from processor.client.subscribe.source import Feed
+from processor.client.subscribe.literal import LiteralTopic, check_literal, refuse_state
 from processor.client.subscribe.stream import OnMessage, Stream
 from processor.client.subscribe.subscription import Subscription
 from processor.client.topic_lookup import TopicLookup
@@ -46,11 +46,11 @@ log = logging.getLogger("sowstream.client")
 _Make: TypeAlias = Callable[[Sequence[Kafka]], list[Record]]
 
 _PLAIN: Final = frozenset(("no_empties", "no_sowkey", "send_keys", "timestamp"))
-"""Options that written deltas can keep."""
+"""Options that a feed of written deltas supports."""
 
 
-class Reading:
-    """The reading half of a client."""
+class SubscriptionOpener:
+    """Opens the subscriptions of a client and closes them."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Reading:
             raise ConfigurationError(
                 "skip_unreadable leaves records out, and a kept view (view_dir) would keep that; use one of them"
             )
-        self.skipped: dict[str, Skipped] | None = {} if skips_unreadable else None
-        """What was left out, by topic; None: a record that cannot be read ends a subscription."""
+        self.skipped: dict[str, SkippedRecords] | None = {} if skips_unreadable else None
+        """The records left out, by topic; None: a record that cannot be parsed ends a subscription."""
         self._config = config
         self._kafka_topic = config.kafka_names.topic
         self._admin = admin
@@ -88,24 +88,24 @@ class Reading:
         timeout_s: float | None = None,
         on_message: OnMessage | None = None,
         sub_id: str | None = None,
-        tells_meanwhile: bool = False,
+        delivers_meanwhile: bool = False,
         **arguments: Any,
     ) -> Subscription:
-        """Open a subscription; the cut between its past and its future is made here.
+        """Open a subscription, and fix the boundary between its snapshot and its updates.
 
         Args:
             name: a SOW topic or a conflated one.
-            filter: which records.
+            filter: selects records.
             options: as `parse_options`, with `arguments`.
-            form: which of the calls it is.
-            timeout_s: it ends when it has told nothing for so long.
-            on_message: told each message, on a thread of its own.
+            form: identifies the call.
+            timeout_s: the subscription ends when no message came for so long.
+            on_message: called with each message, on a thread of its own.
             sub_id: its name.
-            tells_meanwhile: whether a kept view is told as it was kept, and then what happened since.
+            delivers_meanwhile: whether a kept view is delivered as it was kept, followed by the updates since then.
             arguments: options by name.
 
         Raises:
-            ConfigurationError: no such topic; a filter or an option that cannot be meant.
+            ConfigurationError: no such topic, or an invalid filter or option.
             BrokerUnavailable: no answer in time.
             Stop: another process uses the directory of the kept view.
         """
@@ -115,7 +115,7 @@ class Reading:
         if request.options.bookmark is not None:
             _check_replay(request.options.bookmark, form)
         return self._opened(
-            self._feed(topic, request, form, sub_id, tells_meanwhile=tells_meanwhile),
+            self._feed(topic, request, form, sub_id, delivers_meanwhile=delivers_meanwhile),
             understand,
             timeout_s=timeout_s,
             on_message=on_message,
@@ -140,10 +140,10 @@ class Reading:
         form: Form,
         **arguments: Any,
     ) -> tuple[Topic, SubscriptionSpec]:
-        """The topic of a subscription of a connection, and what is asked for.
+        """The topic and the parsed request of a subscription on a connection.
 
         Raises:
-            ConfigurationError: no such topic; a filter or an option that cannot be meant.
+            ConfigurationError: no such topic, or an invalid filter or option.
         """
         topic = self._topic(name)
         request = _request(topic, form, filter, options, **arguments)
@@ -151,23 +151,25 @@ class Reading:
             raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
         return topic, request
 
-    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> Feed:
-        """Open a topic of a connection, so that any other subscription can be added."""
-        return self._feed(topic, request, form, sub_id, tells_meanwhile=False)
+    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> TopicFeed:
+        """Open a topic of a connection, in a way that any other subscription can be added."""
+        return self._feed(topic, request, form, sub_id, delivers_meanwhile=False)
 
     def get(self, name: str, key: str) -> Message | None:
-        """One record as it is now, or None. Only its partition is read; all where a key may be in any."""
+        """The current record of a key, or None. Reads its partition only, or all if keys may be in any partition."""
         topic = self._topic(name)
         if isinstance(topic, LiteralTopic):
             raise refuse_state(name, "get")
-        sow, wanted = self._kafka_topic(name, "sow"), key.encode()
+        sow, key_bytes = self._kafka_topic(name, "sow"), key.encode()
         is_anywhere = self._config.topic(name).foreign_partition == "accept"
-        partitions = partitions_of(wanted, self._lookup.partitions(sow), is_anywhere=is_anywhere)
-        cut = Cut(self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group)
+        partitions = partitions_of(key_bytes, self._lookup.partitions(sow), is_anywhere=is_anywhere)
+        boundary = SnapshotBoundary(
+            self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group
+        )
         try:
-            last = _latest(cut.between({}, cut.ends), wanted)
+            last = _latest(boundary.between({}, boundary.ends), key_bytes)
         finally:
-            cut.close()
+            boundary.close()
         if last is None or last.value is None or is_over(last, wall_ms()):
             return None
         return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
@@ -176,7 +178,7 @@ class Reading:
         """End all subscriptions.
 
         Raises:
-            Exception: what the first of them to fail raises, when all have ended.
+            Exception: the first error, once all have ended.
         """
         failed: BaseException | None = None
         for subscription in list(self._open):
@@ -193,101 +195,107 @@ class Reading:
             return LiteralTopic.of(name, codec_of(self._config, name), settings)
         return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
-    def _opened(self, feed: Feed, understand: Callable[..., SubscriptionSpec], **arguments: Any) -> Subscription:
+    def _opened(self, feed: TopicFeed, understand: Callable[..., SubscriptionSpec], **arguments: Any) -> Subscription:
         opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
         self._open.add(opened)
         return opened
 
     def _feed(
-        self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str | None, *, tells_meanwhile: bool
-    ) -> Feed:
-        """Choose what is read."""
+        self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str | None, *, delivers_meanwhile: bool
+    ) -> TopicFeed:
+        """Choose the feed for a request."""
         is_literal = isinstance(topic, LiteralTopic)
         if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
-            # With all headers: they say what a delta is.
-            cut, _ = self._followed(self._kafka_topic(topic.name, "delta"), records)
+            # With all headers: they describe the delta.
+            boundary, _ = self._followed(self._kafka_topic(topic.name, "delta"), records)
             sow, delta = self._kafka_topic(topic.name, "sow"), self._kafka_topic(topic.name, "delta")
-            read_again = SowReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
-            return WrittenFeed(topic, cut, request.options, read_again)
+            read_again = RecordReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
+            return DeltaFeed(topic, boundary, request.options, read_again)
         keeps = request.needs_view or (sub_id is not None and not is_literal)
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
         elif keeps:
-            open_topic = partial(self._open_state, topic, tells_meanwhile=tells_meanwhile)
+            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile)
         else:
             open_topic = partial(self._open_updates, topic)
         return EngineFeed(topic, open_topic, request, sub_id, keeps=keeps)
 
-    def _open_updates(self, topic: Topic, _again: bool) -> Opened:
-        """Only what comes from now on."""
-        cut, topic_id = self._updates(topic)
-        return Opened(cut, NothingKept(), cut.ends, tells_past=True, topic_id=topic_id)
+    def _open_updates(self, topic: Topic, _again: bool) -> OpenedTopic:
+        """Open a topic for updates from now on."""
+        boundary, topic_id = self._updates(topic)
+        return OpenedTopic(boundary, NothingKept(), boundary.ends, delivers_past=True, topic_id=topic_id)
 
-    def _updates(self, topic: Topic) -> tuple[Cut, str]:
-        """A cut of the topic whose records are told whole."""
+    def _updates(self, topic: Topic) -> tuple[SnapshotBoundary, str]:
+        """The boundary of the topic that has the full records."""
         if isinstance(topic, LiteralTopic):
-            make = self._making(topic, records)  # Headers may be a part of a message.
+            make = self._making(topic, records)  # Headers may be part of a message.
             return self._followed(self._kafka_topic(topic.name, "delta"), make)
-        return self._followed(self._kafka_topic(topic.name, "sow"), self._making(topic, Slim().records))
+        return self._followed(self._kafka_topic(topic.name, "sow"), self._making(topic, CompactRecords().records))
 
     def _making(self, topic: Topic, make: _Make) -> _Make:
-        """What makes the records of a topic: all of them, or those that can be read."""
-        return make if self.skipped is None else self.skipped.setdefault(topic.name, Skipped()).readable(topic, make)
+        """The function that creates the records of a topic; with `skip_unreadable` it leaves out invalid ones."""
+        return (
+            make
+            if self.skipped is None
+            else self.skipped.setdefault(topic.name, SkippedRecords()).readable(topic, make)
+        )
 
-    def _open_state(self, topic: Topic, again: bool, *, tells_meanwhile: bool) -> Opened:
-        """The state of the world, and what comes."""
+    def _open_state(self, topic: Topic, again: bool, *, delivers_meanwhile: bool) -> OpenedTopic:
+        """Open a topic for its state of the world and its updates."""
         sow = self._kafka_topic(topic.name, "sow")
         if again:
             self._lookup.forget(sow)
         partitions = self._lookup.partitions(sow)
         with ExitStack() as undo:
-            cut, topic_id = self._followed(sow, self._making(topic, Slim().records))
-            undo.callback(cut.close)
+            boundary, topic_id = self._followed(sow, self._making(topic, CompactRecords().records))
+            undo.callback(boundary.close)
             view = self._view(sow, topic_id, topic.name, partitions)
             undo.callback(view.close)
             if not isinstance(view, _KeptView):
                 undo.pop_all()
-                return Opened(cut, view, {}, tells_past=False, topic_id=topic_id)
-            oldest = {partition: cut.oldest(partition) for partition in cut.ends}
-            for partition, why in view.distrust(cut.ends, oldest, self._admin.delete_retention_ms(sow)).items():
-                log.warning("the kept view of %s partition %d is read anew: %s", sow, partition, why)
+                return OpenedTopic(boundary, view, {}, delivers_past=False, topic_id=topic_id)
+            oldest = {partition: boundary.oldest(partition) for partition in boundary.ends}
+            for partition, reason in view.wipe_stale(
+                boundary.ends, oldest, self._admin.delete_retention_ms(sow)
+            ).items():
+                log.warning("the kept view of %s partition %d is read again: %s", sow, partition, reason)
             begins = {partition: max(at, oldest[partition]) for partition, at in view.positions.items()}
             undo.pop_all()
-        # Where nothing was kept, there is nothing that something could have changed since.
-        goes_on = any(view.positions.values()) and not again
-        return Opened(cut, view, begins, tells_past=tells_meanwhile and goes_on, topic_id=topic_id)
+        # A view without kept records has no earlier state that updates could be missing for.
+        resumes = any(view.positions.values()) and not again
+        return OpenedTopic(boundary, view, begins, delivers_past=delivers_meanwhile and resumes, topic_id=topic_id)
 
-    def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> Opened:
-        """What came since a bookmark, as far as compaction left it, and what comes."""
-        cut, topic_id = self._updates(topic)
+    def _open_replay(self, topic: Topic, where: str, _again: bool, *, keeps: bool) -> OpenedTopic:
+        """Open a topic for the updates since a bookmark, as far as compaction has kept them, and later ones."""
+        boundary, topic_id = self._updates(topic)
         try:
-            begins = bookmark.begins(where, cut, topic_id)
+            begins = bookmark.begins(where, boundary, topic_id)
         except BaseException:
-            cut.close()
+            boundary.close()
             raise
-        view = GrowingView(len(cut.ends)) if keeps else NothingKept()
-        return Opened(cut, view, begins, tells_past=True, topic_id=topic_id)
+        view = GrowingView(len(boundary.ends)) if keeps else NothingKept()
+        return OpenedTopic(boundary, view, begins, delivers_past=True, topic_id=topic_id)
 
     def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> ReaderView:
-        """An empty view, or the kept one, if no other subscription of this client has it."""
+        """An empty view, or the kept one unless another subscription of this client uses it."""
         if self._view_dir is None:
             return GrowingView(partitions)
         with self._lock:
             if name in self._kept:
                 return GrowingView(partitions)
             self._kept.add(name)
-        leave = partial(self._kept.discard, name)
+        release = partial(self._kept.discard, name)
         try:
-            return _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=leave)
+            return _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=release)
         except BaseException:
-            leave()
+            release()
             raise
 
-    def _followed(self, kafka_topic: str, make: _Make) -> tuple[Cut, str]:
-        """A cut of a topic that is watched; and what the topic is."""
+    def _followed(self, kafka_topic: str, make: _Make) -> tuple[SnapshotBoundary, str]:
+        """The boundary of a topic that is checked for recreation, and the topic's id."""
         partitions = self._lookup.partitions(kafka_topic)
-        topic_id = self._admin.topic_id(kafka_topic)  # Before the cut: one that is made anew in between is noticed.
-        cut = Cut(
+        topic_id = self._admin.topic_id(kafka_topic)  # Before the boundary: a topic recreated in between is noticed.
+        boundary = SnapshotBoundary(
             self._config.kafka,
             self._admin,
             topic=kafka_topic,
@@ -296,11 +304,11 @@ class Reading:
             topic_id=topic_id,
             make=make,
         )
-        return cut, topic_id
+        return boundary, topic_id
 
 
 class _KeptView(StoredView):
-    """A view that is there for the next run, and tells when its directory is free again."""
+    """A view on disk that is kept for the next run, and reports when its directory is free again."""
 
     def __init__(
         self, directory: Path, topic: str, topic_id: str, partitions: int, *, on_close: Callable[[], None]
@@ -309,7 +317,7 @@ class _KeptView(StoredView):
         super().__init__(directory, topic, topic_id, partitions, keeps=True)
 
     def close(self, *, keeps: bool = True) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         try:
             super().close(keeps=keeps)
         finally:
@@ -317,7 +325,7 @@ class _KeptView(StoredView):
 
 
 def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record | None:
-    """The live record of a key; of several partitions the one with the newest."""
+    """The live record of a key; if several partitions have one, the newest."""
     last: dict[int, Record] = {}
     for partition, batch in batches:
         for record in batch:
@@ -328,31 +336,35 @@ def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record |
 
 
 def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> SubscriptionSpec:  # noqa: A002
-    """What is asked for, understood.
+    """Parse the arguments of a call.
 
     Raises:
-        ConfigurationError: it cannot be meant.
+        ConfigurationError: an invalid filter or option.
     """
     snapshot, live, delta = form
-    chosen = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
+    parsed = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
     request = SubscriptionSpec(
-        topic, filter, chosen, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
+        topic, filter, parsed, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
     )
     check_literal(topic, request)
     return request
 
 
 def _is_plain(request: SubscriptionSpec) -> bool:
-    """Whether the deltas that the worker wrote are what is asked for."""
+    """Whether the feed of written deltas can serve a request."""
     options = request.options._asdict()
     if options["conflation"] == "none":
-        del options["conflation"]  # Nothing of them is ever folded.
-    asked = {name for name, value in options.items() if value != Options._field_defaults[name]}
-    return request.filter is None and asked <= _PLAIN
+        del options["conflation"]  # That feed never conflates.
+    used = {name for name, value in options.items() if value != Options._field_defaults[name]}
+    return request.filter is None and used <= _PLAIN
 
 
 def _check_replay(where: str, form: Form) -> None:
-    """Refuse a bookmark that can be none, or where it has no meaning."""
+    """Reject an invalid bookmark, and a bookmark for a call with a snapshot.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
     if form.snapshot:
         raise ConfigurationError(
             "option 'bookmark' begins with updates of the past, sow_and_subscribe with the state of now; use subscribe"

@@ -11,39 +11,39 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
-from processor.client.daemon import Daemon
-from processor.client.subscribe.source import Source
+from processor.client.feeds.contract import MessageSource
 from processor.errors import SowstreamError
+from processor.kafka.background_calls import BackgroundCalls
 from processor.subscriptions import Message
 
 OnMessage: TypeAlias = Callable[[Message], object]
-"""Called with each message."""
+"""Callback: called with each message."""
 
-Form: TypeAlias = Literal["iterated", "called", "awaited"]
+ReadMode: TypeAlias = Literal["iterated", "called", "awaited"]
 """How a stream is read; the first reader decides."""
 
 _WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are noticed.
 
 
 class Stream:
-    """What a user reads: the messages of one or several subscriptions, from a feed.
+    """A stream of messages of one or several subscriptions, filled by a feed.
 
-    Closed by `close`, or by leaving its `with` or `async with`. `close` may be called from any thread. It waits for the
-    turn at hand: a tenth of a second, or as long as a part of a snapshot takes.
+    `close`, or leaving its `with` or `async with`, ends it. `close` may be called from any thread. It waits for the
+    current turn: a tenth of a second, or as long as a part of a snapshot takes.
     """
 
     def __init__(
         self,
-        feed: Source,
+        feed: MessageSource,
         *,
         timeout_s: float | None,
         on_message: OnMessage | None,
         on_close: Callable[[Stream], None],
     ) -> None:
-        """Made by the client.
+        """Created by the client.
 
         Args:
-            feed: where its messages come from.
+            feed: the source of its messages.
             timeout_s: see the attribute.
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
@@ -54,19 +54,19 @@ class Stream:
         self._on_close = on_close
         self._buffer: deque[Message] = deque()
         self._lock = threading.RLock()
-        # Whoever lets go of a lock and takes it again does so before those who wait have woken up. So they wait in the
-        # door, and the next turn waits behind them.
+        # A thread that releases a lock and takes it again does so before waiting threads wake up. So callers
+        # first take the door, and the next turn waits for the door.
         self._door = threading.RLock()
         self._is_closed = False
-        self._has_let_go = False
-        self._form: Form | None = None
+        self._is_released = False
+        self._mode: ReadMode | None = None
         self._failure: BaseException | None = None
-        self._daemon: Daemon | None = None
+        self._reading: BackgroundCalls | None = None
         self._fetching: Future[None] | None = None
         self._thread: threading.Thread | None = None
         if on_message is not None:
-            self._is("called")
-            # A daemon: a program that ends is not kept by a subscription that nobody closed.
+            self._set_mode("called")
+            # A daemon thread: a subscription that was never closed does not keep the program from ending.
             self._thread = threading.Thread(
                 target=self._call, args=(on_message,), name="sowstream-subscription", daemon=True
             )
@@ -92,7 +92,7 @@ class Stream:
             Whether it has ended.
 
         Raises:
-            Exception: what the callback or the reading raised; once.
+            Exception: the exception of the callback or of reading; raised once.
         """
         if self._thread is None:
             raise RuntimeError("wait() is for subscriptions with on_message; iterate over this one")
@@ -103,34 +103,34 @@ class Stream:
         return True
 
     def next_within(self, timeout_s: float | None) -> Message | None:
-        """The next message of a stream that is iterated over; None if none came in time, or it has ended.
+        """The next message of a stream that is iterated over; None if none came in time, or the stream has ended.
 
         Args:
-            timeout_s: how long to wait once the past is read; at 0 what is there is taken. None: without end.
+            timeout_s: the longest wait once the snapshot is read; 0 takes only messages that are there. None: no limit.
 
         Raises:
-            SowstreamError: it cannot go on, and has ended.
+            SowstreamError: reading failed, and the stream has ended.
         """
-        self._is("iterated")
+        self._set_mode("iterated")
         if self._is_closed:
             return None
         if not self._buffer:
-            self._guarded(timeout_s)
+            self._fill_or_end(timeout_s)
         return self._buffer.popleft() if self._buffer else None
 
     def close(self) -> None:
-        """End it: an iteration ends as well, and a callback that runs is waited for.
+        """End the stream: an iteration ends as well; a running callback is waited for.
 
         Raises:
-            Exception: what a callback, or reading for it, raised and `wait` has not told yet.
+            Exception: the exception of a callback, or of reading for it, that `wait` has not raised yet.
         """
-        self._end(told=True)
+        self._end(delivered=True)
         if self._thread is not threading.current_thread():
             self._join()
             self._raise_failure()
 
     async def aclose(self) -> None:
-        """As `close`, from an event loop, which goes on meanwhile."""
+        """As `close`, but from an event loop, which is not blocked."""
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __enter__(self) -> Self:
@@ -142,8 +142,8 @@ class Stream:
         if error is None:
             self.close()
             return
-        self._failure = None  # What went wrong first is what the caller must hear of.
-        self._end(told=False)
+        self._failure = None  # The caller must see the first error.
+        self._end(delivered=False)
         if self._thread is not threading.current_thread():
             self._join()
 
@@ -159,46 +159,50 @@ class Stream:
         return self
 
     def __next__(self) -> Message:
-        self._is("iterated")
+        self._set_mode("iterated")
         return self._next()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        self._is("awaited")
+        self._set_mode("awaited")
         while not self._buffer or self._is_closed:
             if self._fetching is None:
                 self._fetching = self._submitted()
-            # Whoever is cancelled here leaves what was read to the next one: `wait` cancels nothing.
+            # A caller that is cancelled here leaves the messages to the next one: `wait` cancels nothing.
             await asyncio.wait([asyncio.wrap_future(self._fetching)])
             self._fetching = None
             self._raise_failure()
         return self._buffer.popleft()
 
     def _next(self) -> Message:
-        """The next message, on this thread; the end is StopIteration."""
+        """The next message, on this thread.
+
+        Raises:
+            StopIteration: the stream has ended.
+        """
         if self._is_closed:
             raise StopIteration
         if not self._buffer:
-            self._guarded(self.timeout_s)
+            self._fill_or_end(self.timeout_s)
             if not self._buffer:
-                self._end(told=True)
+                self._end(delivered=True)
                 raise StopIteration
         return self._buffer.popleft()
 
-    def _guarded(self, timeout_s: float | None) -> None:
-        """Fill the buffer; whatever goes wrong ends the subscription: what has ended needs no connection."""
+    def _fill_or_end(self, timeout_s: float | None) -> None:
+        """Fill the buffer; any error ends the stream, as an ended stream needs no connection."""
         try:
             self._fetch_some(timeout_s)
         except BaseException:  # Ctrl-C too.
-            self._end(told=False)
+            self._end(delivered=False)
             raise
 
     def _fetch_some(self, timeout_s: float | None) -> None:
-        """Fill the buffer; it stays empty where nothing came in time, or nothing will come."""
+        """Fill the buffer; it stays empty if nothing came in time, or nothing will come."""
         until_s: float | None = None
-        wait_s = 0.0  # What is there is to be had at any rate.
+        wait_s = 0.0  # Messages that are there already are always taken.
         while True:
             with self._door:
                 pass
@@ -213,36 +217,36 @@ class Stream:
             if timeout_s is not None:
                 now_s = time.monotonic()
                 if not is_live or until_s is None:
-                    until_s = now_s + timeout_s  # A past that is still read is no silence.
+                    until_s = now_s + timeout_s  # The time of a snapshot that is still read does not count.
                 if now_s >= until_s and is_live:
                     return
                 wait_s = min(wait_s, max(0.0, until_s - now_s))
 
     def _submitted(self) -> Future[None]:
-        """Let the other thread fill the buffer.
+        """Fill the buffer on the other thread.
 
         Raises:
-            StopAsyncIteration: it has ended.
+            StopAsyncIteration: the stream has ended.
         """
         with self._lock:
             if self._is_closed:
                 raise StopAsyncIteration
-            if self._daemon is None:
-                self._daemon = Daemon("sowstream-subscription")
-            return self._daemon.submit(self._fill)
+            if self._reading is None:
+                self._reading = BackgroundCalls("sowstream-subscription")
+            return self._reading.submit(self._fill)
 
     def _fill(self) -> None:
-        """Fill the buffer for an event loop; what goes wrong is kept for it."""
+        """Fill the buffer for an event loop; an error is kept, and raised there."""
         try:
             self._fetch_some(self.timeout_s)
             if not self._buffer:
-                self._end(told=True)
-        except BaseException as error:  # noqa: BLE001 - It is raised where the messages go.
+                self._end(delivered=True)
+        except BaseException as error:  # noqa: BLE001 - It is raised where the messages are taken.
             self._failure = error
-            self._end(told=False)
+            self._end(delivered=False)
 
     def _call(self, on_message: OnMessage) -> None:
-        """Hand over messages until the end."""
+        """Call back with each message until the end."""
         try:
             while True:
                 try:
@@ -250,42 +254,42 @@ class Stream:
                 except StopIteration:
                     return
                 on_message(message)
-        except BaseException as error:  # noqa: BLE001 - It is raised by whoever waits for the end.
+        except BaseException as error:  # noqa: BLE001 - It is raised by `wait` and `close`.
             self._failure = error
-            self._end(told=False)
+            self._end(delivered=False)
 
-    def _end(self, *, told: bool) -> None:
-        """Let go of everything; from any thread, more than once.
+    def _end(self, *, delivered: bool) -> None:
+        """Release all resources; from any thread, more than once.
 
         Args:
-            told: whether all that was read was taken, but for what is still in the buffer.
+            delivered: whether all messages were taken, apart from those still in the buffer.
         """
-        self._is_closed = True  # A turn that waits for more hears it.
+        self._is_closed = True  # A waiting turn notices it.
         with self._lock:
-            if self._has_let_go:
+            if self._is_released:
                 return
-            self._has_let_go = True
+            self._is_released = True
             try:
-                # The turn that was at hand may have filled the buffer.
-                self._feed.close(told=told and not self._buffer)
+                # The current turn may have filled the buffer.
+                self._feed.close(delivered=delivered and not self._buffer)
             finally:
-                if self._daemon is not None:
-                    self._daemon.end()
+                if self._reading is not None:
+                    self._reading.close()
                 self._on_close(self)
 
     def _join(self) -> None:
         """Wait for the thread that reads, if there is one."""
         if self._thread is not None:
             self._thread.join()
-        if self._daemon is not None:
-            self._daemon.join()
+        if self._reading is not None:
+            self._reading.join()
 
-    def _is(self, form: Form) -> None:
-        """Hold to one way of reading: two would take each other's messages."""
-        if self._form is None:
-            self._form = form
-        elif self._form != form:
-            raise RuntimeError(f"this subscription is {self._form} already; open another one")
+    def _set_mode(self, mode: ReadMode) -> None:
+        """Reject a second way of reading: the two would take each other's messages."""
+        if self._mode is None:
+            self._mode = mode
+        elif self._mode != mode:
+            raise RuntimeError(f"this subscription is {self._mode} already; open another one")
 
     def _refuse_closed(self) -> None:
         if self._is_closed:

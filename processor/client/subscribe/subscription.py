@@ -1,4 +1,4 @@
-"""A running subscription, to which others of its topic may be added."""
+"""A running subscription, to which others of its topic can be added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from processor.client.subscribe.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.client.subscribe.source import Feed
+    from processor.client.feeds.contract import TopicFeed
     from processor.client.subscribe.stream import OnMessage
     from processor.subscriptions import SubscriptionSpec
 
@@ -23,8 +23,9 @@ class Subscription(Stream):
     awaited   ``async for message in ...``        Kafka is read on a thread of its own; messages come on the event loop
     ========  ==================================  ===============================================================
 
-    Nothing is read from Kafka before what was read is taken, save with `conflation=auto`: what a slow reader has not
-    taken stays there, but for what librdkafka fetches ahead (64 MB, `queued.max.messages.kbytes`).
+    Nothing is read from Kafka before the messages of earlier reads were taken, except with `conflation=auto`: records
+    that a slow reader has not taken stay in Kafka, but for those that librdkafka fetches ahead (64 MB,
+    `queued.max.messages.kbytes`).
 
     `add`, `remove` and `close` may be called from any thread. They wait for the turn at hand: a tenth of a second, or
     as long as a part of a snapshot takes.
@@ -32,18 +33,18 @@ class Subscription(Stream):
 
     def __init__(
         self,
-        feed: Feed,
+        feed: TopicFeed,
         request: Callable[..., SubscriptionSpec],
         *,
         timeout_s: float | None,
         on_message: OnMessage | None,
         on_close: Callable[[Stream], None],
     ) -> None:
-        """Made by the client.
+        """Created by the client.
 
         Args:
-            feed: where its messages come from.
-            request: understands a subscription that is to be added.
+            feed: the source of its messages.
+            request: parses the arguments of a subscription that is added later.
             timeout_s: see the attribute.
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
@@ -64,12 +65,12 @@ class Subscription(Stream):
 
         Subscriptions of different topics and calls share the stream of `Client.connect`.
 
-        Its messages come among the others, and all say in `sub_ids` which subscriptions they are for; a record that
-        several want is sent once, whole if any of them asks for whole records.
+        Its messages are mixed with the others, and `sub_ids` of each message names the subscriptions that it is for. A
+        record for several subscriptions is sent once, in full if any of them asks for full records.
 
         Args:
-            filter: which records.
-            options: as of the first one, but for `bookmark`; `conflation=auto` of this one does not make it read ahead.
+            filter: selects records.
+            options: as of the first one, except `bookmark`; `conflation=auto` does not make the stream read ahead.
             sub_id: its name; None: a number.
             arguments: options by name, as of the first one.
 
@@ -77,7 +78,7 @@ class Subscription(Stream):
             Its name.
 
         Raises:
-            ConfigurationError: it cannot be meant, or the first one is read without what it needs.
+            ConfigurationError: the arguments are invalid, or the first one was opened without the state that it needs.
         """
         request = self._request(filter, options, **arguments)
         with self._door, self._lock:
@@ -85,23 +86,23 @@ class Subscription(Stream):
             return self._topic_feed.add(request, sub_id)
 
     def remove(self, sub_id: str) -> None:
-        """End one of several subscriptions; of what was read before, some messages for it may still come.
+        """End one of several subscriptions; some messages that were read before may still arrive for it.
 
         Raises:
-            ConfigurationError: there is none of this name.
+            ConfigurationError: there is no subscription of this name.
         """
         with self._door, self._lock:
             self._refuse_closed()
             self._topic_feed.remove(sub_id)
 
     def begin_again(self, reason: str) -> None:
-        """Read the topic again and deliver a snapshot, then updates; what was read before may still be delivered first.
+        """Read the topic again: deliver a snapshot, then updates. Messages of earlier reads may still come first.
 
         Args:
-            reason: why, for the log.
+            reason: the reason, for the log.
 
         Raises:
-            PositionLost: it has no snapshot.
+            PositionLost: the subscription has no snapshot.
         """
         with self._door, self._lock:
             self._refuse_closed()

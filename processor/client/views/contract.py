@@ -1,4 +1,4 @@
-"""What a reader asks of the view that it fills, besides what the engine asks of it."""
+"""The view that a feed fills: the engine's contract, and the additions for views that are kept between runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class ReaderView(RecordView, Protocol):
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """The next offset of each partition, of a view that is kept; else nothing."""
+        """The next offset of each partition of a kept view; empty for other views."""
 
     def settle(self) -> None:
-        """All that was put has been told: a next run need not be told of it again."""
+        """Mark all records as delivered: the next run does not deliver them again."""
 
     def reached(self, partition: int, position: int, as_of_s: float) -> None:
-        """There was nothing of a partition before this offset that was not put.
+        """Move a partition to an offset before which nothing is left to put.
 
         Args:
             partition: the number.
@@ -31,15 +31,15 @@ class ReaderView(RecordView, Protocol):
         """Forget everything."""
 
     def close(self) -> None:
-        """Let go of whatever it uses."""
+        """Release the resources of the view."""
 
 
 class NothingKept(NoRecords):
-    """For readers that tell each update as it comes."""
+    """A view without records, for feeds that deliver each update by itself."""
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """None."""
+        """Always empty."""
         return {}
 
     def settle(self) -> None:
@@ -52,4 +52,4 @@ class NothingKept(NoRecords):
         """Nothing is kept."""
 
     def close(self) -> None:
-        """Nothing is used."""
+        """Nothing is released."""

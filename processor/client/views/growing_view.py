@@ -1,4 +1,4 @@
-"""A view in memory as long as it is small: what is too large goes to a temporary directory."""
+"""A view in memory that moves to a temporary directory when it grows too large."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from processor.record import Record
 
 MEMORY_BYTES: Final = 512 * 1024 * 1024
-"""What a view may take of memory: a million records of a hundred bytes."""
+"""Memory limit of a view: a million records of a hundred bytes."""
 _RECORD_BYTES: Final = 360
-"""What a record takes besides its key and value: the tuple, its numbers, the objects' heads, its place; measured."""
+"""Memory of a record besides its key and value: the tuple, its numbers, object headers, its slot; measured."""
 _HEADERS_BYTES: Final = 70
 _HEADER_BYTES: Final = 100
-"""What headers of its own take besides their values: the tuple of them, and of each a tuple and the objects' heads."""
+"""Memory of a header of a record's own besides its value: a tuple and object headers; `_HEADERS_BYTES`: their tuple."""
 _MOVED_AT_ONCE: Final = 10_000
 _FULL: Final = 0.75
-"""Share of the bound from which on it moves when it is counted: else it would be counted at every batch near it."""
+"""Share of the limit at which a counted view moves to disk; near the limit it would be counted at every batch."""
 
 
 class GrowingView:
-    """Keeps the contract of `processor.subscriptions.record_view.RecordView`; forgets everything when it is closed."""
+    """A view with the contract of `processor.subscriptions.record_view.RecordView`; closing it deletes its records."""
 
     def __init__(self, partitions: int, *, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Make an empty one.
+        """Create an empty view.
 
         Args:
             partitions: how many the topic has.
@@ -46,12 +46,12 @@ class GrowingView:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it has outgrown memory."""
+        """Whether it has moved to disk."""
         return self._stored is not None
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """None: it is not kept."""
+        """Always empty: the view is not kept."""
         return {}
 
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:
@@ -72,30 +72,30 @@ class GrowingView:
             return
         self._in_memory[partition].put(partition, records)
         self._taken_bytes += _size(records)
-        # What takes the place of other records is counted too: so now and then all are counted anew.
+        # Replaced records are counted too, so that the records are recounted now and then.
         if self._taken_bytes > self._memory_max:
             self._taken_bytes = sum(_size(list(view.scan())) for view in self._in_memory.values())
             if self._taken_bytes > self._memory_max * _FULL:
                 self._move()
 
     def scan(self) -> Iterator[Record]:
-        """Every record as it is now, whatever is put while the iterator lives."""
+        """Every record as it is now, unaffected by later puts."""
         if self._stored is not None:
             return self._stored.scan()
         return chain.from_iterable([view.scan() for view in self._in_memory.values()])
 
     def settle(self) -> None:
-        """Nothing is kept for a next run: no need to know what has been told."""
+        """Do nothing: the view is not kept for the next run."""
 
     def reached(self, partition: int, position: int, as_of_s: float) -> None:
-        """The same."""
+        """Do nothing: the view is not kept for the next run."""
 
     def wipe(self) -> None:
-        """Forget everything: as `close`, for a view that is not used again."""
+        """Delete all records and close the view: it is not used again."""
         self.close()
 
     def close(self) -> None:
-        """Forget everything, on disk too."""
+        """Delete all records, on disk too."""
         stored, self._stored = self._stored, None
         directory, self._directory = self._directory, None
         self._in_memory = {}
@@ -107,7 +107,7 @@ class GrowingView:
                 directory.cleanup()
 
     def _move(self) -> None:
-        """Go on in a temporary directory."""
+        """Move all records to a temporary directory."""
         self._directory = tempfile.TemporaryDirectory(prefix="sowstream-view-", ignore_cleanup_errors=True)
         stored = StoredView(Path(self._directory.name), "", "", self._partitions, keeps=False)
         self._stored = stored
@@ -119,7 +119,7 @@ class GrowingView:
 
 
 def _size(records: Sequence[Record]) -> int:
-    """About how much memory records take."""
+    """The approximate memory of records."""
     own = [record[2] for record in records if record[2] and len(record[2]) > 1]  # One alone is a version: shared.
     headers_bytes = sum([_HEADER_BYTES + len(value or b"") for headers in own for _, value in headers])
     records_bytes = sum([len(record[0] or b"") + len(record[1] or b"") + _RECORD_BYTES for record in records])

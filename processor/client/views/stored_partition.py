@@ -1,6 +1,6 @@
-"""One partition of a view on disk: a RocksDB with what was told, and in memory what is to be written.
+"""One partition of a view on disk: delivered records in RocksDB, newer ones in memory.
 
-A row is that of `state/layout.py`, with two fields put to use:
+A row is that of `store/layout.py`, with two fields used in this way:
 
     source_offset   the record's offset in the SOW topic
     value           the record's Kafka timestamp, 8 bytes little-endian, milliseconds; the size of its headers, 4 bytes;
@@ -8,7 +8,7 @@ A row is that of `state/layout.py`, with two fields put to use:
                     2^32 - 1 for no value; then the record's own value
     expires_at_ms   0: the view forgets a record when its tombstone comes, not by the clock
 
-A change of this raises `ROW_FORMAT`: a view with other rows is wiped.
+A change of this layout raises `ROW_FORMAT`: a view with other rows is wiped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import StateDamaged
-from processor.record import Name, Record, Stored
+from processor.record import Record, Stored
 from processor.store.contract import Progress
 from processor.store.layout import encode_record
-from processor.wire.metadata import version
+from processor.wire.heads import VERSION_AND_KIND, headers_of_version
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,8 +35,8 @@ ROW_FORMAT: Final = 2
 _HEAD: Final = struct.Struct("<qI")
 _SIZE: Final = struct.Struct("<I")
 _NO_VALUE: Final = 2**32 - 1
-_ENTRY_BYTES: Final = 256  # About what a record takes in memory besides its value.
-_IN_THE_ROW: Final = frozenset((Name.VERSION, Name.KIND))
+_ENTRY_BYTES: Final = 256  # Approximate memory of a record besides its value.
+_IN_THE_ROW: Final = VERSION_AND_KIND
 
 
 class StoredPartition:
@@ -43,39 +44,39 @@ class StoredPartition:
 
     ::
 
-        fresh      came, and is not told yet: not written, so that whoever begins again is told of it
-        told       told, and waits to be written with others
-        store      on disk, with the offset it stands for
+        fresh      received, not delivered yet, never written: after a restart it is delivered again
+        delivered  delivered, waits to be written with others
+        store      on disk, with the offset that it has reached
     """
 
     def __init__(self, store: RocksStore) -> None:
-        """Put the layers before a store, which belongs to it from then on."""
+        """Create the layers above a store, which belongs to the partition from then on."""
         self._store = store
         self._fresh: dict[bytes, Record] = {}
-        self._told: dict[bytes, Record] = {}
+        self._delivered: dict[bytes, Record] = {}
         progress = store.progress()
         self.position = progress.position
         """The next offset to take."""
         self._as_of_ms = progress.applied_at_ms
-        self._told_position, self._told_as_of_ms = progress
+        self._delivered_position, self._delivered_as_of_ms = progress
         self.waiting_bytes = 0
-        """About how much memory waits to be written; repeated changes of a key count each time."""
+        """Approximate memory of the records that wait to be written; repeated changes of a key count each time."""
 
     @property
     def progress(self) -> Progress:
-        """How far it has come on disk."""
+        """The position that is on disk."""
         return self._store.progress()
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record | None]:
         """The records of these keys.
 
         Raises:
-            StateDamaged: what is on disk cannot be read.
+            StateDamaged: rows on disk cannot be read.
         """
         found: dict[bytes, Record | None] = {}
         missing = []
         for key in keys:
-            record = self._fresh.get(key) or self._told.get(key)
+            record = self._fresh.get(key) or self._delivered.get(key)
             if record is None:
                 missing.append(key)
             else:
@@ -95,39 +96,39 @@ class StoredPartition:
         self.position, self._as_of_ms = last.offset + 1, last.timestamp_ms
 
     def reached(self, position: int, as_of_s: float) -> None:
-        """There was nothing before this offset that was not taken, as of a time, seconds since the epoch."""
+        """Move to an offset before which nothing is left to take, as of a time in seconds since the epoch."""
         self.position = max(self.position, position)
         self._as_of_ms = int(as_of_s * 1000)
 
     def settle(self) -> None:
-        """All that was taken has been told."""
-        if self._told:
-            self._told.update(self._fresh)
+        """Mark all records as delivered."""
+        if self._delivered:
+            self._delivered.update(self._fresh)
         else:
-            self._told = self._fresh
+            self._delivered = self._fresh
         self._fresh = {}
-        self._told_position, self._told_as_of_ms = self.position, self._as_of_ms
+        self._delivered_position, self._delivered_as_of_ms = self.position, self._as_of_ms
 
     def write(self) -> None:
-        """Write what has been told to disk, as far as it is not there.
+        """Write the delivered records to disk, as far as they are not there.
 
         Raises:
             StateDamaged: it cannot be written.
             DiskUnusable: the disk takes no more.
         """
-        progress = Progress(self._told_position, self._told_as_of_ms)
-        rows = {key: None if record.value is None else _row(record) for key, record in self._told.items()}
+        progress = Progress(self._delivered_position, self._delivered_as_of_ms)
+        rows = {key: None if record.value is None else _row(record) for key, record in self._delivered.items()}
         self._store.load(rows, progress, is_many=False)
-        self._told = {}
+        self._delivered = {}
         self.waiting_bytes = sum([len(record.value or b"") + _ENTRY_BYTES for record in self._fresh.values()])
 
     def scan(self) -> Iterator[Record]:
-        """Every record as it is now, whatever is put or written later.
+        """Every record as it is now, unaffected by later puts and writes.
 
         Raises:
-            StateDamaged: what is on disk cannot be read.
+            StateDamaged: rows on disk cannot be read.
         """
-        over = {**self._told, **self._fresh}
+        over = {**self._delivered, **self._fresh}
         stored = self._store.scan()
         first = next(stored, None)  # The store looks at the rows of the moment when the first of them is asked for.
         return _overlaid(first, stored, over)
@@ -135,11 +136,11 @@ class StoredPartition:
     def wipe(self) -> None:
         """Forget everything."""
         self._store.wipe()
-        self._fresh, self._told, self.waiting_bytes = {}, {}, 0
-        self.position = self._told_position = self._as_of_ms = self._told_as_of_ms = 0
+        self._fresh, self._delivered, self.waiting_bytes = {}, {}, 0
+        self.position = self._delivered_position = self._as_of_ms = self._delivered_as_of_ms = 0
 
     def close(self, *, keeps: bool) -> None:
-        """Let go of the directory; what has been told is written if it is kept."""
+        """Release the directory; write delivered records first if the view is kept."""
         try:
             if keeps:
                 self.write()
@@ -150,7 +151,7 @@ class StoredPartition:
 def _overlaid(
     first: tuple[bytes, Stored] | None, stored: Iterable[tuple[bytes, Stored]], over: dict[bytes, Record]
 ) -> Iterator[Record]:
-    """What is on disk, save for what stands over it, and then that."""
+    """The rows on disk that no newer record replaces, followed by the newer records."""
     for key, row in chain(() if first is None else (first,), stored):
         if key not in over:
             yield _record(key, row)
@@ -160,10 +161,10 @@ def _overlaid(
 
 
 def _row(record: Record) -> bytes:
-    """A record as it stands on disk."""
+    """The stored form of a record."""
     headers = b"".join([_sized(name, value) for name, value in record.headers or () if name not in _IN_THE_ROW])
     value = _HEAD.pack(record.timestamp_ms, len(headers)) + headers + (record.value or b"")
-    return encode_record(Stored(version(record.headers) or 0, value, 0, record.offset))
+    return encode_record(Stored(version_of(record.headers) or 0, value, 0, record.offset))
 
 
 def _sized(name: str, value: bytes | None) -> bytes:
@@ -173,12 +174,12 @@ def _sized(name: str, value: bytes | None) -> bytes:
 
 
 def _record(key: bytes, stored: Stored) -> Record:
-    """A record from disk, with the headers that a message is made of."""
+    """A record read from disk, with the headers that its message needs."""
     value = stored.value
     try:
         timestamp_ms, size = _HEAD.unpack_from(value)
         begin = _HEAD.size + size
-        headers: Headers = [(Name.VERSION, b"%d" % stored.version)] if stored.version else []
+        headers: Headers = headers_of_version(stored.version) if stored.version else []
         if size:
             headers += _headers(value[_HEAD.size : begin])
         if begin > len(value):
@@ -192,8 +193,8 @@ def _headers(data: bytes) -> Headers:
     """The headers of a row.
 
     Raises:
-        struct.error: they end too early.
-        ValueError: a name is no text.
+        struct.error: the headers end too early.
+        ValueError: a name is not text.
     """
     headers: Headers = []
     at = 0

@@ -1,7 +1,7 @@
 """A view on disk with bounded memory: for topics too large for memory, and for views that are kept between runs.
 
-`<directory>/<partition>/` has one RocksDB for each partition of the SOW topic, as workers' states do; see
-`stored_partition.py` for the bytes. It is a cache: whatever is wrong with it, the SOW topic has everything.
+`<directory>/<partition>/` has one RocksDB for each partition of the SOW topic, like the states of workers; see
+`stored_partition.py` for the bytes. It is a cache: after any damage, it is filled again from the SOW topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from processor.errors import StateDamaged, StateLocked, Stop
 from processor.kafka.partitioner import partition_for
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.store.staleness import distrusted
+from processor.store.staleness import stale_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from processor.record import Record
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""RocksDB's block cache and write buffers, of one view."""
+"""Memory of RocksDB's block cache and write buffers, for one view."""
 WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
-"""Records of a view that may wait in memory before they are written."""
+"""Limit of the records of a view that wait in memory before they are written."""
 WRITE_BACK_INTERVAL_S: Final = 10.0
-"""Longest time that they wait where they are to be kept: what a client that is killed has to be told again."""
+"""Longest time that records of a kept view wait; a client that is killed receives them again."""
 _UNTOLD_TIMES_MAX: Final = 4
 
 
 class StoredView:
-    """Keeps the contract of `processor.subscriptions.record_view.View`, for one engine, on its thread."""
+    """A view with the contract of `processor.subscriptions.record_view.RecordView`, for one engine, on its thread."""
 
     def __init__(
         self,
@@ -46,20 +46,20 @@ class StoredView:
         cache_bytes: int = CACHE_BYTES,
         write_back_bytes: int = WRITE_BACK_BYTES,
     ) -> None:
-        """Open it; what is damaged or of another topic is wiped.
+        """Open the view; damaged partitions and those of another topic are wiped.
 
         Args:
-            directory: made if it is missing; one process may use it at a time.
-            topic: the SOW topic, as Kafka calls it.
-            topic_id: what tells it from one that had its name before.
-            partitions: how many it has.
-            keeps: whether it is to be there for the next run. Then it is written only as far as `settle` was called,
-                else as it comes.
+            directory: created if it is missing; one process may use it at a time.
+            topic: the SOW topic's name in Kafka.
+            topic_id: the topic's id, which differs from that of an earlier topic of the same name.
+            partitions: the topic's number of partitions.
+            keeps: whether the view is kept for the next run. Then it is written only up to the last `settle`, otherwise
+                as records arrive.
             cache_bytes: the bound of RocksDB's memory.
-            write_back_bytes: the bound of what waits to be written.
+            write_back_bytes: the limit of records that wait to be written.
 
         Raises:
-            Stop: somebody else uses the directory; the disk cannot be used.
+            Stop: another process uses the directory, or the disk cannot be used.
         """
         self._directory = directory
         self._keeps = keeps
@@ -80,19 +80,19 @@ class StoredView:
         """The next SOW offset of each partition."""
         return {number: part.position for number, part in self._partitions.items()}
 
-    def distrust(self, ends: Mapping[int, int], oldest: Mapping[int, int], horizon_ms: float) -> dict[int, str]:
-        """Wipe the partitions that cannot be gone on with; why, for each of them.
+    def wipe_stale(self, ends: Mapping[int, int], oldest: Mapping[int, int], horizon_ms: float) -> dict[int, str]:
+        """Wipe the partitions that cannot be continued; returns the reason for each of them.
 
         Args:
-            ends: where each partition of the topic ends.
-            oldest: the oldest offset kept of each.
-            horizon_ms: how long deletes stay in the topic.
+            ends: the end of each partition of the topic.
+            oldest: the oldest offset kept of each partition.
+            horizon_ms: how long the topic keeps deletes.
         """
         wiped = {}
         for number, part in self._partitions.items():
-            found = distrusted(part.progress, ends[number], horizon_ms)
-            if found is not None:
-                wiped[number] = found[1]
+            stale = stale_reason(part.progress, ends[number], horizon_ms)
+            if stale is not None:
+                wiped[number] = stale[1]
             elif 0 < part.position < oldest[number]:
                 wiped[number] = "records were deleted from the topic before they were read"
         for number in wiped:
@@ -102,24 +102,24 @@ class StoredView:
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:
         """The records of these keys, None where there is none.
 
-        Where the partition is not known, each key is looked for where Java's partitioner puts it, and one that is not
-        there in all others: whoever writes the input may partition otherwise.
+        Without a partition, each key is looked up where Java's partitioner puts it, and, if it is not there, in all
+        other partitions: publishers may use another partitioner.
         """
         if partition is not None:
             return self._partitions[partition].get_many(keys)
         homes: dict[int, list[bytes]] = {}
         for key in keys:
             homes.setdefault(partition_for(key, len(self._partitions)), []).append(key)
-        found: dict[bytes, Record | None] = {}
+        records: dict[bytes, Record | None] = {}
         for home, its_keys in homes.items():
-            found |= self._partitions[home].get_many(its_keys)
+            records |= self._partitions[home].get_many(its_keys)
         for number, part in self._partitions.items():
             elsewhere = [
-                key for home, its_keys in homes.items() if home != number for key in its_keys if found[key] is None
+                key for home, its_keys in homes.items() if home != number for key in its_keys if records[key] is None
             ]
             if elsewhere:
-                found |= part.get_many(elsewhere)
-        return found
+                records |= part.get_many(elsewhere)
+        return records
 
     def put(self, partition: int, records: Sequence[Record]) -> None:
         """Take the next records of a partition, in order."""
@@ -127,16 +127,16 @@ class StoredView:
             return
         self._partitions[partition].put(records)
         waiting = self._waiting_bytes()
-        # A subscriber that is never done must not let memory grow without end.
+        # A subscriber that always has undelivered records must not let memory grow without limit.
         if not self._keeps or waiting > self._write_back_max * _UNTOLD_TIMES_MAX:
             self.settle()
 
     def reached(self, partition: int, position: int, as_of_s: float) -> None:
-        """There was nothing of a partition before this offset that was not put, as of a time."""
+        """Move a partition to an offset before which nothing is left to put, as of a time in epoch seconds."""
         self._partitions[partition].reached(position, as_of_s)
 
     def settle(self) -> None:
-        """All that was put has been told: it may be written, and is not told again by the next run."""
+        """Mark all records as delivered: they may be written, and the next run does not deliver them again."""
         for part in self._partitions.values():
             part.settle()
         now_s = time.monotonic()
@@ -148,7 +148,7 @@ class StoredView:
                 part.write()
 
     def scan(self) -> Iterator[Record]:
-        """Every record as it is now, whatever is put while the iterator lives."""
+        """Every record as it is now, unaffected by later puts."""
         return chain.from_iterable([part.scan() for part in self._partitions.values()])
 
     def wipe(self) -> None:
@@ -157,13 +157,13 @@ class StoredView:
             part.wipe()
 
     def close(self, *, keeps: bool = True) -> None:
-        """Let go of the directory; what was settled is written first, if it is kept."""
+        """Release the directory; write delivered records first if the view is kept."""
         parts, self._partitions = self._partitions, {}
         failed: BaseException | None = None
         for part in parts.values():
             try:
                 part.close(keeps=keeps and self._keeps)
-            except Exception as error:  # noqa: BLE001 - The others are to be let go of too.
+            except Exception as error:  # noqa: BLE001 - The others must be closed too.
                 failed = failed or error
         if failed is not None:
             raise failed

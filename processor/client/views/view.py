@@ -1,4 +1,4 @@
-"""The state of the world as a mapping that keeps up with its topic."""
+"""The state of the world as a mapping that follows its topic."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from processor.values.pointer import child
 
 
 class ViewChange(NamedTuple):
-    """What became of one record of a view."""
+    """The change of one record of a view."""
 
     key: str
     """Its SOW key."""
     record: Value | None
-    """The whole record; None: it has left the view. It is the view's own, and moves with it: copy what is to stay."""
+    """The full record; None: it has left the view. It belongs to the view and changes with it: copy it to keep it."""
     changed: tuple[str, ...] = ()
-    """JSON Pointers of the values that are new or other than before; of a record that is new, all of its values."""
+    """JSON Pointers of the new and changed values; for a new record, of all values."""
     removed: tuple[str, ...] = ()
-    """JSON Pointers of what is gone from it."""
+    """JSON Pointers of the removed values."""
 
 
 class View(Mapping[str, Value]):
-    """Maps SOW keys to whole records. One thread at a time.
+    """A mapping of SOW keys to full records. One thread at a time.
 
-    It moves only when it is asked to: `refresh` takes what has come, `changes` waits for what comes. A record that was
-    got from it moves with it: copy what is to stay, and what is to be changed.
+    It changes only during calls: `refresh` applies the messages that have fetched, `changes` waits for more. Its
+    records change with it: copy a record to keep or to edit it.
     """
 
     def __init__(self, subscription: Subscription) -> None:
-        """Made by the client; reads the state of the world.
+        """Created by the client; reads the state of the world.
 
         Args:
             subscription: a `sow_and_delta_subscribe` with `oof`, which belongs to the view from then on.
@@ -42,12 +42,12 @@ class View(Mapping[str, Value]):
         self._subscription = subscription
         self._records: dict[str, Value] = {}
         self._versions: dict[str, int | None] = {}
-        self._before: dict[str, Value] | None = None  # While a snapshot comes: what was there before it.
+        self._before: dict[str, Value] | None = None  # While a snapshot arrives: the records before it.
         self._is_broken = False
         self._healed = 0
         try:
             for message in subscription:
-                for _ in self._taken(message):
+                for _ in self._apply(message):
                     pass
                 if message.command == "group_end":
                     break
@@ -56,7 +56,7 @@ class View(Mapping[str, Value]):
             raise
 
     def __getitem__(self, key: str) -> Value:
-        """The record of a key as it is in the view now."""
+        """The current record of a key."""
         return self._records[key]
 
     def __len__(self) -> int:
@@ -81,58 +81,58 @@ class View(Mapping[str, Value]):
         return self._healed
 
     def changes(self, timeout_s: float | None = None) -> Iterator[ViewChange]:
-        """Each change as it comes; the view stands where the last one given left it.
+        """Each change as it arrives; the view is always in the state after the last change that was yielded.
 
         Args:
-            timeout_s: it ends when nothing has come for so long; None: it goes on until the view is closed.
+            timeout_s: it ends when no message came for so long; None: it goes on until the view is closed.
 
         Raises:
-            SowstreamError: the topic cannot be read on.
+            SowstreamError: reading failed.
         """
         while True:
             message = self._subscription.next_within(timeout_s)
             if message is None:
                 return
-            yield from self._taken(message)
+            yield from self._apply(message)
 
     def refresh(self, timeout_s: float = 0.0) -> list[ViewChange]:
-        """Take what has come; the changes.
+        """Apply all messages that have fetched; returns the changes.
 
         Args:
-            timeout_s: how long to wait for the first one.
+            timeout_s: the longest wait for the first message.
 
         Raises:
-            SowstreamError: the topic cannot be read on.
+            SowstreamError: reading failed.
         """
         changes: list[ViewChange] = []
         while (message := self._subscription.next_within(0.0 if changes else timeout_s)) is not None:
-            changes += self._taken(message)
+            changes += self._apply(message)
         return changes
 
     def close(self) -> None:
-        """End it. What is kept for the next run stands where the changes were taken to."""
+        """End the view. A view kept for the next run stands at the last applied change."""
         self._subscription.close()
 
-    def _taken(self, message: Message) -> Iterator[ViewChange]:
-        """Apply a message, and say what it changed."""
+    def _apply(self, message: Message) -> Iterator[ViewChange]:
+        """Apply a message; yields the changes it makes."""
         if self._is_broken and message.command != "group_begin":
             return
         match message.command:
             case "group_begin":
-                # Not the first one: the topic had to be read anew.
+                # Not the first one: the topic had to be read again.
                 self._before, self._records, self._versions = self._records, {}, {}
                 self._is_broken = False
             case "group_end":
-                yield from self._compared()
+                yield from self._snapshot_changes()
             case "oof":
                 self._versions.pop(_key(message), None)
                 if self._records.pop(_key(message), None) is not None:
                     yield ViewChange(_key(message), None)
             case _:
-                yield from self._put(message)
+                yield from self._apply_update(message)
 
-    def _put(self, message: Message) -> Iterator[ViewChange]:
-        """Apply a record or a delta."""
+    def _apply_update(self, message: Message) -> Iterator[ViewChange]:
+        """Apply a full record or a delta."""
         key, records = _key(message), self._records
         if message.delta and message.delta_base is not None and message.delta_base != self._versions.get(key):
             self._begin_again(key, message)
@@ -147,13 +147,13 @@ class View(Mapping[str, Value]):
             if (change := _difference(key, old, message.data)) is not None:
                 yield change
             return
-        changed = _moved(old, message.data)
+        changed = _changed_pointers(old, message.data)
         records[key] = apply_delta(old, message.data, message.removed)
         if changed or message.removed:
             yield ViewChange(key, records[key], changed, message.removed)
 
     def _begin_again(self, key: str, message: Message) -> None:
-        """A delta is missing: read the topic again; until its snapshot comes, the view stays as it is."""
+        """Read the topic again because a delta is missing; until its snapshot is complete, the view stays as it is."""
         self._is_broken = True
         self._healed += 1
         self._subscription.begin_again(
@@ -161,8 +161,8 @@ class View(Mapping[str, Value]):
             f"{self._versions.get(key)}"
         )
 
-    def _compared(self) -> Iterator[ViewChange]:
-        """What a snapshot changed, at its end."""
+    def _snapshot_changes(self) -> Iterator[ViewChange]:
+        """The changes that a snapshot made, at its end."""
         before, self._before = self._before or {}, None
         for key in before.keys() - self._records.keys():
             yield ViewChange(key, None)
@@ -177,7 +177,7 @@ def _key(message: Message) -> str:
 
 
 def _difference(key: str, old: Value | None, new: Value) -> ViewChange | None:
-    """What a whole record changed; None if nothing."""
+    """The difference of two full records; None if they are equal."""
     if type(old) is not dict or type(new) is not dict:
         if old is not None and strictly_equal(old, new):
             return None
@@ -189,13 +189,13 @@ def _difference(key: str, old: Value | None, new: Value) -> ViewChange | None:
     return ViewChange(key, new, changed, tuple(change.removed))
 
 
-def _moved(old: Value, delta: Value) -> tuple[str, ...]:
-    """Where a delta says something else than the record: its key fields are in it in any case."""
+def _changed_pointers(old: Value, delta: Value) -> tuple[str, ...]:
+    """The values of a delta that differ from the record: a delta always contains the key fields."""
     return tuple(_leaves(diff(old, delta).delta, ""))
 
 
 def _leaves(value: Value, path: str) -> Iterator[str]:
-    """The pointers of all values in it that are no objects, or empty ones; of what is no record, its own."""
+    """The pointers of all scalar values, arrays and empty objects; for a value that is no object, its own."""
     if type(value) is not dict:
         yield path
         return

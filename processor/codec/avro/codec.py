@@ -33,8 +33,9 @@ from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_writable_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
-from processor.record import Headers, Name, Value
+from processor.record import Headers, Value
 from processor.values.field_type import FieldType
+from processor.wire.headers import FIELDS_NAME
 
 
 class _Reading:
@@ -169,7 +170,7 @@ class AvroCodec(Codec):
         for name, value in headers:
             if name == SCHEMA_ID_HEADER:
                 given = value
-            elif name == Name.FIELDS:
+            elif name == FIELDS_NAME:
                 fields, has_fields = value, True
         if given is not None and self._registry is not None:
             reading, start = self._by_header(given), 0
@@ -187,7 +188,7 @@ class AvroCodec(Codec):
         except KeyError as error:
             # The writer's object merges, the topic's is one of several types: only all of it can be taken.
             raise RecordRejected(
-                "bad_header", f"header {Name.FIELDS}: {error} is left out of what replaces whole"
+                "bad_header", f"header {FIELDS_NAME}: {error} is left out of what replaces whole"
             ) from None
 
     def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
@@ -196,7 +197,7 @@ class AvroCodec(Codec):
         Raises:
             TypeError: as `encode`.
         """
-        return self._deltas.write(delta), [(Name.FIELDS, fields_header(delta))]
+        return self._deltas.write(delta), [(FIELDS_NAME, fields_header(delta))]
 
     def _framed(self, data: bytes) -> tuple[_Reading, int]:
         """How to read a message, and where its frame ends."""

@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 import orjson
 
 from processor.errors import RecordRejected
-from processor.record import Name, Value
+from processor.record import Value
+from processor.wire.headers import FIELDS_NAME
 
 Tree: TypeAlias = "dict[str, Tree | None]"
 """The members to take of an object; None takes the member whole."""
@@ -125,4 +126,4 @@ def _pick_member(value: Value, tree: Tree, whole: Container[str], path: str) -> 
 
 
 def _refused(problem: str) -> RecordRejected:
-    return RecordRejected("bad_header", f"header {Name.FIELDS}: {problem}")
+    return RecordRejected("bad_header", f"header {FIELDS_NAME}: {problem}")

@@ -1,1 +1,1 @@
-"""Questions to a cluster: its topics, groups and offsets."""
+"""Requests to a cluster about its topics, groups and offsets."""

@@ -1,11 +1,10 @@
-"""Looks at a cluster and its topics, and creates topics."""
+"""Requests to one cluster: brokers, topics and their settings, offsets, consumer groups; creates and deletes topics."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from concurrent.futures import Future
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import (
@@ -15,6 +14,7 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
+    libversion,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
@@ -24,8 +24,7 @@ from confluent_kafka.admin._resource import ResourceType
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.admin.group_description import GroupQuestion
-from processor.kafka.admin.partition_questions import (
+from processor.kafka.admin.answers import (
     ASK_TIMEOUT_S,
     COORDINATOR_TIMEOUT_S,
     Answers,
@@ -36,11 +35,11 @@ from processor.kafka.admin.partition_questions import (
     retained_ms,
     values,
 )
-from processor.kafka.admin.topic_creation import create_topics
-from processor.kafka.admin.topic_question import TopicQuestion
+from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask_groups
+from processor.kafka.admin.topic_creation import create_topics, delete_topics
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import InBackground, Renewal, leave
-from processor.topics import FoundTopic
+from processor.topics import ActualTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,30 +49,35 @@ if TYPE_CHECKING:
     from processor.topics.family import TopicSpec
 
 Place: TypeAlias = Literal["oldest", "end", "stable_end"]
-"""The oldest offset kept, the true end, or the last stable offset: the end that readers of committed records see."""
+"""The oldest offset kept, the true end, or the last stable offset: the end for readers of committed records."""
 
 _TIMEOUT_S = 15.0
-_TRY_S = 4.0  # Longest for one try: the broker that it went to may be dead.
+_TRY_S = 4.0  # Longest time for one try: the broker that it was sent to may be dead.
 _LOOK_TIMEOUT_S = 2.0
-_NEW_S = 2.0  # Within it a topic that was just made has leaders, and the client has heard of them.
-_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two questions: to list all topics is much to ask of a large cluster.
-_SILENCE_S = 2.0  # Whoever waits for longer is told what for.
+_NEW_S = 2.0  # Within this time a new topic has leaders, and the client knows them.
+_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two requests: listing all topics is expensive in a large cluster.
+_SILENCE_S = 2.0  # A wait that is longer is logged.
+
+
+def librdkafka_version() -> str:
+    """The version of librdkafka, such as `2.16.1`; the Python package has one of its own."""
+    return libversion()[0]
 
 
 class Cluster(NamedTuple):
-    """What a look at the cluster tells."""
+    """The brokers and topics of a cluster."""
 
     brokers: list[str]
-    """`host:port` of each broker."""
+    """The address of each broker, `host:port`."""
     topics: dict[str, int]
     """Each topic's number of partitions."""
 
 
 class Admin:
-    """Administration of one cluster."""
+    """The administration client of one cluster; it replaces its connection when a request stays unanswered."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        """Make one; every process makes it first, so it is here that wrong properties come to light.
+        """Create the client. Every process does this first, so that wrong properties are reported here.
 
         Raises:
             ConfigurationError: librdkafka does not take a property.
@@ -86,11 +90,11 @@ class Admin:
         except KafkaException as error:
             raise ConfigurationError(f"the section `kafka` of the settings: {kafka_errors.of(error).str()}") from None
         self._looking = InBackground("looking for brokers", self._look)
-        self.renewal = Renewal(self.refresh, self._renew)  # Gives the client up when a question stays unanswered.
-        self.looked_s = 0.0  # When a broker last answered `refresh`, on the monotonic clock.
+        self.renewal = Renewal(self.refresh, self._renew)  # Replaces the client when a request stays unanswered.
+        self.looked_s = 0.0  # When a broker last answered `refresh`, by the monotonic clock.
 
     def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
-        """Look at the cluster.
+        """Fetch the brokers and topics of the cluster.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -99,7 +103,7 @@ class Admin:
         try:
             metadata = self._metadata(timeout_s)
         except KafkaException as error:
-            self._client.poll(0)  # Why it was refused, if it was.
+            self._client.poll(0)  # Collects the reason, if Kafka refused us.
             if kafka_errors.is_unreachable(error) and self._refusals.error is None:
                 outage.unreachable(doing)
             raise kafka_errors.stop(self._refusals.error or error, doing) from error
@@ -110,7 +114,7 @@ class Admin:
         )
 
     def _metadata(self, timeout_s: float) -> ClusterMetadata:
-        """Ask any broker; whoever waits long is told what for."""
+        """Fetch the metadata from any broker; a long wait is logged."""
         if timeout_s > _SILENCE_S:
             try:
                 return self._client.list_topics(timeout=_SILENCE_S)
@@ -120,13 +124,13 @@ class Admin:
             self._client.poll(0)
             if self._refusals.error is not None:
                 raise KafkaException(self._refusals.error)
-            if not outage.is_away():  # Else there is a line a minute.
+            if not outage.is_away():  # During an outage the log has a line a minute.
                 properties.log.warning("waiting for Kafka at %s, up to %g s", self._bootstrap, timeout_s)
             timeout_s -= _SILENCE_S
         return self._client.list_topics(timeout=timeout_s)
 
     def refresh(self) -> None:
-        """Have the client look who leads and coordinates what; returns at once."""
+        """Have the client refresh its leaders and coordinators; returns at once."""
         self._looking.start()
 
     def _look(self) -> None:
@@ -140,7 +144,7 @@ class Admin:
             outage.reached()
 
     def _renew(self) -> None:
-        """Make the client anew: the one there is may wait for a broker that is dead."""
+        """Replace the client: the present one may wait for a broker that is dead."""
         properties.log.warning("no answer from Kafka; connecting anew")
         leave(self._swap(AdminClient(self._properties)))
 
@@ -152,11 +156,11 @@ class Admin:
         self, question: str, ask: Callable[[Sequence[str], float], Mapping[str, Future[Any]]], names: Sequence[str],
         timeout_s: float,
     ) -> dict[str, Any]:  # fmt: skip
-        """Ask about topics until each has an answer, and wait for them.
+        """Send a request about topics until each has an answer, and wait for the answers.
 
         Args:
-            question: what is asked, for people.
-            ask: tries once, for so many seconds.
+            question: the request, as it is called in log lines.
+            ask: sends the request once, with this time limit in seconds.
             names: the topics.
             timeout_s: longest wait.
 
@@ -182,9 +186,9 @@ class Admin:
         return answers
 
     def create(self, specs: Iterable[TopicSpec], *, replication: int = -1) -> list[str]:
-        """Create topics that do not exist; the names of those it created.
+        """Create the topics that do not exist, and return the names of those that were created.
 
-        Where the cluster's policy refuses the settings of a topic, it is created with those alone that it needs.
+        If the cluster's policy refuses the settings of a topic, it is created with the necessary ones only.
 
         Args:
             specs: the topics as they should be.
@@ -193,13 +197,13 @@ class Admin:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        wanted = {spec.name: spec for spec in specs}
-        created = create_topics(self._client, wanted, replication)
-        self._await_leaders({name: wanted[name].partitions for name in created})
-        return [name for name in wanted if name in created]
+        by_name = {spec.name: spec for spec in specs}
+        created = create_topics(self._client, by_name, replication)
+        self._await_leaders({name: by_name[name].partitions for name in created})
+        return [name for name in by_name if name in created]
 
     def _await_leaders(self, created: Mapping[str, int]) -> None:
-        """Wait until new topics can be used: the brokers hear of them one after the other."""
+        """Wait until new topics can be used: brokers learn of them one after the other."""
         deadline = time.monotonic() + _TIMEOUT_S
         for name, partitions in created.items():
             while True:
@@ -213,30 +217,25 @@ class Admin:
                     break
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete topics; those that do not exist are passed over."""
-        for name, future in self._client.delete_topics(list(names), operation_timeout=_TIMEOUT_S).items():
-            try:
-                future.result()
-            except KafkaException as error:
-                if kafka_errors.of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise kafka_errors.stop(error, f"deleting the topic {name}") from error
+        """Delete topics; names without a topic are ignored."""
+        delete_topics(self._client, names)
 
     def topic_config(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, dict[str, str]]:
-        """The settings in force of each topic.
+        """Fetch the settings in force of each topic.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        found = {}
+        settings = {}
         for name, entries in self._ask("settings of", self._ask_config, names, timeout_s).items():
             if isinstance(entries, KafkaException):
                 raise kafka_errors.stop(entries, f"reading the settings of the topic {name}") from entries
-            found[name] = values(entries)
-        return found
+            settings[name] = values(entries)
+        return settings
 
     def ask_config(self, name: str) -> Answers[dict[str, str]]:
-        """Ask for the settings of a topic, under the number 0; the answer is to be looked for."""
+        """Request the settings of a topic, as the answer for partition 0; the answer is read later."""
         return Answers({0: self._ask_config([name], ASK_TIMEOUT_S)[name]}, lambda _, entries: values(entries))
 
     def _ask_config(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
@@ -247,32 +246,32 @@ class Admin:
     def _ask_topics(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
         return dict(self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s))
 
-    def found(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, FoundTopic]:
-        """Topics as they are; those that do not exist are left out.
+    def describe_topics(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, ActualTopic]:
+        """Fetch the partitions, replicas, ids and settings of topics; those that do not exist are left out.
 
         Raises:
             BrokerUnavailable: no answer in time.
-            Stop: Kafka does not let us look.
+            Stop: Kafka refuses.
         """
-        there = {}
+        topics = {}
         for name, answer in self._ask("look at", self._ask_topics, names, timeout_s).items():
             if not isinstance(answer, KafkaException):
-                there[name] = answer
+                topics[name] = answer
             elif kafka_errors.of(answer).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
-        config = self.topic_config(list(there), timeout_s)
+        config = self.topic_config(list(topics), timeout_s)
         return {
-            name: FoundTopic(
+            name: ActualTopic(
                 partitions=len(topic.partitions),
                 config=config[name],
                 replicas=min((len(partition.replicas) for partition in topic.partitions), default=0),
                 topic_id=str(topic.topic_id),
             )
-            for name, topic in there.items()
+            for name, topic in topics.items()
         }
 
     def delete_retention_ms(self, topic: str, timeout_s: float = _TIMEOUT_S) -> float:
-        """How long deletes stay in a compacted topic: a copy that is older may lack some.
+        """How long tombstones stay in a compacted topic, in milliseconds: a copy that is older may lack deletes.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -281,7 +280,7 @@ class Admin:
         return retained_ms(self.topic_config([topic], timeout_s).get(topic, {}))
 
     def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
-        """What tells a topic from another one that had its name before.
+        """Fetch the id of a topic, which differs from that of a deleted topic of the same name.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -292,23 +291,26 @@ class Admin:
         return str(answer.topic_id)
 
     def ask_topic_id(self, name: str) -> Answers[str]:
-        """Ask what tells a topic from its namesakes, under the number 0; the answer is to be looked for."""
+        """Request the id of a topic, as the answer for partition 0; the answer is read later."""
         return Answers({0: self._ask_topics([name], ASK_TIMEOUT_S)[name]}, lambda _, topic: str(topic.topic_id))
 
     def ask_topic(self, name: str, timeout_s: float) -> TopicQuestion:
-        """Ask what a topic is; the answer is to be looked for."""
+        """Request the id and the number of partitions of a topic; the answer is read later."""
         return TopicQuestion(self._client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[name])
 
     def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
-        """Ask who is in a consumer group and which partitions of a topic they have; the answer is to be looked for."""
-        asked = self._client.describe_consumer_groups([group], request_timeout=COORDINATOR_TIMEOUT_S)
-        return GroupQuestion(asked[group], topic, timeout_s, partial(self.renewal.unanswered, f"the group {group}"))
+        """Request the members of a consumer group with their partitions of a topic; the answer is read later."""
+
+        def overdue(name: str) -> None:
+            self.renewal.unanswered(f"the group {name}")
+
+        return ask_groups(self._client, [group], timeout_s, topic=topic, on_overdue=overdue)[group]
 
     def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit offsets for a consumer group that nobody is a member of.
+        """Commit offsets for a consumer group without members.
 
         Raises:
-            Stop: Kafka refuses, as it does where somebody is, or does not answer.
+            Stop: Kafka refuses, as for a group with members, or does not answer.
         """
         places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         asked = self._client.alter_consumer_group_offsets(
@@ -324,31 +326,32 @@ class Admin:
                 )
 
     def end_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S) -> dict[int, int]:
-        """The true end of each partition, open transactions included.
+        """Fetch the true end of each partition, open transactions included.
 
-        A committed reader's own idea of the end may lie before a transaction that is committed already but whose
-        marker has not arrived (KAFKA-10167): a restore must aim here.
+        The end that a reader of committed records sees may lie before a transaction that is already committed, if its
+        marker has not been written yet (KAFKA-10167). A restore must reach the true end.
 
         Raises:
             BrokerUnavailable: no answer in time.
         """
         began_s, pause_s = time.monotonic(), _PAUSE_S
-        found: dict[int, int] = {}
+        ends: dict[int, int] = {}
         left = list(partitions)
         while True:
             try_s = max(_PAUSE_S, min(_TRY_S, began_s + timeout_s - time.monotonic()))
             answers = self.ask_offsets(topic, left, "end", try_s).wait()
-            found |= {partition: end for partition, end in answers.items() if isinstance(end, int)}
+            ends |= {partition: end for partition, end in answers.items() if isinstance(end, int)}
             errors = [error for error in answers.values() if isinstance(error, KafkaException)]
             if not errors:
                 self.renewal.answered(f"ends of {topic}")
                 outage.reached()
-                return found
-            left = [partition for partition in left if partition not in found]
+                return ends
+            left = [partition for partition in left if partition not in ends]
             self._check_ends(topic, errors, time.monotonic() - began_s, timeout_s)
-            # librdkafka asks with the epoch of the leader it knows, and learns no newer one from the refusal. Where it
-            # saw no leader, as of a broker that was away for a moment, it asks nobody for a quarter of an hour. So we
-            # have it look; at all topics, if this one may not be there, as a broker may make what it is asked for.
+            # librdkafka sends the request with the leader epoch that it has, and does not learn a newer one from the
+            # refusal. If it has no leader, as after a broker was away for a moment, it sends nothing for a quarter of
+            # an hour. So we have it fetch metadata; of all topics if this one may not exist, as a broker may create a
+            # topic that it is asked for.
             is_there = all(map(kafka_errors.is_moved, errors))
             with contextlib.suppress(KafkaException):
                 self._client.list_topics(topic if is_there else None, timeout=min(timeout_s, _LOOK_TIMEOUT_S))
@@ -356,10 +359,10 @@ class Admin:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def _check_ends(self, topic: str, errors: Sequence[KafkaException], waited_s: float, timeout_s: float) -> None:
-        """Whether to ask again where a topic ends.
+        """Return if the request for ends is to be repeated after these errors.
 
         Raises:
-            Stop: one of the errors stays, or has stayed for too long.
+            Stop: one of the errors is permanent, or has lasted for too long.
         """
         patience_s = timeout_s
         for error in errors:
@@ -375,9 +378,9 @@ class Admin:
     def ask_offsets(
         self, topic: str, partitions: Iterable[int], place: Place, timeout_s: float = ASK_TIMEOUT_S
     ) -> Answers[int]:
-        """Ask where partitions begin or end; the answers are to be looked for.
+        """Request the first or last offsets of partitions; the answers are read later.
 
-        librdkafka gives an invalid offset (-1001) for an answer where a leader is changing: it counts as none.
+        While a leader is changing, librdkafka may answer with an invalid offset (-1001); it counts as no answer.
         """
         spec: Any = OffsetSpec.earliest() if place == "oldest" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
         level = IsolationLevel.READ_COMMITTED if place == "stable_end" else IsolationLevel.READ_UNCOMMITTED
@@ -386,9 +389,9 @@ class Admin:
         return Answers({at.partition: future for at, future in futures.items()}, offset_of, timeout_s)
 
     def ask_committed(self, group: str, topic: str, partitions: Sequence[int]) -> Answers[Committed]:
-        """Ask for the committed offsets of a group; the answers are to be looked for.
+        """Request the committed offsets of a group; the answers are read later.
 
-        Of a partition whose offset a transaction holds in the balance the answer is `UNSTABLE_OFFSET_COMMIT`.
+        While an undecided transaction holds the offset of a partition, the answer is `UNSTABLE_OFFSET_COMMIT`.
         """
         places = [TopicPartition(topic, partition) for partition in partitions]
         future = self._client.list_consumer_group_offsets(

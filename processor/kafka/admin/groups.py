@@ -1,49 +1,31 @@
-"""Looks at consumer groups and the partitions they read, from outside: members, offsets, ends."""
+"""Fetches the members and committed offsets of consumer groups, and the ends of the partitions that they read."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from processor.errors import Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.partition_questions import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.admin.answers import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.admin.descriptions import ask_groups
 from processor.kafka.renewal import leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from processor.kafka.admin.descriptions import Group
+
 _TIMEOUT_S = 15.0
 
 
-class Member(NamedTuple):
-    """A member of a group."""
-
-    member_id: str
-    """Kafka's name for it."""
-    client_id: str
-    """Its own name for itself."""
-    host: str
-    """The address it comes from."""
-    instance: str | None
-    """The name of a static member."""
-
-
-class GroupState(NamedTuple):
-    """A group at one moment."""
-
-    state: str
-    """As Kafka calls it: `stable`, `empty`, `dead` …"""
-    owners: dict[tuple[str, int], Member]
-    """The member that has each partition, by topic and number."""
-
-
-class GroupLook:
-    """Questions about groups; connects when the first is asked."""
+class GroupInspector:
+    """Requests about several groups at once; connects with the first request."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = kafka
@@ -53,41 +35,26 @@ class GroupLook:
         return AdminClient(properties.common(self._kafka))
 
     def _give_up(self) -> None:
-        """Have the next question asked by another client: this one may still wait for a coordinator."""
+        """Have the next request sent by a new client: this one may still wait for a coordinator."""
         leave(self.__dict__.pop("_client", None))
 
-    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, GroupState]:
-        """Who is in these groups; one that Kafka does not know is `dead`.
+    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, Group]:
+        """Fetch the members of these groups; a group that Kafka does not know is `dead`.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        limit_s = COORDINATOR_TIMEOUT_S
-        asked = self._client.describe_consumer_groups(list(names), request_timeout=limit_s) if names else {}
-        found: dict[str, GroupState] = {}
-        for name, future in asked.items():
-            group = in_time(future, timeout_s)
-            if isinstance(group, KafkaException):
-                if kafka_errors.of(group).code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    self._give_up()
-                    raise kafka_errors.stop(group, f"looking at the group {name}") from group
-                found[name] = GroupState("dead", {})
-                continue
-            owners = {
-                (place.topic, place.partition): Member(
-                    member.member_id, member.client_id, member.host.lstrip("/"), member.group_instance_id
-                )
-                for member in group.members
-                for place in member.assignment.topic_partitions
-            }
-            found[name] = GroupState(group.state.name.lower(), owners)
-        return found
+        try:
+            return {name: question.wait() for name, question in ask_groups(self._client, names, timeout_s).items()}
+        except Stop:
+            self._give_up()
+            raise
 
     def offsets(
-        self, wanted: Mapping[str, Iterable[tuple[str, int]]], timeout_s: float = _TIMEOUT_S
+        self, places_of: Mapping[str, Iterable[tuple[str, int]]], timeout_s: float = _TIMEOUT_S
     ) -> dict[str, dict[tuple[str, int], int | None]]:
-        """The committed offsets of groups, by topic and partition; None where a group has none.
+        """Fetch the committed offsets of groups, by topic and partition; None where a group has none.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -98,28 +65,28 @@ class GroupLook:
                 [ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])],
                 request_timeout=COORDINATOR_TIMEOUT_S,
             )[group]
-            for group, places in wanted.items()
+            for group, places in places_of.items()
         }
-        found: dict[str, dict[tuple[str, int], int | None]] = {}
+        offsets: dict[str, dict[tuple[str, int], int | None]] = {}
         for group, future in asked.items():
             answer = in_time(future, timeout_s)
             if isinstance(answer, KafkaException):
                 self._give_up()
                 raise kafka_errors.stop(answer, f"asking for the offsets of the group {group}") from answer
             places = answer.topic_partitions
-            found[group] = {
+            offsets[group] = {
                 (place.topic, place.partition): place.offset if place.offset >= 0 else None for place in places
             }
-        return found
+        return offsets
 
     def ends(
         self, places: Iterable[tuple[str, int]], *, is_committed: bool, timeout_s: float = _TIMEOUT_S
     ) -> dict[tuple[str, int], int | None]:
-        """The end of partitions, by topic and number; None where Kafka does not say.
+        """Fetch the ends of partitions, by topic and number; None where Kafka has no answer at present.
 
         Args:
             places: topics and partitions.
-            is_committed: the last stable offset, and not the end that open transactions have.
+            is_committed: whether the last stable offset is wanted, and not the true end.
             timeout_s: longest wait.
 
         Raises:
@@ -128,16 +95,18 @@ class GroupLook:
         """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        wanted = {TopicPartition(*place): latest for place in places}
-        asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=timeout_s) if wanted else {}
-        found: dict[tuple[str, int], int | None] = {}
+        requested = {TopicPartition(*place): latest for place in places}
+        asked = (
+            self._client.list_offsets(requested, isolation_level=level, request_timeout=timeout_s) if requested else {}
+        )
+        ends: dict[tuple[str, int], int | None] = {}
         for place, future in asked.items():
             try:
-                found[place.topic, place.partition] = future.result().offset
+                ends[place.topic, place.partition] = future.result().offset
             except KafkaException as error:
                 kafka_error = kafka_errors.of(error)
                 is_changing = kafka_errors.is_moved(error) or kafka_errors.is_leaderless(error)
                 if not is_changing and not kafka_errors.is_unknown(error):
                     raise kafka_errors.stop(kafka_error, f"asking for the ends of {place.topic}") from error
-                found[place.topic, place.partition] = None
-        return found
+                ends[place.topic, place.partition] = None
+        return ends

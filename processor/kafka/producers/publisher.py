@@ -1,4 +1,4 @@
-"""Writes records without a transaction: what publishers do. Sending waits for room, failures are never silent."""
+"""Writes records without a transaction, for publishers. Sending waits for room; failures are never silent."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ if TYPE_CHECKING:
     from processor.record import Headers
 
 Delivered: TypeAlias = "Callable[[Stop | None], None]"
-"""Told once for each record, with None when Kafka has it, or with what went wrong."""
+"""Called once for each record: with None when Kafka has it, or with the error."""
 
 CHOSEN_BY_KEY: Final = -1
-"""The key's hash chooses the partition: librdkafka's RD_KAFKA_PARTITION_UA."""
+"""The partition number that lets the key's hash choose: librdkafka's RD_KAFKA_PARTITION_UA."""
 
 _ROOM_WAIT_S = 0.05
 _FLUSH_SLICE_S = 0.1
 
 
 class Publisher:
-    """One idempotent producer: the order within a partition is kept, nothing is sent twice.
+    """An idempotent producer: it keeps the order within a partition, and sends no record twice.
 
-    All may be called from several threads. Delivery callbacks run within `send`, `flush`, `serve` and `wait_for_room`.
+    All methods may be called from several threads. Delivery callbacks run within `send`, `flush`, `serve` and
+    `wait_for_room`.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._producer = Producer(properties.producer(kafka))
         self._failures = 0
         self._first_failure: Stop | None = None
-        # Held while another thread than a sender tells of deliveries. A callback may flush.
+        # Held while a thread that is not sending runs delivery callbacks. A callback may flush.
         self._serving = threading.RLock()
 
     @property
     def pending(self) -> int:
-        """Records sent that Kafka has not acknowledged yet."""
+        """The number of records sent that Kafka has not acknowledged yet."""
         return len(self._producer)
 
     def send(
@@ -59,14 +60,14 @@ class Publisher:
         *,
         partition: int | None = None,
     ) -> None:
-        """Hand a record over, to a partition if one is named. Waits while the queue to the broker is full.
+        """Queue a record, for a partition if one is given. Waits while the queue to the broker is full.
 
         Raises:
-            RecordRejected: `too_large`: Kafka would not take it.
+            RecordRejected: `too_large`: Kafka would not accept it.
             Stop: the producer cannot go on.
         """
-        chosen = CHOSEN_BY_KEY if partition is None else partition
-        while not self.try_send(topic, key, value, headers, on_delivery, partition=chosen):
+        number = CHOSEN_BY_KEY if partition is None else partition
+        while not self.try_send(topic, key, value, headers, on_delivery, partition=number):
             self.wait_for_room()
         self._producer.poll(0)
 
@@ -80,18 +81,18 @@ class Publisher:
         *,
         partition: int = CHOSEN_BY_KEY,
     ) -> bool:
-        """Hand a record over, to a partition if one is named; False if the queue is full. No callback runs.
+        """Queue a record, for a partition if one is given; False if the queue is full. No callback runs.
 
         Raises:
-            RecordRejected: `too_large`: Kafka would not take it.
+            RecordRejected: `too_large`: Kafka would not accept it.
             Stop: the producer cannot go on.
         """
         if value is not None and len(value) > MESSAGE_MAX_BYTES:
             raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
-        told = self._note if on_delivery is None else partial(_tell, topic, on_delivery)
+        callback = self._note if on_delivery is None else partial(_report, topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
         try:
-            produce(topic, value, key, partition, headers=headers, on_delivery=told)
+            produce(topic, value, key, partition, headers=headers, on_delivery=callback)
         except BufferError:
             return False
         except KafkaException as error:
@@ -103,8 +104,8 @@ class Publisher:
         self._producer.poll(_ROOM_WAIT_S)
 
     def serve(self) -> None:
-        """Tell of deliveries that nobody has been told of yet, unless another thread is at it."""
-        # Not to wait for it: its callback may wait for the acks that this thread brings.
+        """Run the delivery callbacks that are due, unless another thread is doing so."""
+        # No waiting for that thread: its callback may wait for the acks that this one brings.
         if self._serving.acquire(blocking=False):
             try:
                 self._producer.poll(0)
@@ -116,17 +117,18 @@ class Publisher:
 
         Raises:
             BrokerUnavailable: something was not acknowledged in time; it is still being tried.
-            Stop: records sent without their own `on_delivery` failed since the last flush; the first one says why.
+            Stop: records sent without their own `on_delivery` failed since the last flush; it has the reason of the
+                first.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        # In slices, so that Ctrl-C is heard.
+        # In slices, so that Ctrl-C takes effect.
         while left := self._producer.flush(_FLUSH_SLICE_S):
             if deadline is not None and time.monotonic() >= deadline:
                 raise BrokerUnavailable(
                     f"Kafka has not acknowledged {left} records within {timeout_s:g} s; flush again to wait on, "
                     "`sowstream doctor` looks closer"
                 )
-        with self._serving:  # What another thread is just telling is told.
+        with self._serving:  # The callbacks that another thread is running have ended then.
             pass
         count, first = self._failures, self._first_failure
         self._failures, self._first_failure = 0, None
@@ -139,7 +141,7 @@ class Publisher:
             self._first_failure = self._first_failure or _explained(error, message.topic())
 
 
-def _tell(topic: str, on_delivery: Delivered, error: KafkaError | None, _: Message) -> None:
+def _report(topic: str, on_delivery: Delivered, error: KafkaError | None, _: Message) -> None:
     on_delivery(None if error is None else _explained(error, topic))
 
 

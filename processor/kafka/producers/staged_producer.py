@@ -1,15 +1,15 @@
 """Writes records and input offsets without a transaction, in an order that a crash may cut anywhere.
 
-What `TransactionalProducer` does at once this one does in stages; each begins when Kafka has acknowledged the one
-before it with all in-sync replicas::
+`TransactionalProducer` commits everything at once. This one works in stages; each begins when Kafka has acknowledged
+the one before it with all in-sync replicas::
 
-    1  deltas, dead letters, records sent again with their key    may come twice: the input that made them comes again
+    1  deltas, dead letters, records sent again with their key    may be repeated: their input is redelivered
     2  SOW records                                                each names its input record, which is then recognised
-    3  marks, acks                                                tell of nothing that is not in SOW
+    3  marks, acks                                                are about records in SOW only
     4  input offsets                                              as a member of the group: a stale one is refused
-       input positions in the mark topic                          at the same time: what is before them is in SOW
+       input positions in the mark topic                          at the same time: all input before them is in SOW
 
-Only then does the local state follow. The price is in the guarantee, see the section "At least once" of the README.
+Only then does the local state follow. The price is a weaker guarantee, see the section "At least once" of the README.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.pause_detector import Pulse
+from processor.kafka.pause_detector import PauseDetector
 from processor.kafka.refusals import Refusals
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _TRY_S = 0.5
 _REACH_TRY_S = 5.0
-_REACH_PAUSE_S = 0.2  # At least, between two tries.
+_REACH_PAUSE_S = 0.2  # Least time between two tries.
 
 
 class _Batch(NamedTuple):
@@ -46,19 +46,19 @@ class _Batch(NamedTuple):
     partition: int
     records: Sequence[Outgoing]
     delivered: Callable[[int], None] | None
-    """Told the offset of the last one."""
+    """Called with the offset of the last one."""
 
 
 class StagedProducer:
-    """The interface of `TransactionalProducer`, for a thread that does not know the difference.
+    """A producer with the interface of `TransactionalProducer`, for a thread that uses either.
 
-    There is no fencing: Kafka takes what a worker sends that has lost its partitions without having heard of it. So
-    nothing is sent after the process stood still for half the session timeout, and what waits to be sent is given up
+    There is no fencing: Kafka accepts the records of a worker that has lost its partitions and has not noticed it yet.
+    So nothing is sent after the process stood still for half the session timeout, and waiting records are dropped
     before the session timeout is over.
     """
 
     is_transactional: Final = False
-    """What was sent stays sent, whatever becomes of the rest."""
+    """False: a record that was sent stays sent, also if the commit fails."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class StagedProducer:
         blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
         **sizes: int,
     ) -> None:
-        """Make one that is not started.
+        """Create a producer that is not started.
 
         Args:
             kafka: librdkafka properties.
             later: the topics of the second stage, of the third, and so on; all others are of the first.
-            session_timeout_s: how long the group waits for a member that is not heard of.
-            is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
+            session_timeout_s: how long the group keeps a silent member.
+            is_stopping: whether to give up waiting for Kafka; called between the tries of a start.
             blocked: called with `init` and the seconds of each try of a start.
             sizes: `queue_bytes` and `record_bytes_max` of `properties.producer`.
         """
@@ -95,37 +95,37 @@ class StagedProducer:
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
         self._failed_at: tuple[str, int | None] | None = None
-        self._pulse: Pulse | None = None
+        self._pause_detector: PauseDetector | None = None
         self._pauses = 0
         self.commit_offsets: Callable[[Mapping[int, int]], None]
-        """Commits the next input offset of each partition as a member of the group; set by whoever has the consumer."""
+        """Commits the next input offset of each partition as a member of the group; set by the consumer's owner."""
         self.is_open = False
-        """Whether anything was sent or is held that is not committed."""
+        """Whether anything uncommitted was sent or is held."""
         self._commit_seconds = 0.0
 
     def start(self) -> None:
-        """Begin anew, once what the producer before still had in hand has arrived or can no longer arrive.
+        """Start again, after the last records of the producer before have arrived or can no longer arrive.
 
-        Waits for as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
+        Waits as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
 
         Raises:
             BrokerUnavailable: we are to stop before Kafka has answered.
             ConfigurationError: Kafka refuses our credentials.
         """
         self._drop()
-        if self._pulse is None:
-            self._pulse = Pulse(self._pause_s)
-        self._pauses = self._pulse.pauses
+        if self._pause_detector is None:
+            self._pause_detector = PauseDetector(self._pause_s)
+        self._pauses = self._pause_detector.pauses
         producer = Producer(self._properties)
         self._refusals.error = None
-        topic = next(iter(self._stage_of))  # One is enough: the cluster may have thousands.
+        topic = next(iter(self._stage_of))  # One topic is enough: the cluster may have thousands.
         while True:
             began_s = time.monotonic()
             try:
                 producer.list_topics(topic, _REACH_TRY_S)
             except KafkaException as error:
                 with contextlib.suppress(KafkaException):
-                    producer.poll(0)  # Why it was refused, if it was.
+                    producer.poll(0)  # Collects the reason, if Kafka refused us.
                 if self._refusals.error is not None:
                     raise kafka_errors.stop(self._refusals.error, "starting the producer") from error
                 if self._is_stopping() or not kafka_errors.passes(kafka_errors.of(error)):
@@ -141,7 +141,7 @@ class StagedProducer:
         self._producer = producer
 
     def limit_batches(self, bytes_max: int) -> None:
-        """From the next `start` on send no batch of several records that is larger."""
+        """Send no batch of several records larger than this, from the next `start` on."""
         self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
 
     def send(self, topic: str, partition: int | None, records: Sequence[Outgoing]) -> int:
@@ -155,11 +155,11 @@ class StagedProducer:
     def send_marked(
         self, topic: str, partition: int, records: Sequence[Outgoing], delivered: Callable[[int], None]
     ) -> int:
-        """`send`, and tell the offset of the last record during a later call."""
+        """`send`; the offset of the last record is reported during a later call."""
         return self._take(_Batch(topic, partition, records, delivered))
 
     def send_at_once(self, topic: str, partition: int, record: Outgoing) -> None:
-        """Send a record whatever its stage; `begin_commit` waits for it.
+        """Send a record at once, independently of its stage; `begin_commit` waits for it.
 
         Raises:
             TransactionAborted: it cannot be sent.
@@ -175,20 +175,20 @@ class StagedProducer:
         notes: Mapping[int, str] | None = None,  # noqa: ARG002
         limit_s: float | None = None,
     ) -> None:
-        """Send what is held, stage by stage, then commit the next input offset to read of each partition.
+        """Send the held records, stage by stage, then commit the next input offset to read of each partition.
 
-        All of it is done when this returns: `commit_offsets` asks how far the outputs have come, which nobody may
-        change meanwhile.
+        Everything is done when this returns: `commit_offsets` reads the positions of the outputs, which must not change
+        meanwhile.
 
         Args:
             topic: the input.
             offsets: by partition.
             group_metadata: not needed: the consumer itself commits.
-            notes: not needed: what stands beside the offsets follows from what is sent first.
+            notes: not needed: the offset metadata follows from the records that are sent first.
             limit_s: the longest that all stages may take, if that is less than records may wait.
 
         Raises:
-            TransactionAborted: it is to be done again from the committed offsets; what was sent stays sent.
+            TransactionAborted: the batch must be repeated from the committed offsets; records that were sent stay sent.
             ProducerLost: the same; `start` comes next.
         """
         began_s = time.monotonic()
@@ -206,25 +206,25 @@ class StagedProducer:
         self._commit_seconds = time.monotonic() - began_s
 
     def finish_commit(self) -> float:
-        """How many seconds the commit took."""
+        """The duration of the commit, in seconds."""
         return self._commit_seconds
 
     def abort(self) -> None:
-        """Forget what is held; what was sent stays sent, and none of it arrives after this."""
+        """Drop the held records; those that were sent stay sent, and none of them arrives later than this."""
         self.is_open = False
         for held in self._held:
             held.clear()
         if self._producer is None or self._failed is not None or len(self._producer) > 0:
             self.start()
-        elif self._pulse is not None:
-            self._pauses = self._pulse.pauses
+        elif self._pause_detector is not None:
+            self._pauses = self._pause_detector.pauses
 
     def close(self) -> None:
-        """Let go of the producer; what waits to be sent is dropped."""
+        """Close the producer; records that wait to be sent are dropped."""
         self._drop()
-        if self._pulse is not None:
-            self._pulse.close()
-            self._pulse = None
+        if self._pause_detector is not None:
+            self._pause_detector.close()
+            self._pause_detector = None
 
     def _take(self, batch: _Batch) -> int:
         """Send a batch, or hold it until its stage."""
@@ -238,7 +238,7 @@ class StagedProducer:
         return sum([len(value) for _, value, _ in batch.records if value is not None])
 
     def _send_stage(self, batches: Sequence[_Batch], deadline_s: float) -> None:
-        """Send the batches of a stage and wait until Kafka has them."""
+        """Send the batches of a stage and wait until Kafka has acknowledged them."""
         self._check_awake()
         for batch in batches:
             self._send_now(batch)
@@ -248,40 +248,41 @@ class StagedProducer:
         producer = self._begun()
         produce: Callable[..., None] = producer.produce
         topic, partition, records, delivered = batch
-        told: Callable[[KafkaError | None, Message], None] = self._on_delivery
+        callback: Callable[[KafkaError | None, Message], None] = self._on_delivery
         last = len(records) - 1
         for number, (key, value, headers) in enumerate(records):
             if number == last and delivered is not None:
-                told = self._telling(delivered)
+                callback = self._report_offset(delivered)
             while True:
                 try:
-                    produce(topic, value, key, partition, told, None, 0, headers)
+                    produce(topic, value, key, partition, callback, None, 0, headers)
                 except BufferError:
-                    self._hear(partial(producer.poll, 0.05))  # Full: reports make room, failures too.
+                    # The queue is full: delivery reports make room, failures too.
+                    self._serve_callbacks(partial(producer.poll, 0.05))
                     self._check_delivered(topic)
                 except KafkaException as error:
                     place = topic, None if partition < 0 else partition
                     raise kafka_errors.in_transaction(error, f"sending to {topic}", place) from error
                 else:
                     break
-        self._hear(partial(producer.poll, 0))
+        self._serve_callbacks(partial(producer.poll, 0))
 
     def _deliver(self, what: str, deadline_s: float) -> None:
         """Wait until everything sent has been acknowledged.
 
         Raises:
-            TransactionAborted: something was not.
+            TransactionAborted: a record was not acknowledged.
         """
         producer = self._producer
         if producer is None:
             return
-        while self._hear(partial(producer.flush, _TRY_S)) > 0 and self._failed is None:
+        while self._serve_callbacks(partial(producer.flush, _TRY_S)) > 0 and self._failed is None:
             if time.monotonic() > deadline_s:
                 raise ProducerLost(f"sending {what}: Kafka does not say what became of them")
         self._check_delivered(what)
 
-    def _hear(self, call: Callable[[], int]) -> int:
-        """Make a call that hears what became of records; the end of the producer, which it raises once, fails them."""
+    def _serve_callbacks(self, call: Callable[[], int]) -> int:
+        """Make a call that runs delivery reports; the end of the producer, which it raises once, fails the records."""
         while True:
             try:
                 return call()
@@ -293,8 +294,8 @@ class StagedProducer:
             raise kafka_errors.in_transaction(KafkaException(self._failed), f"sending {what}", self._failed_at)
 
     def _check_awake(self) -> None:
-        """After a long sleep the partitions may be somebody else's: learn that first."""
-        if self._pulse is not None and self._pulse.pauses != self._pauses:
+        """After a long sleep another member may have the partitions: check that first."""
+        if self._pause_detector is not None and self._pause_detector.pauses != self._pauses:
             raise TransactionAborted(
                 f"the process stood still for more than {self._pause_s:g} s; its partitions may have gone"
             )
@@ -305,7 +306,7 @@ class StagedProducer:
             topic = message.topic()
             self._failed_at = None if topic is None else (topic, message.partition())
 
-    def _telling(self, delivered: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
+    def _report_offset(self, delivered: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._on_delivery(error, message)
             offset = message.offset()
@@ -321,11 +322,11 @@ class StagedProducer:
         return self._producer
 
     def _drop(self) -> None:
-        """Forget the producer: what has not left is dropped, what has is waited for, so that nothing arrives late."""
+        """Give up the producer: drop waiting records, and wait for those in flight, so that none arrives late."""
         producer, self._producer = self._producer, None
         if producer is not None and len(producer) > 0:
             producer.purge(in_queue=True, in_flight=False)
-            if (left := self._hear(partial(producer.flush, self._timeout_s + _TRY_S))) > 0:
+            if (left := self._serve_callbacks(partial(producer.flush, self._timeout_s + _TRY_S))) > 0:
                 properties.log.warning("%d records may arrive late: Kafka has not said what became of them", left)
                 producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._failed = None

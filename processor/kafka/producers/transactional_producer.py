@@ -1,4 +1,4 @@
-"""Writes records and input offsets in one Kafka transaction, and says what its failures ask for."""
+"""Writes records and input offsets in one Kafka transaction, and maps its failures to the next step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from processor.errors import BrokerUnavailable, ProducerLost, TransactionAborted
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.background_call import CallThread
-from processor.kafka.connection_breaks import ConnectionBreaks
+from processor.kafka.background_calls import BackgroundCalls
+from processor.kafka.log_filter import ConnectionBreaks
 from processor.kafka.refusals import Refusals
 from processor.kafka.renewal import leave
 
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
     from processor.record import Headers, Outgoing
 
 _CALL_TIMEOUT_S = 5.0  # One try of a transaction call; retriable failures are tried again until the deadline.
-_LEAST_TIMEOUT_S = 0.1  # Nought is for ever, to librdkafka's binding.
+_LEAST_TIMEOUT_S = 0.1  # librdkafka's binding takes 0 as no limit.
 _SLOW_S = 5.0
 _TRY_S = 0.2  # Least time between two tries of a start.
 _LOOK_TIMEOUT_S = 1.0
-_TRIES_MAX = 3  # Of a start on one client, where other brokers answer: it may wait for a coordinator that is dead.
+_TRIES_MAX = 3  # Of a start on one client while other brokers answer: its coordinator may be dead.
 _LINE_INTERVAL_S = 60.0
-_ABORT_LIMIT_S = 2.0  # At the end nobody waits for long; what is left open the broker rolls back.
-_LATE_S = 1.0  # After its deadline a commit's last try has ended, unless librdkafka forgot its limit.
+_ABORT_LIMIT_S = 2.0  # Closing must not take long; the broker rolls an open transaction back.
+_LATE_S = 1.0  # A commit's last try has ended this long after its deadline, unless librdkafka forgot its limit.
 
 
 class TransactionalProducer:
-    """One producer, at most one open transaction.
+    """A producer with at most one open transaction.
 
-    librdkafka lacks KIP-890: of what it sent twice, after a connection broke or no answer came, a late copy could
-    end a later transaction or take its offsets back (KAFKA-17754). So a transaction during which a connection broke,
-    and a slow or repeated commit or abort, cost the producer, and its successor's epoch fences the copy.
+    librdkafka lacks KIP-890: after a broken connection or a missing answer it sends a request twice, and a late copy
+    could end a later transaction or take its offsets back (KAFKA-17754). So the producer is replaced after a
+    transaction during which a connection broke, and after a slow or repeated commit or abort: the epoch of its
+    successor fences the copy.
     """
 
     is_transactional: Final = True
-    """Nothing of a transaction that is not committed is ever seen."""
+    """True: no reader sees records of a transaction that is not committed."""
 
     def __init__(
         self,
@@ -55,15 +56,15 @@ class TransactionalProducer:
         blocked: Callable[[str, float], None] = lambda _call, _seconds: None,
         **sizes: int,
     ) -> None:
-        """Make one that is not started.
+        """Create a producer that is not started.
 
         Args:
             kafka: librdkafka properties.
-            transactional_id: nobody else may have it.
+            transactional_id: no other producer may have it.
             transaction_timeout_s: how long a transaction may take.
-            is_stopping: whether to give up waiting for Kafka: asked between the tries of a start.
-            blocked: told of the seconds that each transaction call took: `init`, `begin`, `send_offsets`, `commit`
-                or `abort`.
+            is_stopping: whether to give up waiting for Kafka; called between the tries of a start.
+            blocked: called with the name and the seconds of each transaction call: `init`, `begin`, `send_offsets`,
+                `commit` or `abort`.
             sizes: `queue_bytes` and `record_bytes_max` of `properties.transactional`.
         """
         self._is_stopping = is_stopping
@@ -85,24 +86,24 @@ class TransactionalProducer:
         self.is_open = False
         """Whether a transaction has begun and not ended."""
         self.renewals = 0
-        """How often a transaction that ended well cost the producer all the same."""
-        self._is_doubtful = False  # A call was repeated, or took long enough for librdkafka to have done so.
-        self._commits = CallThread(f"commits of {transactional_id}")
+        """How often the producer was replaced after a transaction that ended well."""
+        self._is_doubtful = False  # A call was repeated, or took so long that librdkafka may have repeated it.
+        self._commits = BackgroundCalls(f"commits of {transactional_id}")
         self._commit_limit_s = 0.0
         self._commit_seconds = 0.0
 
     def start(self) -> None:
-        """Fence whoever had this transactional id before and roll back what it left open.
+        """Fence the producer that had this transactional id before, and roll its open transaction back.
 
-        Waits for as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
+        Waits as long as Kafka does not answer; `blocked` is called every few seconds meanwhile.
 
         Raises:
             BrokerUnavailable: we are to stop before Kafka has answered.
             ConfigurationError: Kafka refuses our credentials, or lacks an ACL for us.
         """
         self._drop()
-        # What went out before the new epoch is fenced. A break counts from here on, one during the start too: the same
-        # news is told once in half a minute, and the break that matters may be the next one.
+        # Requests sent before the new epoch are fenced. Breaks count from here on, also those during the start:
+        # librdkafka logs the same line once in half a minute, and the break that matters may be the next one.
         self._breaks.count, self._is_doubtful = 0, False
         self._refusals.error = None
         producer, tries, line_s = Producer(self._properties), 0, 0.0
@@ -130,23 +131,23 @@ class TransactionalProducer:
         self._producer = producer
 
     def limit_batches(self, bytes_max: int) -> None:
-        """From the next `start` on send no batch of several records that is larger."""
+        """Send no batch of several records larger than this, from the next `start` on."""
         self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
 
     def _is_worth_waiting(self, producer: Producer, error: KafkaException) -> bool:
-        """After a start that failed, whether some broker answers at least; returns only where it may go well later.
+        """Whether some broker answers after a start that failed; returns only if a repetition may succeed.
 
         Raises:
-            Stop: it will not, or we are to stop.
+            Stop: a repetition fails, too, or we are to stop.
         """
         doing = f"starting the producer {self.transactional_id}"
-        said = kafka_errors.stop(error, doing)
+        mapped = kafka_errors.stop(error, doing)
         kafka_error = kafka_errors.of(error)
-        goes_by = kafka_error.retriable() or isinstance(said, BrokerUnavailable)
+        goes_by = kafka_error.retriable() or isinstance(mapped, BrokerUnavailable)
         if kafka_error.fatal() or not goes_by or self._is_stopping():
-            raise said from error
+            raise mapped from error
         try:
-            producer.poll(0)  # Why it was refused, if it was.
+            producer.poll(0)  # Collects the reason, if Kafka refused us.
             if self._refusals.error is not None:
                 raise kafka_errors.stop(self._refusals.error, doing) from error
             producer.list_topics(timeout=_LOOK_TIMEOUT_S)
@@ -165,28 +166,28 @@ class TransactionalProducer:
             TransactionAborted: the broker refused one.
         """
         producer = self._begun()
-        # Called by position: to give the headers by name takes as long as all else.
+        # Called by position: passing the headers by name takes as long as all else.
         produce: Callable[..., None] = producer.produce
-        chosen = -1 if partition is None else partition
+        number = -1 if partition is None else partition
         size = 0
         for key, value, headers in records:
             if value is not None:
                 size += len(value)
             try:
-                produce(topic, value, key, chosen, None, None, 0, headers)
+                produce(topic, value, key, number, None, None, 0, headers)
             except BufferError:
-                self._send_again(topic, value, key, chosen, headers)
+                self._send_with_room(topic, value, key, number, headers)
             except KafkaException as error:
-                raise kafka_errors.of_record(producer, error, topic, chosen) from error
+                raise kafka_errors.of_record(producer, error, topic, number) from error
         self._serve(producer, 0, topic)
         return size
 
     def send_marked(
         self, topic: str, partition: int, records: Sequence[Outgoing], delivered: Callable[[int], None]
     ) -> int:
-        """`send`, and tell the offset of the last record during a later call.
+        """`send`; the offset of the last record is reported during a later call.
 
-        Only one record in a batch asks to be told: a callback for each costs 40 % more.
+        Only one record of a batch has a callback: one for each costs 40 % more.
         """
         *most, (key, value, headers) = records
         size = self.send(topic, partition, most)
@@ -200,13 +201,13 @@ class TransactionalProducer:
         try:
             produce(topic, value, key, partition, on_delivery, None, 0, headers)
         except BufferError:
-            self._send_again(topic, value, key, partition, headers, on_delivery)
+            self._send_with_room(topic, value, key, partition, headers, on_delivery)
         except KafkaException as error:
             raise kafka_errors.of_record(self._begun(), error, topic, partition) from error
         return size + (0 if value is None else len(value))
 
     def commit(self, topic: str, offsets: Mapping[int, int], group_metadata: Any) -> None:
-        """`begin_commit` without notes, then `finish_commit`."""
+        """`begin_commit` without offset metadata, then `finish_commit`."""
         self.begin_commit(topic, offsets, group_metadata)
         self.finish_commit()
 
@@ -219,17 +220,17 @@ class TransactionalProducer:
         notes: Mapping[int, str] | None = None,
         limit_s: float | None = None,
     ) -> None:
-        """Have the transaction committed, with the next input offset to read of each partition.
+        """Start the commit of the transaction, with the next input offset to read of each partition.
 
-        Until `finish_commit` nothing else may be asked of the producer: what is sent belongs to the transaction that
-        is open, and this one still is.
+        Until `finish_commit` the producer must not be used: a record that is sent belongs to the open transaction,
+        which is still this one.
 
         Args:
             topic: the input.
             offsets: by partition.
             group_metadata: the proof that we are a member of the group.
-            notes: the texts that stand beside them, by partition; what is not there has none.
-            limit_s: the longest it may take, if that is less than a transaction may.
+            notes: the offset metadata, by partition; partitions that are missing have none.
+            limit_s: longest time for the commit, if that is less than the transaction timeout.
 
         Raises:
             ProducerLost: the transaction could not even begin.
@@ -249,7 +250,7 @@ class TransactionalProducer:
         def commit() -> None:
             self._call("send_offsets", send_offsets, deadline_s)
             # librdkafka's own limit does not hold for that call while the group's coordinator is away (its #5456). By
-            # now the transaction may be given up, and its partitions somebody else's.
+            # now the transaction may have been rolled back, and its partitions may have another owner.
             if time.monotonic() > deadline_s:
                 raise ProducerLost(f"send_offsets ({self.transactional_id}): no answer within {limit_s:g} s")
             self._call("commit", producer.commit_transaction, deadline_s)
@@ -258,11 +259,11 @@ class TransactionalProducer:
         self._commits.begin(commit)
 
     def finish_commit(self) -> float:
-        """Wait until the transaction is committed; how many seconds that took.
+        """Wait until the transaction is committed; returns the seconds that this took.
 
         Raises:
-            TransactionAborted: nothing of it will be seen; `abort` comes next.
-            ProducerLost: the same, or nobody knows; `start` comes next, and what is committed must be asked for.
+            TransactionAborted: no reader will see it; call `abort` next.
+            ProducerLost: the same, or the outcome is unknown; call `start` next, and fetch the committed offsets.
         """
         producer = self._producer
         assert producer is not None
@@ -274,13 +275,13 @@ class TransactionalProducer:
         return self._commit_seconds
 
     def abort(self) -> None:
-        """Roll the open transaction back, with a new producer if this one cannot, or may have said so twice."""
+        """Roll the open transaction back, with a new producer if this one cannot, or may have sent the abort twice."""
         producer = self._producer
         if producer is None:
             self.start()
             return
         if self._commits.is_busy:
-            # Ctrl-C came while it was waited for: it comes first, and may leave nothing to roll back.
+            # Ctrl-C interrupted the wait for a commit: the commit ends first, and may leave nothing to roll back.
             with contextlib.suppress(TransactionAborted):
                 self.finish_commit()
         if not self.is_open:
@@ -293,16 +294,16 @@ class TransactionalProducer:
             self._ended(producer)
 
     def close(self) -> None:
-        """Let go of the producer; an open transaction is rolled back, by the broker if that takes long."""
+        """Close the producer; an open transaction is rolled back, by the broker if that takes long."""
         if self._producer is not None and self.is_open and not self._commits.is_busy:
-            # To take a producer apart in the middle of a transaction has ended the process, inside librdkafka.
+            # Destroying a producer in the middle of a transaction has crashed the process, inside librdkafka.
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(_ABORT_LIMIT_S)
         self._commits.close()
         self._drop()
 
     def _begun(self) -> Producer:
-        """The producer with an open transaction; opened with the first record, so that idleness costs nothing."""
+        """The producer with an open transaction, which begins with the first record: an idle worker commits nothing."""
         if self._producer is None:
             self.start()
         assert self._producer is not None
@@ -317,7 +318,7 @@ class TransactionalProducer:
             self.is_open = True
         return self._producer
 
-    def _send_again(
+    def _send_with_room(
         self,
         topic: str,
         value: bytes | None,
@@ -326,10 +327,10 @@ class TransactionalProducer:
         headers: Headers | None,
         on_delivery: Callable[[object, Message], None] | None = None,
     ) -> None:
-        """The queue to the broker is full: wait for room, then send; the order within the partition stays.
+        """Wait for room in the full queue to the broker, then send; the order within the partition stays.
 
-        No error is kept in a variable here: it would hold the frame, which holds it, and with them the record, until
-        the garbage collector runs, which it does twice a minute.
+        No error is kept in a variable here: error and frame would refer to each other, and keep the record until the
+        garbage collector runs, which it does twice a minute.
         """
         producer = self._producer
         assert producer is not None
@@ -348,14 +349,14 @@ class TransactionalProducer:
             return
 
     def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
-        """Hear what became of records; a producer's end, as when it was fenced, is raised here as well as by a call."""
+        """Run delivery reports; the end of a producer, as when it was fenced, is raised here as well as by a call."""
         try:
             producer.poll(timeout_s)
         except KafkaException as error:
             raise kafka_errors.in_transaction(error, f"sending to {topic}") from error
 
     def _call(self, name: str, call: Callable[[float], None], deadline_s: float) -> None:
-        """Make a transaction call, again while it may be repeated and the transaction can still be alive."""
+        """Make a transaction call, and repeat it while that is allowed and the transaction can still be alive."""
         began_s = tried_s = time.monotonic()
         while True:
             try:
@@ -373,27 +374,27 @@ class TransactionalProducer:
                     self._is_doubtful = True
 
     def _ended(self, producer: Producer) -> None:
-        """A transaction is over; if something of it may have gone out twice, its producer is too."""
+        """Note the end of a transaction; replace the producer if a request of it may have been sent twice."""
         self.is_open = False
         try:
-            producer.poll(0)  # Delivery reports, and the news of broken connections.
+            producer.poll(0)  # Delivery reports, and log lines of broken connections.
         except KafkaException:
-            self._is_doubtful = True  # Lost since, but what it said of the transaction holds.
+            self._is_doubtful = True  # The producer was lost since; its answer about the transaction holds.
         if self._is_doubtful or self._breaks.count:
             self.renewals += 1
             self.start()
 
     def _spent(self, call: str, began_s: float) -> float:
-        """Tell what a call took; the time now."""
+        """Report the duration of a call; returns the time now."""
         now_s = time.monotonic()
         self._blocked(call, now_s - began_s)
         return now_s
 
     def _drop(self) -> None:
-        """Forget the producer without waiting for what it still has in hand."""
+        """Give up the producer without waiting for the records in flight."""
         producer, self._producer, self.is_open = self._producer, None, False
         if producer is not None:
             producer.purge(in_queue=True, in_flight=True, blocking=False)
-            # A fatal error that nobody has heard of would be raised while the producer is taken apart, at any line.
+            # A fatal error that was not polled would be raised while the producer is destroyed, at any line.
             with contextlib.suppress(KafkaException):
                 producer.poll(0)

@@ -1,1 +1,1 @@
-"""Consumers: of a group, of a log to its end, of a range of offsets."""
+"""Consumers: a member of a group, a reader of partitions to their end, a reader of ranges of offsets."""

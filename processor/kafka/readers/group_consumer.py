@@ -1,4 +1,4 @@
-"""Reads an input topic as a member of a consumer group; every start offset is given by the caller."""
+"""Reads an input topic as a member of a consumer group; the caller gives every start offset."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 _OLDEST_TIMEOUT_S = 2.0
 _RELEASE_TRY_S = 1.0
-_RELEASE_PATIENCE_S = 120.0  # Brokers wait 45 s for a member of the new protocol, as shipped, and 60 s at most.
+_RELEASE_PATIENCE_S = 120.0  # Brokers keep a silent member of the new protocol for 45 s by default, and 60 s at most.
 
 
 class AssignmentListener(Protocol):
-    """Whoever owns the partitions. Called from within `poll`, on its thread."""
+    """The owner of the assigned partitions. Called from within `poll`, on its thread."""
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """These partitions are ours now; nothing is read until `begin`."""
+        """Called when these partitions were assigned to us; nothing is read until `begin`."""
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """These partitions go to somebody else once this returns: commit or abort."""
+        """Called when these partitions go to another member once this returns: commit or abort."""
 
     def on_lost(self, partitions: list[int]) -> None:
-        """These partitions are somebody else's already: abort."""
+        """Called when another member has these partitions already: abort."""
 
 
 class GroupConsumer:
@@ -47,39 +47,39 @@ class GroupConsumer:
         listener: AssignmentListener,
         instance: str | None = None,
         prefetch_bytes: int | None = None,
-        made_anew: str = "",
+        rebuild_steps: str = "",
     ) -> None:
         """Join a group.
 
         Args:
-            kafka: librdkafka properties; `group.protocol` among them is for us.
+            kafka: librdkafka properties, `group.protocol` included.
             group: the consumer group.
             topic: the input.
-            session_timeout_s: how long the group waits for a member that is not heard of.
-            listener: whoever owns the partitions.
-            instance: the name of a static member: it leaves no group, and comes back to its partitions.
-            prefetch_bytes: input that may wait in memory; None: as every reader.
-            made_anew: what to do where the topic was made anew, if offsets are not all that hangs on it.
+            session_timeout_s: how long the group keeps a silent member.
+            listener: the owner of the assigned partitions.
+            instance: the name of a static member, which does not leave the group and gets its partitions back.
+            prefetch_bytes: input that may wait in memory; None: the limit of every reader.
+            rebuild_steps: the steps after the topic was recreated, if resetting offsets is not enough.
         """
         self.topic = topic
         self.ended: set[int] = set()
-        """Partitions of which Kafka has told, for now, of no record after the last one returned."""
+        """Partitions without a further record for now, as far as Kafka has reported."""
         self._unreadable: dict[int, PartitionHeld] = {}
         self._listener = listener
-        self._made_anew = made_anew
+        self._rebuild_steps = rebuild_steps
         self._properties = properties.group_member(
             kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
         )
-        self._unreleased_s: float | None = None  # Since when the group has held our name for somebody else.
+        self._unreleased_s: float | None = None  # Since when the group has kept our name for another process.
         self._join()
 
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
         """The next messages, of all partitions begun. The listener is called from here.
 
-        Of partitions that cannot be read on `take_unreadable` tells; the others' messages are returned.
+        Partitions that cannot be read on are left to `take_unreadable`; the messages of the others are returned.
 
         Raises:
-            Stop: the input cannot be read on; the message says why.
+            Stop: the input cannot be read on; the text has the reason.
         """
         try:
             messages = self._consumer.consume(records_max, timeout_s)
@@ -95,7 +95,7 @@ class GroupConsumer:
         return messages
 
     def take_unreadable(self) -> dict[int, PartitionHeld]:
-        """The partitions that cannot be read on, with why; each is told once, and paused until `begin`."""
+        """The partitions that cannot be read on, with the reason; each is reported once, and paused until `begin`."""
         unreadable, self._unreadable = self._unreadable, {}
         return unreadable
 
@@ -103,7 +103,7 @@ class GroupConsumer:
         """Start reading a partition at an offset.
 
         Raises:
-            TransactionAborted: the partition is not ready for it, or not ours any more; it is to be tried again.
+            TransactionAborted: the partition is not ready, or not ours any more; try again.
         """
         self.ended.discard(partition)
         self._unreadable.pop(partition, None)
@@ -121,26 +121,26 @@ class GroupConsumer:
         self._consumer.pause([TopicPartition(self.topic, partition)])
 
     def lag(self, partition: int, offset: int) -> int:
-        """How many offsets an input position is behind the end, as far as is known without asking."""
+        """The number of offsets between an input position and the end, as far as it is known without a request."""
         if partition in self.ended:
-            # The end may lie behind a transaction's marker, which no position steps over before the next record comes.
+            # The end may lie behind a transaction's marker; no position passes it before the next record arrives.
             return 0
         _, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
         return max(0, end - offset)
 
     def member_id(self) -> str:
-        """Our name in the group; empty while we are no member. It asks librdkafka's thread: not for every turn."""
+        """Our member id; empty while we are no member. It asks librdkafka's thread: too slow for every turn."""
         return self._consumer.memberid() or ""
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to prove that we are still a member."""
+        """The proof for a transaction that we are still a member."""
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[int, int], notes: Mapping[int, str]) -> None:
-        """Commit the next input offset of each partition, and a note beside it, without a transaction.
+        """Commit the next input offset of each partition, with offset metadata, without a transaction.
 
         Raises:
-            TransactionAborted: it was not done, or nobody knows; as where we are no member any more.
+            TransactionAborted: the commit failed, or its outcome is unknown, as when we are no member any more.
         """
         places = [
             TopicPartition(self.topic, partition, offset, metadata=notes[partition])
@@ -161,7 +161,7 @@ class GroupConsumer:
         self._consumer.close()
 
     def _without_events(self, messages: list[Message]) -> list[Message]:
-        """The records among them; ends are noted, and an event that ends the reading is raised."""
+        """The records among messages; ends are noted, and an event that ends the reading is raised."""
         records = []
         for message in messages:
             error, partition = message.error(), cast("int", message.partition())
@@ -174,7 +174,7 @@ class GroupConsumer:
             elif kafka_errors.is_out_of_range(error) or kafka_errors.is_unreadable(error):
                 self._hold(partition, self._trouble(message, error))
             elif kafka_errors.is_unreleased(error):
-                self._join_again(error)
+                self._rejoin(error)
                 return []
             elif not kafka_errors.passes(error):
                 raise kafka_errors.stop(error, f"reading {self.topic}")
@@ -185,20 +185,20 @@ class GroupConsumer:
         return records
 
     def _trouble(self, message: Message, error: KafkaError) -> PartitionHeld:
-        """Why a partition cannot be read on."""
+        """The reason why a partition cannot be read on."""
         trouble = kafka_errors.of_partition(error, self.topic, message.partition(), message.offset())
         if isinstance(trouble, PartitionHeld):
             return trouble
-        was_remade = f", or it was deleted and made anew: then {self._made_anew}" if self._made_anew else ""
+        was_recreated = f", or it was deleted and made anew: then {self._rebuild_steps}" if self._rebuild_steps else ""
         return PartitionHeld(
             "input_gone",
             f"{self.topic} partition {message.partition()}: records that were not processed yet are gone "
-            f"({error.str()}). The topic's retention is too short for this outage{was_remade}; nothing is skipped "
+            f"({error.str()}). The topic's retention is too short for this outage{was_recreated}; nothing is skipped "
             "silently: stop the workers, then sowstream offsets adopt TOPIC --from earliest goes on",
         )
 
     def _hold(self, partition: int, trouble: PartitionHeld) -> None:
-        """Read no more of a partition: librdkafka would fetch the same again and again."""
+        """Stop reading a partition: librdkafka would fetch the same batch again and again."""
         self._unreadable.setdefault(partition, trouble)
         with contextlib.suppress(KafkaException):  # Not ours any more.
             self._consumer.pause([TopicPartition(self.topic, partition)])
@@ -209,10 +209,10 @@ class GroupConsumer:
             [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def _join_again(self, error: KafkaError) -> None:
-        """Wait for our own name: it is kept for the process we are the successor of, until its session is over.
+    def _rejoin(self, error: KafkaError) -> None:
+        """Wait for our own name: the group keeps it for our predecessor until its session is over.
 
-        The new protocol turns the new member away, where the classic one fences the old.
+        The new protocol refuses the new member; the classic one fences the old.
         """
         now_s = time.monotonic()
         if self._unreleased_s is None:
@@ -231,18 +231,18 @@ class GroupConsumer:
         self._listener.on_assigned([partition.partition for partition in partitions])
 
     def _oldest(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """A place that exists in each partition; it stays paused there until `begin` gives the real offset.
+        """An offset that exists in each partition; the partition stays paused there until `begin`.
 
-        A fetch may leave before the pause arrives, and one of an offset that retention has deleted would be an error.
-        Left to librdkafka, the look-up of the beginning may come back late and undo the seek of `begin`.
+        A fetch may leave before the pause takes effect, and fails for an offset that retention has deleted. If
+        librdkafka looks up the beginning itself, its answer may arrive late and undo the seek of `begin`.
         """
         beginnings = [TopicPartition(self.topic, partition.partition, OFFSET_BEGINNING) for partition in partitions]
         try:
-            found = consumer.offsets_for_times(beginnings, _OLDEST_TIMEOUT_S) if beginnings else []
+            places = consumer.offsets_for_times(beginnings, _OLDEST_TIMEOUT_S) if beginnings else []
         except KafkaException as error:
             properties.log.warning("asking for the beginning of %s: %s", self.topic, kafka_errors.of(error).str())
-            found = beginnings
-        return [TopicPartition(self.topic, place.partition, max(0, place.offset)) for place in found]
+            places = beginnings
+        return [TopicPartition(self.topic, place.partition, max(0, place.offset)) for place in places]
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._listener.on_revoked([partition.partition for partition in partitions])

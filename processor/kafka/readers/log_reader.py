@@ -1,4 +1,4 @@
-"""Reads partitions from given offsets up to their end, outside any group: restores, snapshots, checks."""
+"""Reads partitions from given offsets up to their end, outside any group: for restores, snapshots and checks."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ class Position(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What one look brought."""
+    """The result of one read."""
 
     messages: list[Message]
     """Committed records, in order per partition."""
     ends: list[Position]
-    """Partitions that have nothing more for now, with the offset the next record will have at least."""
+    """Partitions without a further record for now, with the least offset that the next record can have."""
 
 
 class LogReader:
-    """Reads partitions it assigns itself. One thread only.
+    """A reader that assigns itself partitions. One thread only.
 
-    The end of a partition is what the end-of-partition event says: positions step over neither transaction markers
-    nor what compaction emptied, and comparing them with the end hangs for ever.
+    The end-of-partition event marks the end of a partition: a position passes neither transaction markers nor compacted
+    records, so comparing it with the end may never succeed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], *, group: str, bears_trouble: bool = False) -> None:
-        """Make a reader.
+    def __init__(self, kafka: Mapping[str, str], *, group: str, collects_trouble: bool = False) -> None:
+        """Create a reader.
 
         Args:
             kafka: librdkafka properties.
-            group: the consumer group that `committed` and `group_metadata` tell of; it is never joined.
-            bears_trouble: whether `take_troubled` tells of partitions that cannot be read on, and `read` does not
-                raise: the others are read on.
+            group: the consumer group of `committed` and `group_metadata`; it is never joined.
+            collects_trouble: whether partitions that cannot be read on are left to `take_troubled`, and `read` goes on
+                with the others instead of raising.
         """
         self.group = group
         """The consumer group."""
         self._properties = properties.log_reader(kafka, group=group)
-        self._bears_trouble = bears_trouble
+        self._bears_trouble = collects_trouble
         self._consumer = Consumer(self._properties)
         self._troubled: dict[tuple[str, int], PartitionHeld | Stop] = {}
-        self._begun: dict[tuple[str, int], int] = {}  # What is assigned, and where it began.
+        self._begun: dict[tuple[str, int], int] = {}  # The assigned partitions, with the offsets where they began.
         self._renewal = Renewal(self._look, self.renew)
 
     def add(self, positions: Iterable[Position]) -> None:
@@ -78,7 +78,7 @@ class LogReader:
         self._consumer.incremental_unassign([TopicPartition(topic, partition)])
 
     def renew(self) -> None:
-        """Connect anew, and go on in each partition after the last record that was read: the broker may be dead."""
+        """Reconnect, and go on in each partition after the last record that was read: the broker may be dead."""
         properties.log.warning("no answer from Kafka; reading with a new connection")
         places = self._consumer.position([TopicPartition(*where) for where in self._begun]) if self._begun else []
         begun = {(place.topic, place.partition): place.offset for place in places if place.offset >= 0}
@@ -94,7 +94,7 @@ class LogReader:
             Stop: a partition cannot be read on, and the reader does not bear it.
         """
         came = self._consumer.consume(records_max, timeout_s)
-        if not any(map(Message.error, came)):  # The usual case, without a step of Python's for each.
+        if not any(map(Message.error, came)):  # The usual case, without a step in Python for each message.
             return Read(came, [])
         messages: list[Message] = []
         ends: list[Position] = []
@@ -117,20 +117,20 @@ class LogReader:
         return Read(messages, ends)
 
     def take_troubled(self) -> dict[tuple[str, int], PartitionHeld | Stop]:
-        """The topics and partitions that cannot be read on, with why, since the last time."""
+        """The topics and partitions that cannot be read on, with the reason, since the last call."""
         if not self._troubled:
             return self._troubled
         troubled, self._troubled = self._troubled, {}
         return troubled
 
     def committed(self, topic: str, partition: int, timeout_s: float) -> int | None:
-        """The group's committed offset, or None if it has none; see `committed_with_note`."""
+        """Fetch the group's committed offset, or None if it has none; see `committed_with_note`."""
         return self.committed_with_note(topic, partition, timeout_s)[0]
 
     def committed_with_note(self, topic: str, partition: int, timeout_s: float) -> tuple[int | None, str | None]:
-        """The group's committed offset and what was committed beside it, or None where it has none.
+        """Fetch the group's committed offset and its offset metadata, or None if it has none.
 
-        Waits while a transaction holds the offset in the balance.
+        Waits while an undecided transaction holds the offset.
 
         Raises:
             TimeoutError: it was not decided in time; ask again.
@@ -138,7 +138,7 @@ class LogReader:
         """
         question = f"committed offset of {topic} partition {partition}"
         try:
-            (found,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
+            (committed,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)):
                 self._renewal.unanswered(question)
@@ -146,21 +146,23 @@ class LogReader:
             raise kafka_errors.stop(
                 error, f"asking for the committed offset of {topic} partition {partition}"
             ) from error
-        if found.error is not None:
-            if found.error.retriable():
+        if committed.error is not None:
+            if committed.error.retriable():
                 raise TimeoutError
-            raise kafka_errors.stop(found.error, f"asking for the committed offset of {topic} partition {partition}")
+            raise kafka_errors.stop(
+                committed.error, f"asking for the committed offset of {topic} partition {partition}"
+            )
         self._renewal.answered(question)
-        return (found.offset if found.offset >= 0 else None), found.metadata or None
+        return (committed.offset if committed.offset >= 0 else None), committed.metadata or None
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to commit offsets of the group, which nobody may be a member of."""
+        """The proof for a transaction that commits offsets of the group, which must have no members."""
         return self._consumer.consumer_group_metadata()
 
     def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
-        """The oldest offset kept, and the end that committed readers see.
+        """Fetch the oldest offset kept, and the end that readers of committed records see.
 
-        The topic exists, as whoever asks has its partitions: a broker that does not know it has just started.
+        The topic exists, as the caller has its partitions: a broker that does not know it has just started.
 
         Raises:
             TimeoutError: no answer in time; ask again.
@@ -168,27 +170,27 @@ class LogReader:
         """
         question = f"ends of {topic} partition {partition}"
         try:
-            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+            bounds = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)) or kafka_errors.is_unknown(error):
                 self._renewal.unanswered(question)
                 raise TimeoutError from None
             raise kafka_errors.stop(error, f"asking for the ends of {topic} partition {partition}") from error
-        # Where a leader is changing, librdkafka may give an invalid offset (-1001) for an answer.
-        if found is None:
+        # While a leader is changing, librdkafka may answer with an invalid offset (-1001).
+        if bounds is None:
             raise TimeoutError
-        if min(found) < 0:
+        if min(bounds) < 0:
             self._renewal.unanswered(question)
             raise TimeoutError
         self._renewal.answered(question)
-        return found
+        return bounds
 
     def at_time(self, topic: str, partitions: Iterable[int], time_ms: int, timeout_s: float) -> dict[int, int | None]:
-        """The offset of the first record of each partition with this time or a later one; None: there is none.
+        """Fetch the offset of the first record of each partition with this time or a later one; None: there is none.
 
         Args:
             topic: the Kafka topic.
-            partitions: those wanted.
+            partitions: the partition numbers.
             time_ms: milliseconds since the epoch.
             timeout_s: longest wait.
 
@@ -198,15 +200,15 @@ class LogReader:
         """
         asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
         try:
-            found = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+            positions = self._consumer.offsets_for_times(asked, timeout=timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)):
                 raise TimeoutError from None
             raise kafka_errors.stop(error, f"asking {topic} for the offsets of a time") from error
-        return {position.partition: position.offset if position.offset >= 0 else None for position in found}
+        return {position.partition: position.offset if position.offset >= 0 else None for position in positions}
 
     def behind(self, topic: str, partition: int, offset: int) -> int:
-        """How many offsets a position is behind the end, as far as is known without asking."""
+        """The number of offsets between a position and the end, as far as it is known without a request."""
         _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
         return max(0, end - offset)
 
@@ -216,6 +218,6 @@ class LogReader:
         self._consumer.close()
 
     def _look(self) -> None:
-        """Ask any broker who leads and coordinates what. Not on another thread: a consumer may be closed meanwhile."""
-        with contextlib.suppress(KafkaException):  # Silent too.
+        """Ask any broker for leaders and coordinators. Not on another thread: a consumer may be closed meanwhile."""
+        with contextlib.suppress(KafkaException):  # This broker does not answer either.
             self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Reads stretches of partitions, from one offset up to another: what was there when somebody asked."""
+"""Reads ranges of partitions, from one offset up to another, such as all records that were there at one moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from processor.kafka.readers.log_reader import LogReader
 
 _READ_MAX: Final = 10_000
-_WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is heard.
+_WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C takes effect.
 _ASK_TIMEOUT_S: Final = 15.0
 
 
@@ -34,10 +34,10 @@ def oldest_offsets(reader: LogReader, topic: str, partitions: Iterable[int]) -> 
         ) from None
 
 
-def read_stretch(
+def read_range(
     reader: LogReader, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], *, stall_timeout_s: float
 ) -> Iterator[tuple[int, list[Message]]]:
-    """The committed records of a stretch, in batches of one partition each, in order per partition.
+    """The committed records of a range, in batches of one partition each, in order per partition.
 
     Args:
         reader: reads none of these partitions.
@@ -53,12 +53,12 @@ def read_stretch(
     reader.add(Position(topic, partition, begins[partition]) for partition in todo)
     moved_s = time.monotonic()
     while todo:
-        # A read for many would wait until it has as many.
+        # Reading many at once would wait until there are as many.
         messages: list[Message] = []
         reached: dict[int, int] = {}
         for read in (reader.read(1, _WAIT_S), reader.read(_READ_MAX, 0)):
             messages += read.messages
-            # The end of a partition may be markers and aborted records only, which no message tells of.
+            # The end of a partition may consist of markers and aborted records only, for which no message arrives.
             reached |= {position.partition: position.offset for position in read.ends}
         if messages:
             moved_s = time.monotonic()
@@ -76,16 +76,16 @@ def read_stretch(
 
 
 def read_up_to(reader: LogReader, topic: str, ends: Mapping[int, int], *, stall_timeout_s: float) -> list[Message]:
-    """Every committed record of a small topic up to these ends, by partition; the reader is closed after it.
+    """Every committed record of a small topic up to these ends, by partition; closes the reader afterwards.
 
     Raises:
         BrokerUnavailable: no answer in time.
-        Stop: Kafka does not let us read it, or it cannot be read to its end in time.
+        Stop: Kafka refuses, or the topic cannot be read to its end in time.
     """
     try:
         begins = oldest_offsets(reader, topic, ends)
-        stretch = read_stretch(reader, topic, begins, ends, stall_timeout_s=stall_timeout_s)
-        return [message for _, batch in stretch for message in batch]
+        batches = read_range(reader, topic, begins, ends, stall_timeout_s=stall_timeout_s)
+        return [message for _, batch in batches for message in batch]
     finally:
         reader.close()
 

@@ -1,1 +1,1 @@
-"""Transactions as brokers see them: listed, explained, ended."""
+"""Transactions as brokers see them: finds open ones, reads the coordinators' decisions, writes markers."""

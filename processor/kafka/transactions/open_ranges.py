@@ -1,4 +1,4 @@
-"""Finds partitions whose committed readers wait: an open transaction keeps the last stable offset behind the end."""
+"""Finds partitions whose readers wait: an open transaction keeps the last stable offset before the end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _READ_TIMEOUT_S: Final = 30.0
 _WAIT_S: Final = 0.2
 
 
-class OpenStretch(NamedTuple):
-    """The end of a partition that readers of committed records do not get."""
+class OpenRange(NamedTuple):
+    """The records at the end of a partition that readers of committed records do not get."""
 
     topic: str
     """The Kafka topic."""
@@ -35,16 +35,16 @@ class OpenStretch(NamedTuple):
     end: int
     """The offset after the last record."""
     since_ms: int
-    """Timestamp of the first record of the open transaction, milliseconds since the epoch; -1: not known."""
+    """Timestamp of the first record of the open transaction, milliseconds since the epoch; -1: unknown."""
 
     @property
     def place(self) -> str:
-        """For people: `orders.sow partition 3`."""
+        """The text for people: `orders.sow partition 3`."""
         return f"{self.topic} partition {self.partition}"
 
 
-def open_stretches(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], *, group: str) -> list[OpenStretch]:
-    """The partitions in which a transaction is open now: one that just runs, or one that nobody ends.
+def open_ranges(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], *, group: str) -> list[OpenRange]:
+    """The partitions in which a transaction is open now, whether it is just running or was abandoned.
 
     Args:
         kafka: librdkafka properties.
@@ -59,7 +59,7 @@ def open_stretches(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], 
     if not wanted:
         return []
     client = AdminClient(properties.common(kafka))
-    # In this order: of a transaction that ends in between, the stable offset is not behind that end any more.
+    # In this order: if a transaction ends in between, the stable offset is not before that end any more.
     ends = _offsets(client, wanted, IsolationLevel.READ_UNCOMMITTED)
     stable = _offsets(client, wanted, IsolationLevel.READ_COMMITTED)
     behind = {place: (stable[place], end) for place, end in ends.items() if stable[place] < end}
@@ -70,7 +70,7 @@ def open_stretches(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], 
     for message in read_uncommitted(kafka, first, {place: begin + 1 for place, begin in first.items()}, group=group):
         since_ms.setdefault((message.topic() or "", message.partition() or 0), message.timestamp()[1])
     return [
-        OpenStretch(topic, number, begin, end, since_ms.get((topic, number), -1))
+        OpenRange(topic, number, begin, end, since_ms.get((topic, number), -1))
         for (topic, number), (begin, end) in sorted(behind.items())
     ]
 
@@ -82,7 +82,7 @@ def read_uncommitted(
     *,
     group: str,
 ) -> Iterator[Message]:
-    """The records of stretches of partitions, also of transactions that are open or were rolled back.
+    """The records of ranges of partitions, including those of open and rolled back transactions.
 
     Args:
         kafka: librdkafka properties.
@@ -91,7 +91,7 @@ def read_uncommitted(
         group: the name of the reader to the brokers; the group is never joined.
 
     Raises:
-        BrokerUnavailable: a partition brings nothing for half a minute.
+        BrokerUnavailable: no record arrives for half a minute.
         Stop: a partition cannot be read.
     """
     todo = {place: end for place, end in ends.items() if end > begins[place]}

@@ -1,7 +1,7 @@
-"""The settings of kafka-python, a second Kafka client, made of librdkafka's properties.
+"""Converts librdkafka's properties to the settings of kafka-python, a second Kafka client.
 
-librdkafka has no call for what is known of transactions (KIP-664: DescribeProducers, ListTransactions,
-DescribeTransactions, WriteTxnMarkers). kafka-python has; it serves `sowstream transactions` and nothing else.
+librdkafka has no calls to inspect transactions (KIP-664: DescribeProducers, ListTransactions, DescribeTransactions,
+WriteTxnMarkers). kafka-python has; only `sowstream transactions` uses it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _NO: Final = ("false", "0", "f")
 
 
 def client_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """The keyword arguments of its clients.
+    """The keyword arguments of kafka-python's clients.
 
     Args:
-        kafka: librdkafka properties: those that say where Kafka is, and who we are.
+        kafka: librdkafka properties: the addresses of Kafka, and our credentials.
 
     Raises:
-        ConfigurationError: a way to log in that is not translated, or certificates that cannot be read.
+        ConfigurationError: the login method is not supported here, or certificates cannot be read.
     """
     protocol = kafka.get("security.protocol", "plaintext").upper()
-    chosen: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": kafka.get("bootstrap.servers", "localhost:9092").replace(" ", "").split(","),
         "client_id": kafka.get("client.id", "sowstream"),
         "security_protocol": protocol,
     }
     if protocol.endswith("SSL"):
-        chosen["ssl_context"] = _tls(kafka)
+        settings["ssl_context"] = _tls(kafka)
     if protocol.startswith("SASL"):
-        chosen |= _login(kafka)
-    return chosen
+        settings |= _login(kafka)
+    return settings
 
 
 def _login(kafka: Mapping[str, str]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _login(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _tls(kafka: Mapping[str, str]) -> ssl.SSLContext:
-    """As librdkafka would: the system's authorities unless others are named, and the host's name is compared."""
+    """The TLS settings, as in librdkafka: the system's authorities by default, and the host's name is checked."""
     try:
         context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem"))
         if kafka.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
@@ -72,7 +72,7 @@ def _tls(kafka: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _show_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
-    """Ours, where the brokers ask for one."""
+    """Present our certificate, if brokers ask for one."""
     password = kafka.get("ssl.key.password")
     if "ssl.keystore.location" in kafka:
         raise ConfigurationError(
@@ -82,7 +82,7 @@ def _show_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None
     if "ssl.certificate.location" in kafka:
         context.load_cert_chain(kafka["ssl.certificate.location"], kafka.get("ssl.key.location"), password)
     elif "ssl.certificate.pem" in kafka:
-        # Python reads certificates from files only; this one is gone when they are read, and was ours alone.
+        # Python reads certificates from files only; this one is deleted when they are read, and only we can read it.
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory) / "client.pem"
             file.touch(0o600)

@@ -1,4 +1,4 @@
-"""Asks brokers what they know of transactions, and writes the marker that ends one in a partition."""
+"""Asks brokers about transactions, and writes the marker that ends one in a partition."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class OpenProducer(NamedTuple):
     producer_id: int
     """Kafka's number of the producer."""
     epoch: int
-    """The incarnation of the producer that wrote last."""
+    """The epoch of the producer that wrote last."""
     coordinator_epoch: int
-    """The epoch of the coordinator that wrote this producer's last marker here; -1: it has none here."""
+    """The epoch of the coordinator that wrote this producer's last marker here; -1: there is no marker."""
     begin: int
     """The first offset of the transaction."""
     last_ms: int
@@ -35,18 +35,18 @@ class OpenProducer(NamedTuple):
 
 
 class CoordinatorState(NamedTuple):
-    """What the transaction coordinator says of a transactional id now."""
+    """The coordinator's present state of a transactional id."""
 
     state: str
     """Kafka's word: `Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, `CompleteCommit`, `CompleteAbort` ..."""
     producer_id: int
     """Kafka's number of the producer."""
     epoch: int
-    """The newest incarnation of the producer."""
+    """The newest epoch of the producer."""
     timeout_ms: int
-    """The longest time that a transaction of it may take."""
+    """The transaction timeout of the producer."""
     places: frozenset[tuple[str, int]]
-    """Topics and partitions of the transaction at hand; none where there is none."""
+    """Topics and partitions of the running transaction; empty if there is none."""
 
 
 class Marker(NamedTuple):
@@ -57,19 +57,19 @@ class Marker(NamedTuple):
     partition: int
     """The partition number."""
     producer_id: int
-    """Whose transaction."""
+    """Kafka's number of the producer whose transaction it ends."""
     epoch: int
-    """The incarnation that the coordinator's decision names."""
+    """The producer epoch in the coordinator's decision."""
     coordinator_epoch: int
     """Not below the one of this producer's last marker in the partition."""
     transaction_version: int
-    """Of the transaction protocol: 0 or 1, or 2 where each transaction has an epoch of its own (KIP-890)."""
+    """The version of the transaction protocol: 0 or 1, or 2 if each transaction has an epoch of its own (KIP-890)."""
     is_commit: bool
     """Whether the records become visible, or are dropped."""
 
 
 class TransactionAdmin:
-    """Questions about transactions, and the marker that ends one. One thread only."""
+    """Requests about transactions, and the marker that ends one. One thread only."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Connect.
@@ -88,7 +88,7 @@ class TransactionAdmin:
             raise ConfigurationError(
                 "`sowstream transactions` needs the package kafka-python: pip install 'kafka-python>=3.0.12'"
             ) from None
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What it says is raised as well.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Its log lines are raised as errors as well.
         self._errors = errors
         self._where = kafka.get("bootstrap.servers", "localhost:9092")
         self._client: Any = self._asked(
@@ -99,7 +99,7 @@ class TransactionAdmin:
         )
 
     def open_producers(self, topic: str, partition: int) -> list[OpenProducer]:
-        """The producers with an open transaction in a partition, the one that began first in front.
+        """Fetch the producers with an open transaction in a partition, the one that began first in front.
 
         Raises:
             Stop: Kafka refuses, or does not answer.
@@ -110,7 +110,7 @@ class TransactionAdmin:
         answer = self._asked(
             f"asking who writes to {topic} partition {partition}", lambda: self._client.describe_producers([place])
         )
-        found = [
+        producers = [
             OpenProducer(
                 producer.producer_id,
                 producer.producer_epoch,
@@ -121,27 +121,27 @@ class TransactionAdmin:
             for producer in answer[place].active_producers
             if producer.current_transaction_start_offset >= 0
         ]
-        return sorted(found, key=lambda producer: producer.begin)
+        return sorted(producers, key=lambda producer: producer.begin)
 
     def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
-        """The transactional id of each producer that a coordinator still knows, by its number.
+        """Fetch the transactional id of each producer that a coordinator still knows, by producer number.
 
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        wanted = sorted(set(producer_ids))
+        numbers = sorted(set(producer_ids))
         answer = self._asked(
-            "asking for transactional ids", lambda: self._client.list_transactions(producer_id_filters=wanted)
+            "asking for transactional ids", lambda: self._client.list_transactions(producer_id_filters=numbers)
         )
         return {
             listed.producer_id: listed.transactional_id
             for listings in answer.values()
             for listed in listings
-            if listed.producer_id in wanted
+            if listed.producer_id in numbers
         }
 
     def coordinator_state(self, transactional_id: str) -> CoordinatorState:
-        """What its coordinator says of a transactional id.
+        """Fetch the coordinator's state of a transactional id.
 
         Raises:
             Stop: Kafka refuses, does not know it, or does not answer.
@@ -150,20 +150,20 @@ class TransactionAdmin:
             f"asking for the transaction of {transactional_id}",
             lambda: self._client.describe_transactions([transactional_id]),
         )
-        said = answer[transactional_id]
+        description = answer[transactional_id]
         return CoordinatorState(
-            str(said.state.value),
-            said.producer_id,
-            said.producer_epoch,
-            said.transaction_timeout_ms,
-            frozenset((place.topic, place.partition) for place in said.topic_partitions),
+            str(description.state.value),
+            description.producer_id,
+            description.producer_epoch,
+            description.transaction_timeout_ms,
+            frozenset((place.topic, place.partition) for place in description.topic_partitions),
         )
 
     def write(self, marker: Marker) -> None:
         """End a transaction in one partition, as its coordinator would have.
 
-        The leader of the partition refuses an epoch below the one that wrote last: a transaction that has begun there
-        since is never touched. `kafka-transactions abort` sends the same request, with the other end.
+        The leader of the partition refuses an epoch below that of the last writer: a transaction that has begun there
+        since is never touched. `kafka-transactions abort` sends the same request, to roll back.
 
         Raises:
             Stop: Kafka refuses, or does not answer.
@@ -193,8 +193,8 @@ class TransactionAdmin:
         answer = await self._client._manager.send(request, node_id=leader)
         codes = [
             partition.error_code
-            for told in answer.markers
-            for topic in told.topics
+            for result in answer.markers
+            for topic in result.topics
             for partition in topic.partitions
             if partition.error_code
         ]
@@ -215,7 +215,7 @@ class TransactionAdmin:
             self.close()
 
     def _asked(self, doing: str, ask: Callable[[], Result]) -> Result:
-        """Ask, and say a failure in our words."""
+        """Send a request, and map its failure to our errors."""
         errors = self._errors
         try:
             return ask()

@@ -1,8 +1,8 @@
-"""Reads what transaction coordinators have decided, from their own log: the Kafka topic `__transaction_state`.
+"""Reads the decisions of transaction coordinators from their own log, the Kafka topic `__transaction_state`.
 
-Kafka writes there first that a transaction is to be committed or rolled back, and only then the markers in its
-partitions. What a coordinator tells of a transactional id is the last transaction only; the log has those before it
-too, as far as it was not compacted.
+Kafka first writes there that a transaction is to be committed or rolled back, and only then the markers into its
+partitions. A coordinator reports only the last transaction of a transactional id; the log also has earlier ones, as far
+as it was not compacted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 TRANSACTION_STATE: Final = "__transaction_state"
-"""The coordinators' log: a partition for each share of the transactional ids."""
+"""The coordinators' log; the hash of a transactional id chooses the partition."""
 
 GROUP_OFFSETS: Final = "__consumer_offsets"
-"""Kafka's own topic with the positions of consumer groups, which transactions write to."""
+"""Kafka's own topic with the offsets of consumer groups; transactions write to it."""
 
 _ASK_TIMEOUT_S: Final = 15.0
 _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3  # Kafka's TransactionState.
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     """One entry of the log: the state of a transactional id after a change."""
 
     transactional_id: str
-    """Whose transaction."""
+    """The owner of the transaction."""
     producer_id: int
     """Kafka's number of the producer."""
     epoch: int
@@ -43,48 +43,48 @@ class Entry(NamedTuple):
     status: int
     """Kafka's number of the state."""
     places: frozenset[tuple[str, int]]
-    """Topics and partitions that belong to the transaction so far."""
+    """Topics and partitions of the transaction so far."""
     updated_ms: int
-    """When it changed, by the coordinator's clock, milliseconds since the epoch."""
+    """The time of the change, by the coordinator's clock, milliseconds since the epoch."""
     transaction_version: int
-    """Of the protocol that the producer speaks; 0 where it is not told."""
+    """The version of the producer's transaction protocol; 0 if the entry has none."""
 
 
 class Decision(NamedTuple):
-    """That a transaction is to be committed, or rolled back."""
+    """A coordinator's decision to commit a transaction or roll it back."""
 
     producer_id: int
     """Kafka's number of the producer."""
     epoch: int
-    """The epoch that the transaction's records have."""
+    """The epoch of the transaction's records."""
     marker_epoch: int
-    """The epoch that its markers have: a later one where Kafka fences the producer as it ends the transaction."""
+    """The epoch of its markers: a later one if Kafka fences the producer as it ends the transaction."""
     transaction_version: int
-    """Of the protocol that the producer speaks."""
+    """The version of the producer's transaction protocol."""
     is_commit: bool
-    """Whether its records are to be seen."""
+    """Whether its records become visible."""
     places: frozenset[tuple[str, int]]
     """Its topics and partitions."""
     decided_ms: int
-    """When, by the coordinator's clock, milliseconds since the epoch."""
+    """The time of the decision, by the coordinator's clock, milliseconds since the epoch."""
 
 
 def decisions_of(
     kafka: Mapping[str, str], transactional_id: str, *, since_ms: int, partitions: int, group: str
 ) -> list[Decision]:
-    """What the coordinator has decided of the transactions of a transactional id, oldest first.
+    """Read the coordinator's decisions about the transactions of a transactional id, oldest first.
 
     Args:
         kafka: librdkafka properties.
-        transactional_id: whose.
-        since_ms: what was decided before needs not be told, milliseconds since the epoch.
-        partitions: how many the coordinators' log has.
+        transactional_id: the owner of the transactions.
+        since_ms: earlier decisions are not needed, milliseconds since the epoch.
+        partitions: the number of partitions of the coordinators' log.
         group: the name of the reader to the brokers; the group is never joined.
 
     Raises:
         BrokerUnavailable: no answer in time.
-        ConfigurationError: Kafka does not let us read the log.
-        Stop: it has entries that we do not understand.
+        ConfigurationError: we are not allowed to read the log.
+        Stop: it has entries of an unknown version.
     """
     place = TRANSACTION_STATE, partition_of(transactional_id, partitions)
     begin, end = _bounds(kafka, place, since_ms, group)
@@ -103,7 +103,7 @@ def decisions(entries: Iterable[Entry]) -> Iterator[Decision]:
         if entry.status == _ONGOING:
             running = entry
         elif entry.status in (_PREPARE_COMMIT, _PREPARE_ABORT):
-            # Kafka fences a producer by a later epoch when it times out, and ends its transaction with that one.
+            # When a producer times out, Kafka fences it by a later epoch, and ends its transaction with that one.
             epoch = running.epoch if running and running.producer_id == entry.producer_id else entry.epoch
             yield Decision(
                 entry.producer_id,
@@ -118,7 +118,7 @@ def decisions(entries: Iterable[Entry]) -> Iterator[Decision]:
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """The partition of one of Kafka's own topics that has a transactional id or a group: Java's hash of the name."""
+    """The partition of one of Kafka's own topics for a transactional id or a group: Java's hash of the name."""
     number = 0
     data = name.encode("utf-16-be")
     for high, low in zip(data[::2], data[1::2], strict=True):
@@ -128,10 +128,10 @@ def partition_of(name: str, partitions: int) -> int:
 
 
 def read_entry(transactional_id: str, value: bytes) -> Entry:
-    """Understand the value of an entry: Kafka's TransactionLogValue, version 0 or 1.
+    """Parse the value of an entry: Kafka's TransactionLogValue, version 0 or 1.
 
     Raises:
-        Stop: it is of a newer version, or damaged.
+        Stop: the entry is of a newer version, or damaged.
     """
     reader = _Fields(value)
     try:
@@ -158,7 +158,7 @@ def read_entry(transactional_id: str, value: bytes) -> Entry:
 
 
 class _Fields:
-    """The fields of a value, one after the other, as Kafka's protocol writes them."""
+    """Reads the fields of a value, one after the other, in the encoding of Kafka's protocol."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -171,7 +171,7 @@ class _Fields:
         return int(number)
 
     def varint(self) -> int:
-        """An unsigned number of seven bits a byte."""
+        """An unsigned number of seven bits per byte."""
         number = shift = 0
         while True:
             byte = self._data[self._at]
@@ -182,7 +182,7 @@ class _Fields:
             shift += 7
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """The next bytes, as many as `size`."""
         taken = self._data[self._at : self._at + size]
         if len(taken) < size:
             raise IndexError(f"{size} bytes are missing at {self._at}")
@@ -190,7 +190,7 @@ class _Fields:
         return taken
 
     def places(self, *, is_flexible: bool) -> Iterator[tuple[str, int]]:
-        """Topics with their partitions; sizes are one more than they say where the version is flexible."""
+        """Topics with their partitions; in flexible versions a size is encoded as size + 1."""
         for _ in range(self._size(">i", is_flexible=is_flexible)):
             topic = self.take(self._size(">h", is_flexible=is_flexible)).decode()
             for _ in range(self._size(">i", is_flexible=is_flexible)):
@@ -203,7 +203,7 @@ class _Fields:
         return {self.varint(): self.take(self.varint()) for _ in range(self.varint())}
 
     def _size(self, form: str, *, is_flexible: bool) -> int:
-        """A size; nothing and null are both 0."""
+        """A size; empty and null are both 0."""
         return max(0, self.varint() - 1 if is_flexible else self.number(form))
 
 

@@ -1,4 +1,4 @@
-"""The held partitions of a stream thread: what is told of them, and what operators order."""
+"""The held partitions of a stream thread: publishes them, and carries out operators' orders."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.held")
 
 _PROVEN_S: Final = 5.0
-"""A task that has run for as long since it was asked again is held no more, even where it had nothing to commit."""
+"""Running time after which a task is no longer held, even if it had nothing to commit."""
 
 
 class Notices(Protocol):
-    """Takes what is to be told of a pipeline's partitions, and gives operators' orders."""
+    """Publishes the held partitions of a pipeline, and receives operators' orders."""
 
-    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
-        """A partition is held, or, None, goes on."""
+    def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+        """Publish that a partition is held; None: that it goes on."""
 
     def orders(self, pipeline: str) -> SimpleQueue[Resume]:
-        """Where the orders for a pipeline arrive."""
+        """The queue of orders for a pipeline."""
 
 
 class HeldTasks:
-    """Keeps account of the tasks of one thread that do not go on. One thread only."""
+    """The held tasks of one thread. One thread only."""
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class HeldTasks:
         notices: Notices | None = None,
         holds: Holds | None = None,
     ) -> None:
-        """Hold nothing.
+        """Begin without held tasks.
 
         Args:
             pipeline: its name.
-            metrics: shows how many are held.
-            notices: told of each hold; None: nobody is, and nobody orders anything.
-            holds: the account; None: one on the system's clocks.
+            metrics: shows the number of held tasks.
+            notices: publishes each hold, and receives orders; None: neither.
+            holds: the holds; None: new ones on the system's clocks.
         """
         self._pipeline = pipeline
         self._metrics = metrics
         self._notices = notices
         self._orders = None if notices is None else notices.orders(pipeline)
         self._holds = Holds() if holds is None else holds
-        self._skips: dict[int, int] = {}  # Last offsets to be skipped, by partition, of orders not carried out yet.
+        self._skips: dict[int, int] = {}  # The last offset to skip, by partition, of pending orders.
 
     @property
     def is_any(self) -> bool:
@@ -66,14 +66,14 @@ class HeldTasks:
         return bool(self._holds.held or self._holds.asked)
 
     def is_held(self, partition: int) -> bool:
-        """Whether a partition is not to be given anything."""
+        """Whether a partition is held now."""
         return partition in self._holds.held
 
     def hold(self, task: Task, error: PartitionHeld) -> None:
-        """A task cannot go on: it is closed or rewound by the caller."""
+        """Hold a task, which the caller has closed or rewound."""
         hold = self._holds.add(task.partition, error, task.committed_offset)
-        say = log.error if hold.tries == 0 else log.warning
-        say(
+        write = log.error if hold.tries == 0 else log.warning
+        write(
             "partition held",
             pipeline=self._pipeline,
             partition=task.partition,
@@ -82,27 +82,27 @@ class HeldTasks:
             tries=hold.tries,
             why=hold.message,
         )
-        self._told(task.partition, hold)
+        self._publish(task.partition, hold)
 
-    def began(self, task: Task) -> None:
-        """A task runs: what an owner before us told of its partition is over, unless it was held by us."""
+    def task_started(self, task: Task) -> None:
+        """Withdraw the hold that a former owner of the partition may have published."""
         if self._notices is not None and self._holds.last(task.partition) is None:
-            self._notices.tell(self._pipeline, task.partition, None)
+            self._notices.report(self._pipeline, task.partition, None)
 
     def forget(self, partition: int) -> None:
-        """A partition has left: its next owner tells of it."""
+        """Forget a partition that has left this thread; its next owner publishes its holds."""
         self._skips.pop(partition, None)
         if self._holds.released(partition) is not None:
             self._show()
 
     def due(self, tasks: Mapping[int, Task]) -> list[Task]:
-        """Take operators' orders, then the tasks that are to be asked again now.
+        """Carry out operators' orders, then return the tasks to retry now.
 
         Args:
-            tasks: those of the thread, by partition.
+            tasks: the tasks of the thread, by partition.
         """
         while self._orders is not None and not self._orders.empty():
-            self._obey(self._orders.get(), tasks)
+            self._carry_out(self._orders.get(), tasks)
         held = self._holds.held
         due = [tasks[partition] for partition in self._holds.take_due() if partition in tasks]
         for task in due:
@@ -112,8 +112,8 @@ class HeldTasks:
             self._show()
         return due
 
-    def went_on(self, tasks: Iterable[Task]) -> None:
-        """Forget the holds of tasks that have got further since. Called about once a turn while there are any."""
+    def release_recovered(self, tasks: Iterable[Task]) -> None:
+        """Forget the holds of tasks that have made progress since. Called twice a second and after commits."""
         for task in tasks:
             if task.partition not in self._holds.asked or task.task_state is not TaskState.RUNNING:
                 continue
@@ -122,16 +122,16 @@ class HeldTasks:
                 continue
             self._holds.released(task.partition)
             log.info("partition goes on", pipeline=self._pipeline, partition=task.partition, was=hold.reason)
-            self._told(task.partition, None)
+            self._publish(task.partition, None)
 
-    def _obey(self, order: Resume, tasks: Mapping[int, Task]) -> None:
-        """Have held partitions asked again, and let what stops them pass, as far as the order says."""
+    def _carry_out(self, order: Resume, tasks: Mapping[int, Task]) -> None:
+        """Retry the held partitions that an order names, and skip or accept the records that stop them."""
         for partition, hold in self._holds.held.items():
             if order.partition not in (None, partition) or partition not in tasks:
                 continue
             if order.skip_until is None:
                 if order.at_ms < hold.since_ms:
-                    continue  # It was given for an earlier hold.
+                    continue  # The order is older than this hold.
                 tasks[partition].host.let_pass()
             elif 0 <= hold.offset <= order.skip_until:
                 self._skips[partition] = order.skip_until
@@ -140,9 +140,10 @@ class HeldTasks:
             log.info("partition resumed by order", pipeline=self._pipeline, partition=partition, skip=order.skip_until)
             self._holds.ask_now(partition)
 
-    def _told(self, partition: int, hold: Hold | None) -> None:
+    def _publish(self, partition: int, hold: Hold | None) -> None:
+        """Publish and count a hold, or its end."""
         if self._notices is not None:
-            self._notices.tell(self._pipeline, partition, hold)
+            self._notices.report(self._pipeline, partition, hold)
         self._show()
 
     def _show(self) -> None:

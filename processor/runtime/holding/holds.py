@@ -1,4 +1,4 @@
-"""The partitions of a thread that are held: why, where they stand, and when each is asked again."""
+"""The holds of a thread: reason, offset and next retry of each held partition."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_PAUSE_S", "PAUSE_MAX_S", "Hold", "Holds", "Resume"]
 
 FIRST_PAUSE_S: Final = 1.0
-"""Time until a partition that was just held is asked again."""
+"""Time until the first retry of a held partition."""
 PAUSE_MAX_S: Final = 300.0
-"""Longest time between two tries; each is twice as long as the one before."""
+"""Longest time between two retries; each pause is twice as long as the one before."""
 
 
 class Holds:
     """The held partitions of one thread. One thread only.
 
-    A partition that is asked again and gets no further is held for twice as long. One that has committed anything
-    begins anew: `released` forgets it.
+    A partition without progress after a retry is held for twice as long. After a commit `released` forgets its hold.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic, now_ms: Callable[[], int] | None = None) -> None:
-        """Hold nothing.
+        """Begin without held partitions.
 
         Args:
             clock_s: a clock that does not jump, in seconds.
@@ -37,10 +36,10 @@ class Holds:
         self._clock_s = clock_s
         self._now_ms = now_ms or (lambda: int(time.time() * 1000))
         self._holds: dict[int, Hold] = {}
-        self._asked: set[int] = set()  # Those asked again and not yet known to get further.
+        self._asked: set[int] = set()  # Partitions that were retried, without known progress yet.
 
     def add(self, partition: int, error: PartitionHeld, offset: int) -> Hold:
-        """Hold a partition; for twice as long as the last time if it has got no further since."""
+        """Hold a partition, for twice as long as the last time if it has made no progress since."""
         before = self._holds.get(partition)
         self._asked.discard(partition)
         tries = 0 if before is None else before.tries + 1
@@ -51,34 +50,34 @@ class Holds:
         return hold
 
     def take_due(self) -> list[int]:
-        """The partitions to be asked again now; they are not held any more, but remembered."""
+        """Take the partitions to retry now, which are no longer held; their last holds are remembered."""
         now_s = self._clock_s()
         due = [partition for partition, hold in self.held.items() if hold.due_s <= now_s]
         self._asked.update(due)
         return due
 
     def ask_now(self, partition: int | None) -> list[int]:
-        """Have a partition, or all, asked again at the next turn; those that are held of them."""
-        wanted = [number for number in self.held if partition in (None, number)]
-        for number in wanted:
+        """Retry a held partition at the next turn, or all for None; returns their numbers."""
+        numbers = [number for number in self.held if partition in (None, number)]
+        for number in numbers:
             self._holds[number] = self._holds[number]._replace(due_s=self._clock_s())
-        return wanted
+        return numbers
 
     def last(self, partition: int) -> Hold | None:
-        """The last hold of a partition that is held or was asked again; None: it is neither."""
+        """The last hold of a partition that is held or was retried; None for other partitions."""
         return self._holds.get(partition)
 
     def released(self, partition: int) -> Hold | None:
-        """A partition got further, or has left: forget it. Its last hold, if there was one."""
+        """Forget a partition that has made progress or has left; returns its last hold, if any."""
         self._asked.discard(partition)
         return self._holds.pop(partition, None)
 
     @property
     def held(self) -> dict[int, Hold]:
-        """The partitions that are held now, with why."""
+        """The partitions that are held now, with their holds."""
         return {partition: hold for partition, hold in self._holds.items() if partition not in self._asked}
 
     @property
     def asked(self) -> frozenset[int]:
-        """Those asked again, of which nobody knows yet whether they get further."""
+        """The partitions that were retried, without known progress yet."""
         return frozenset(self._asked)

@@ -1,8 +1,7 @@
-"""Holds a partition that would shovel all its input into the dead letters: then a setting is wrong, not the records.
+"""Holds a partition of which too many records are rejected: probably a setting is wrong, not the records.
 
-The input of a partition is counted in windows of a fixed number of records, wherever batches and commits lie. A record
-counts the first time it is through, however often a rollback brings it again; and in the window where it came, however
-late it is rejected by a processor that lets records wait.
+The input of a partition is counted in windows of a fixed number of records, independent of batches and commits. A
+record counts once, even if a rollback repeats it, and in the window of its offset, even if it is rejected later.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Record, RejectReason
+    from processor.record import Record
 
 _EXAMPLE_CHARACTERS_MAX: Final = 300
 _BY_OFFSET = attrgetter("offset")
@@ -27,21 +26,21 @@ _BY_LAST = attrgetter("last")
 
 
 class _Window:
-    """So many records of the input, one after the other."""
+    """A fixed number of consecutive input records."""
 
     __slots__ = ("examples", "last", "reasons")
 
     def __init__(self) -> None:
         self.last = -1
-        """The offset of its last record, once it is full."""
+        """Offset of its last record, once it is full."""
         self.reasons: dict[int, str] = {}
-        """Why records of it were rejected, by offset."""
+        """Reasons of its rejected records, by offset."""
         self.examples: dict[str, tuple[int, str]] = {}
         """Offset and detail of one record for each reason."""
 
 
 class RejectLimit:
-    """The windows of one partition. One thread only."""
+    """The windows of one partition's input. One thread only."""
 
     def __init__(self, pipeline: Pipeline, partition: int) -> None:
         self._pipeline = pipeline
@@ -52,20 +51,20 @@ class RejectLimit:
         self._committed = 0
         self._open = _Window()
         self._seen = 0  # Records of the open window.
-        self._full: list[_Window] = []  # Of which records may still be rejected.
+        self._full: list[_Window] = []  # Windows of which records may still be rejected.
         self._pending: list[tuple[int, str, str]] = []
-        self._passed = -1  # Up to here an operator lets all rejected records pass.
+        self._passed = -1  # An operator accepts all rejected records up to this offset.
 
-    def rejected(self, record: Record, reason: RejectReason, detail: str) -> None:
-        """A record was rejected; it counts once the records it came with are through."""
+    def rejected(self, record: Record, reason: str, detail: str) -> None:
+        """Note a rejected record, which counts with the next `took`."""
         if record.offset > self._passed and reason != "skipped":
             self._pending.append((record.offset, reason, detail[:_EXAMPLE_CHARACTERS_MAX]))
 
     def took(self, records: Sequence[Record]) -> None:
-        """The next records are through: merged, rejected before this call, or waiting.
+        """Count the records that the processor has taken: merged, rejected before this call, or waiting.
 
         Raises:
-            PartitionHeld: a window is full, and too many of it were rejected.
+            PartitionHeld: too many records of a window were rejected.
         """
         if records[-1].offset > self._counted:
             self._count(records)
@@ -76,25 +75,25 @@ class RejectLimit:
             window.reasons[offset] = reason
             window.examples.setdefault(reason, (offset, detail))
         for window in self._full:
-            self._judge(window)
+            self._check(window)
         self._full = [window for window in self._full if window.last >= self._committed]
 
     def committed(self, offset: int) -> None:
-        """No record before this input offset will be rejected any more."""
+        """Close the windows before this input offset, of which no record will be rejected any more."""
         self._committed = offset
 
     def let_pass(self) -> None:
-        """Let pass what was counted until now; what comes after it is counted anew."""
+        """Accept the rejected records counted until now, and count from zero."""
         self._passed = self._counted
         self._open, self._seen, self._full = _Window(), 0, []
         self._pending.clear()
 
     def rewound(self) -> None:
-        """What was given and is not through will be given again."""
+        """Forget rejected records that were not counted, as they will be processed again."""
         self._pending.clear()
 
     def _count(self, records: Sequence[Record]) -> None:
-        """Put records into windows, those of them that are new."""
+        """Count the new ones among these records into windows."""
         begin = 0 if records[0].offset > self._counted else bisect_left(records, self._counted + 1, key=_BY_OFFSET)
         self._counted = records[-1].offset
         while (end := begin + self._window_records - self._seen) <= len(records):
@@ -103,7 +102,8 @@ class RejectLimit:
             self._open, self._seen, begin = _Window(), 0, end
         self._seen += len(records) - begin
 
-    def _judge(self, window: _Window) -> None:
+    def _check(self, window: _Window) -> None:
+        """Refuse a window with too many rejected records."""
         rejected = len(window.reasons)
         if rejected <= self._rejected_max:
             return

@@ -1,4 +1,4 @@
-"""Logs rejected records: the first of each reason and topic in a minute, then how many followed."""
+"""Logs rejected records: the first of each reason and topic in a minute, then the number of the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.record import RejectReason
 
 log = structlog.stdlib.get_logger("sowstream.rejections")
 
@@ -21,12 +20,12 @@ PERIOD_S: Final = 60.0
 
 @dataclass(slots=True)
 class _Period:
-    """One reason's rejections since one of them was logged."""
+    """The rejections of one reason since one of them was logged."""
 
     began_s: float
-    """When that was, on the monotonic clock."""
+    """Time of that log line, on the monotonic clock."""
     more: int = 0
-    """How many followed."""
+    """Number of rejections since."""
 
 
 class RejectionLog:
@@ -44,10 +43,10 @@ class RejectionLog:
         """
         self._topic = topic
         self._clock_s = clock_s
-        self._periods: dict[RejectReason, _Period] = {}
+        self._periods: dict[str, _Period] = {}
 
-    def add(self, partition: int, offset: int, reason: RejectReason, detail: str) -> None:
-        """Log a rejected record, or count it if another one of this reason was logged less than a minute ago."""
+    def add(self, partition: int, offset: int, reason: str, detail: str) -> None:
+        """Log a rejected record, or count it if another of this reason was logged less than a minute ago."""
         self.flush()
         period = self._periods.get(reason)
         if period is not None:
@@ -64,7 +63,7 @@ class RejectionLog:
         )
 
     def flush(self) -> None:
-        """Log how many records followed in each minute that is over. Called about once a second."""
+        """Log the number of further rejections of each minute that is over. Called about once a second."""
         now_s = self._clock_s()
         for reason, period in [*self._periods.items()]:
             if now_s - period.began_s < PERIOD_S:

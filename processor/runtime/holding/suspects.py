@@ -1,8 +1,8 @@
-"""Finds the input record at fault, where what a batch of them made cannot be sent, or where the processor raised on it.
+"""Finds the input record at fault when the processor raises on a batch, or when Kafka refuses an output of it.
 
-Records are given alone up to the last one of the batch. One on which the processor raises is put aside at its next
-sight. One that makes an output larger than its topic is known to take is given a transaction of its own, as Kafka
-measures what was compressed; if that is refused, the record is put aside as `too_large`.
+The records of the batch are processed one at a time. A record on which the processor raises is rejected when it is
+read again. A record with an output above the known limit of its topic gets a transaction of its own, because Kafka
+measures the compressed size; if Kafka refuses that transaction, the record is rejected as `too_large`.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ class Suspects:
     """The suspected records of one partition."""
 
     def __init__(self) -> None:
-        """Suspect none."""
+        """Begin without suspects."""
         self.is_measured = False
-        """Whether outputs are to be measured, as one was refused for its size."""
+        """Whether outputs are measured, because Kafka refused one for its size."""
         self._until = -1
-        self._alone = -1  # The offset of the record that gets a transaction of its own.
+        self._alone = -1  # Offset of the record with a transaction of its own.
         self._verdicts: dict[int, RecordRejected] = {}
         self._held: PartitionHeld | None = None
 
     def give_alone(self, until: int) -> None:
-        """Give records alone, up to this offset."""
+        """Process records one at a time, up to this offset."""
         self._until = max(self._until, until)
 
     def is_given_alone(self, offset: int) -> bool:
-        """Whether a record is given alone."""
+        """Whether a record is processed alone."""
         return offset <= self._until
 
     def reject(self, offset: int, error: RecordRejected) -> None:
-        """Put a record aside at its next sight."""
+        """Reject a record when it is read again."""
         self._verdicts[offset] = error
 
     def verdict(self, offset: int) -> RecordRejected | None:
-        """Why a record is to be put aside; None: it is not."""
+        """The reason to reject a record; None: it is not rejected."""
         return self._verdicts.get(offset)
 
     def isolate(self, offset: int) -> None:
-        """Give a record a transaction of its own."""
+        """Process a record in a transaction of its own."""
         self._alone = offset
 
     def is_isolated(self, offset: int) -> bool:
@@ -54,7 +54,7 @@ class Suspects:
         return offset == self._alone
 
     def share(self, records: Sequence[Record], records_max: int) -> int:
-        """How many of these records, the first of which is given alone, one transaction takes."""
+        """How many of these records fit into one transaction, if the first of them is processed alone."""
         if self.is_isolated(records[0].offset):
             return 1
         for place, record in enumerate(records[:records_max]):
@@ -63,28 +63,28 @@ class Suspects:
         return records_max
 
     def refused(self, next_offset: int, detail: str) -> None:
-        """Kafka refused an output for its size, when records before this offset were processed."""
+        """Suspect the records before this offset: Kafka refused an output of theirs for its size."""
         self.is_measured = True
         if self._alone >= 0 and next_offset == self._alone + 1:
             self.reject(self._alone, RecordRejected("too_large", detail))
         self.give_alone(next_offset - 1)
 
     def hold(self, error: PartitionHeld) -> None:
-        """No record is at fault: hold the partition."""
+        """Hold the partition at the next `check`: no record is at fault."""
         self._held = error
 
     def check(self) -> None:
-        """Refuse to go on.
+        """Refuse to process records if the partition is to be held.
 
         Raises:
-            PartitionHeld: what was refused comes from no record.
+            PartitionHeld: Kafka refused an output that comes from no record.
         """
         if self._held is not None:
             error, self._held = self._held, None
             raise error
 
     def committed(self, offset: int) -> None:
-        """Records before this offset are done with."""
+        """Forget the records before this offset, which are committed."""
         if self._alone < offset:
             self._alone = -1
         for passed in [number for number in self._verdicts if number < offset]:

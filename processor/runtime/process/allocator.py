@@ -1,7 +1,7 @@
-"""Which memory allocator serves a process, and how a program is started with jemalloc, as in the image.
+"""Detects the memory allocator of a process, and builds the environment to start a program with jemalloc.
 
-librdkafka and RocksDB take and free memory on many threads, thousands of pieces at a time, often not on the thread that
-took them. jemalloc is made for that; it has to be there before the program is, so the loader is told of it.
+librdkafka and RocksDB allocate and free thousands of blocks on many threads, often on different ones. jemalloc suits
+that; it must be loaded before the program, through `LD_PRELOAD`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LIBC: Final = "libc"
-"""What serves a process that was started without another."""
+"""The allocator of a process that was started without another."""
 _M_MMAP_THRESHOLD: Final = -3  # Its number in malloc.h.
 _LARGE_BLOCK_BYTES: Final = 256 * 1024
 _MAPS: Final = Path("/proc/self/maps")
@@ -23,24 +23,24 @@ _ALLOCATORS: Final = re.compile(r"lib(jemalloc|mimalloc|tcmalloc)[^/]*\.so")
 
 
 def in_use(maps: Path = _MAPS) -> str:
-    """The allocator of this process: `jemalloc`, `mimalloc`, `tcmalloc`, or `libc` if it is none of these.
+    """Detect the allocator of this process: `jemalloc`, `mimalloc`, `tcmalloc`, or `libc` if it is none of these.
 
     Args:
-        maps: the list of its libraries, which Linux alone has.
+        maps: the list of its libraries, which only Linux has.
     """
     try:
-        found = _ALLOCATORS.search(maps.read_text(encoding="utf-8", errors="replace"))
+        match = _ALLOCATORS.search(maps.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return LIBC
-    return LIBC if found is None else found[1]
+    return LIBC if match is None else match[1]
 
 
 def return_large_blocks() -> bool:
-    """Have glibc give blocks of 256 KiB and more back to the system when they are freed; whether it does.
+    """Configure glibc to return freed blocks of 256 KiB and more to the system; returns whether it does.
 
-    Left alone it raises the limit with the first large block that is freed, up to 32 MiB. Records of a megabyte, taken
-    on one thread and freed on another, then leave holes: 3,000 deltas on such a record came to 440 MB for outputs of
-    16 MB, and come to 120 MB with a fixed limit.
+    By default glibc raises the limit up to 32 MiB with the first large block that is freed. Records of a megabyte,
+    allocated on one thread and freed on another, then fragment the heap: 3,000 deltas on such a record took 440 MB for
+    outputs of 16 MB, and take 120 MB with a fixed limit.
     """
     if sys.platform != "linux" or in_use() != LIBC:
         return False
@@ -49,7 +49,7 @@ def return_large_blocks() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """What to add to a program's environment for jemalloc; nothing where it is not installed, or another is chosen."""
+    """Build the variables that load jemalloc; none if it is not installed, or if the user has set `LD_PRELOAD`."""
     if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
         return {}
     library = find_library("jemalloc")
@@ -57,10 +57,10 @@ def environment() -> dict[str, str]:
 
 
 def whole_environment() -> dict[str, str]:
-    """The environment of this process, with that added."""
+    """Copy the environment of this process, with those variables."""
     return {**os.environ, **environment()}
 
 
 def of_programs() -> str:
-    """The allocator of a program that is started with `environment`."""
+    """Name the allocator of a program that is started with `environment`."""
     return "jemalloc" if environment() else in_use()

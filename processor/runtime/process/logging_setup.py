@@ -14,11 +14,11 @@ from processor.config.secrets import hide_secret
 
 
 def set_up_logging(*, verbose: bool = False, tells_process: bool = False) -> None:
-    """Send all log lines to stderr; ours from INFO on, those of others from WARNING on.
+    """Send all log lines to stderr: Sowstream's from INFO on, those of other libraries from WARNING on.
 
     Args:
-        verbose: ours from DEBUG on.
-        tells_process: each line has the process' number, as others write to the same place.
+        verbose: log Sowstream's lines from DEBUG on.
+        tells_process: add the process id to each line, as several processes write to the same output.
     """
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -29,7 +29,7 @@ def set_up_logging(*, verbose: bool = False, tells_process: bool = False) -> Non
         _hide_secrets,
     ]
     if tells_process:
-        shared.insert(0, _tell_process)
+        shared.insert(0, _add_process_id)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -59,14 +59,14 @@ def _renderers() -> list[structlog.typing.Processor]:
     return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
 
 
-def _tell_process(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Whose line it is."""
+def _add_process_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the process id."""
     event["pid"] = os.getpid()
     return event
 
 
 def _hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Stars for what a name says is secret, wherever it stands in the event."""
+    """Replace values of secret settings by stars, at any depth of the event."""
     for name, value in event.items():
         event[name] = _hidden(name, value)
     return event

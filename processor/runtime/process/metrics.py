@@ -1,4 +1,4 @@
-"""Every metric of a worker, in one table; threads add to them a batch at a time, never per record."""
+"""All metrics of a worker in one table; threads update them once per batch, never per record."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ STATE_REMOVED = Counter(
 
 
 class ThreadMetrics:
-    """One thread's share: the same metrics, labelled with its processor."""
+    """The metrics of one thread, labelled with its processor."""
 
     def __init__(self, processor: str) -> None:
         self._processor = processor
@@ -82,28 +82,28 @@ class ThreadMetrics:
         self._shown: set[tuple[int, str]] = set()
         self._sized: set[tuple[int, str]] = set()
         self._gauged: set[tuple[int, str]] = set()
-        self._held_for: set[str] = set()  # Reasons that have been told.
+        self._held_for: set[str] = set()  # Reasons shown so far.
 
     def consumed(self, count: int) -> None:
-        """Records were processed."""
+        """Count processed records."""
         self._consumed.inc(count)
 
     def emitted(self, role: str, count: int, size: int) -> None:
-        """Records were sent to an output: how many, and the bytes of their values."""
+        """Count records that were sent to an output, and the bytes of their values."""
         EMITTED.labels(self._processor, role).inc(count)
         EMITTED_BYTES.labels(self._processor, role).inc(size)
 
     def loop(self, waited_s: float, worked_s: float) -> None:
-        """The loop turned once."""
+        """Add the times of one turn of the loop."""
         self._waited.inc(waited_s)
         self._worked.inc(worked_s)
 
     def committed(self, seconds: float) -> None:
-        """A transaction was committed."""
+        """Observe the duration of a commit."""
         self._commits.observe(seconds)
 
     def counts(self, counts: Counts) -> None:
-        """What a processor counted in a committed transaction."""
+        """Add the events that a processor counted in a committed transaction."""
         for event, count in counts.events.items():
             EVENTS.labels(self._processor, event).inc(count)
         for reason, count in counts.rejected.items():
@@ -112,7 +112,7 @@ class ThreadMetrics:
             OBSERVED.add(self._processor, counts.observed)
 
     def gauges(self, values: Mapping[int, Mapping[str, float]]) -> None:
-        """What each partition's processor says of itself now; what none says any more is shown no more."""
+        """Show the gauges of each partition's processor, and remove those that are no longer set."""
         now = {(partition, gauge) for partition, gauges in values.items() for gauge in gauges}
         for partition, gauge in self._gauged - now:
             GAUGES.remove(self._processor, partition, gauge)
@@ -122,20 +122,20 @@ class ThreadMetrics:
         self._gauged = now
 
     def aborted(self, cause: str) -> None:
-        """A transaction was rolled back."""
+        """Count a transaction that was rolled back."""
         ABORTED.labels(self._processor, cause).inc()
 
     def rebalanced(self, kind: str, states: Mapping[int, TaskState]) -> None:
-        """The assignment changed."""
+        """Count a change of the assignment, and show the states after it."""
         REBALANCES.labels(self._processor, kind).inc()
         self.states(states, {})
 
     def states(self, states: Mapping[int, TaskState], remaining: Mapping[int, int]) -> None:
-        """The partitions' states now; partitions that left are shown no more."""
+        """Show the states of the partitions, and remove those of partitions that have left."""
         now = {(partition, state.value) for partition, state in states.items()}
         for partition, state in self._shown - now:
             TASK_STATE.remove(self._processor, partition, state)
-        # Another process shows what has become of them; an old lag beside it would alarm for ever.
+        # Their new owner shows them now; an old lag that stayed here would raise alarms for ever.
         for partition in {partition for partition, _ in self._shown} - set(states):
             for gauge in (RESTORE_REMAINING, LAG, ROOM):
                 gauge.remove(self._processor, partition)
@@ -146,7 +146,7 @@ class ThreadMetrics:
             RESTORE_REMAINING.labels(self._processor, partition).set(remaining.get(partition, 0))
 
     def state_bytes(self, usage: Mapping[int, Mapping[str, int]]) -> None:
-        """What each partition's state takes; partitions that left are shown no more."""
+        """Show the size of each partition's state, and remove those of partitions that have left."""
         now = {(partition, kind) for partition, kinds in usage.items() for kind in kinds}
         for partition, kind in self._sized - now:
             STATE_BYTES.remove(self._processor, partition, kind)
@@ -156,12 +156,12 @@ class ThreadMetrics:
         self._sized = now
 
     def lag(self, lags: Mapping[int, int]) -> None:
-        """How far each partition is behind its input."""
+        """Show how far each partition is behind its input."""
         for partition, lag in lags.items():
             LAG.labels(self._processor, partition).set(lag)
 
     def held(self, reasons: Mapping[str, int]) -> None:
-        """How many partitions are held for each reason; of one that no partition has any more there are none."""
+        """Show the number of held partitions for each reason, 0 for reasons of the past."""
         for reason in self._held_for - reasons.keys():
             HELD.labels(self._processor, reason).set(0)
         self._held_for |= reasons.keys()
@@ -169,24 +169,24 @@ class ThreadMetrics:
             HELD.labels(self._processor, reason).set(count)
 
     def room(self, rooms_s: Mapping[int, float]) -> None:
-        """How long Kafka keeps what each partition has to process next."""
+        """Show how long Kafka keeps the next record of each partition."""
         for partition, room_s in rooms_s.items():
             ROOM.labels(self._processor, partition).set(room_s)
 
 
 class StandbyMetrics:
-    """What the standbys of one processor tell."""
+    """The metrics of one processor's standbys."""
 
     def __init__(self, processor: str) -> None:
         self._processor = processor
         self._shown: set[int] = set()
 
     def took_over(self, how: str) -> None:
-        """A partition was assigned and begins with a standby's state, with what was on disk, or with nothing."""
+        """Count an assigned partition, by its first state: a standby's, the one on disk, or an empty one."""
         TAKEOVERS.labels(self._processor, how).inc()
 
     def lags(self, lags: Mapping[int, int]) -> None:
-        """How far each standby is behind the SOW topic; those that are none any more are shown no more."""
+        """Show how far each standby is behind the SOW topic, and remove former standbys."""
         for partition in self._shown - lags.keys():
             STANDBY_LAG.remove(self._processor, partition)
         self._shown = set(lags)

@@ -1,4 +1,4 @@
-"""Ctrl-C, and other signals to end, for a command that has much to clean up."""
+"""Handles the signals that end a process: for workers, and for commands that must clean up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """The first signal to end raises KeyboardInterrupt with its name; later ones do not disturb the clean-up.
+    """Raise KeyboardInterrupt with the name of the first signal that ends the process, and ignore later ones.
 
-    So every step of the clean-up must be bounded.
+    Later signals cannot disturb the clean-up, so each of its steps must be bounded in time.
     """
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
@@ -35,10 +35,10 @@ def interruptible() -> Iterator[None]:
 
 
 def stop_on_signal() -> threading.Event:
-    """An event that SIGTERM and SIGINT set from now on.
+    """Create an event that SIGTERM and SIGINT set from now on.
 
-    The kernel drops a SIGTERM that the first process of a container has no handler for: a worker asks for this before
-    anything else.
+    The kernel drops a SIGTERM if the first process of a container has no handler for it: so a worker calls this before
+    it does anything else.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""A worker's place on its machine: a small number that nobody else has, the same one after a restart."""
+"""The identity of a worker process on its machine: a small unique number, which is the same after a restart."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _IDENTITY = re.compile(rb"([0-9a-f]{32})\n")
 _IDENTITY_BYTES_MAX = 64
 
 
-class Slot:
-    """Held by a file lock for as long as the process lives, however it ends.
+class ProcessSlot:
+    """The number and name of a worker process, reserved by a file lock until the process ends.
 
-    Transactional ids are made of it. A worker that was killed comes back to the same slot and so to the same id,
-    and Kafka ends the transaction it left open at once, not after `transaction.timeout.ms`.
+    Transactional ids contain the name. A worker that was killed gets the same slot and so the same id after a restart,
+    and Kafka ends its open transaction at once, not after `transaction.timeout.ms`.
 
-    A UUID in the file is part of the name. So two installations whose hosts and directories are named alike, as pods of
-    one release name in two namespaces or clusters, never fence each other. It lasts as long as the directory: a worker
-    that was killed and comes back without its directory has another name, and its partitions wait until the open
+    A UUID in the file is part of the name. So two installations with equal host and directory names, such as pods of
+    one release name in two namespaces or clusters, never fence each other. The UUID lasts as long as the directory: a
+    worker that was killed and has lost its directory gets another name, and its partitions wait until the open
     transaction times out (`transaction_timeout_s`).
     """
 
@@ -36,7 +36,7 @@ class Slot:
         """Take the first free slot of a state directory.
 
         Raises:
-            Stop: the directory cannot be used.
+            Stop: the directory is not writable, or has no free slot.
         """
         directory = state_dir / "slots"
         try:
@@ -46,25 +46,25 @@ class Slot:
         except OSError as error:
             raise Stop(f"state_dir {state_dir}: {error.strerror}; choose a directory this user may write to") from error
         host = re.sub(r"[^a-zA-Z0-9._-]", "-", socket.gethostname())[:60]
-        # Each directory has its slot 0: two on one host must not fence each other's producers for ever.
+        # Each directory has a slot 0: two of one host must not fence each other's producers.
         place = zlib.crc32(bytes(state_dir.resolve()))
         self.name = f"{host}-{place:08x}-{self.number}-{identity}"
-        """The host's name, a mark of the directory, the number and the UUID: `worker-2-5f3a01c7-0-3f2a…`, 32 digits."""
+        """Host name, checksum of the directory, number and UUID: `worker-2-5f3a01c7-0-3f2a…`, with 32 digits."""
 
     def release(self) -> None:
-        """Let somebody else have it."""
+        """Release the slot for another process."""
         self._file.close()
 
 
 def _identity(file: IO[bytes]) -> str:
-    """The UUID of a slot, a new one for a slot that has none yet; the file then says who holds the slot, too.
+    """Read or create the UUID of a slot, and write the id of this process behind it.
 
-    The UUID stands first and is never overwritten: a crash while the process id is written leaves it as it was.
+    The UUID is the first line and never overwritten: a crash while the process id is written does not damage it.
     """
     file.seek(0)
-    written = _IDENTITY.match(file.read(_IDENTITY_BYTES_MAX))
-    identity = uuid.uuid4().hex if written is None else written[1].decode()
-    if written is None:
+    stored = _IDENTITY.match(file.read(_IDENTITY_BYTES_MAX))
+    identity = uuid.uuid4().hex if stored is None else stored[1].decode()
+    if stored is None:
         file.truncate(0)
         file.write(f"{identity}\n".encode())
         file.flush()

@@ -1,4 +1,4 @@
-"""Keeps each pipeline of a process running by itself: one that fails is started again, and the others go on."""
+"""Supervises the pipelines of a process: one that fails is restarted after a pause, and the others go on."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 FIRST_PAUSE_S: Final = 1.0
-"""Time until a pipeline that failed is started again; then twice as long each time."""
+"""Time until the first restart of a failed pipeline; each pause is twice as long as the one before."""
 PAUSE_MAX_S: Final = 300.0
-"""Longest time between two starts."""
-_KAFKA_PAUSE_MAX_S: Final = 5.0  # Once Kafka is back nobody is to wait for it any longer.
-_PROVEN_S: Final = 60.0  # A pipeline that ran for as long is not the one that failed before.
+"""Longest time between two restarts."""
+_KAFKA_PAUSE_MAX_S: Final = 5.0  # Longest pause while Kafka is away.
+_PROVEN_S: Final = 60.0  # After this running time a failure counts as the first one.
 _KAFKA_LOG_S: Final = 60.0
-_LOOK_S: Final = 0.2  # Between two looks for an order.
+_LOOK_S: Final = 0.2  # Interval to look for an order.
 
 
 class PipelineState(enum.Enum):
-    """Where a pipeline is in its life.
+    """The life cycle of a pipeline.
 
     ::
 
-        STARTING ──topics are right──▶ RUNNING ──told to stop──▶ STOPPED
+        STARTING ──topics are right──▶ RUNNING ────stopped─────▶ STOPPED
            ▲  └───────error──────┐        │ error
            └──1 s … 5 min── FAILED ◀──────┘
     """
@@ -49,7 +49,7 @@ class PipelineState(enum.Enum):
 
 
 class Supervised:
-    """One pipeline and the thread it runs on. `run` is that thread; all else is for the process' main thread."""
+    """One pipeline and its thread. `run` is the body of that thread; the main thread calls all other methods."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class Supervised:
         tell_failed: Callable[[str, str | None], None] = lambda _pipeline, _message: None,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """Start nothing yet.
+        """Create the thread without starting it.
 
         Args:
-            pipeline: what runs.
-            run_once: looks at its topics, calls its third argument, and runs it until the event is set; raises if it
-                cannot go on.
-            orders: brings operators' orders, of which any starts a pipeline that does not run; None: there are none.
-            tell_failed: hears of the pipeline's error, and of None when it runs again.
-            first_pause_s: time until it is started again, the first time.
+            pipeline: the pipeline to run.
+            run_once: checks its topics, calls the third argument, and runs it until the event is set; raises if it
+                fails.
+            orders: the queue of operators' orders, any of which restarts a failed pipeline at once; None: no orders.
+            tell_failed: called with the pipeline's error, and with None when it runs again.
+            first_pause_s: time until the first restart.
         """
         self.pipeline = pipeline
         self.error: Exception | None = None
-        """Why it is not running; None while it is."""
+        """The error that ended its last run; None while it is running."""
         self.state = PipelineState.STARTING
         self._run_once = run_once
         self._orders = orders
@@ -85,26 +85,26 @@ class Supervised:
         self._began_s = 0.0
         self._kafka_logged_s: float | None = None
         self.thread = threading.Thread(target=self.run, name=pipeline.name, daemon=True)
-        """Its thread; not started."""
+        """The thread of the pipeline, not started yet."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether it cannot run for a reason that waiting for Kafka does not mend."""
+        """Whether it has failed for another reason than a missing answer of Kafka."""
         return self.state is PipelineState.FAILED and not isinstance(self.error, BrokerUnavailable)
 
     def stop(self) -> None:
-        """Commit, let go and end."""
+        """End the pipeline after a last commit."""
         self._stop.set()
         self._end_run.set()
 
     def fail(self, cause: Stop) -> None:
-        """End this run in good order, for what was merged came before; then the pipeline has failed with this error."""
+        """End this run after a last commit; then the pipeline has failed with this error."""
         if self.state is PipelineState.RUNNING:
             self._cause = cause
             self._end_run.set()
 
     def run(self) -> None:
-        """Run, and after an error again, until told to stop."""
+        """Run the pipeline, and restart it after errors, until `stop` is called."""
         while not self._stop.is_set():
             self._show(PipelineState.STARTING)
             try:
@@ -121,7 +121,7 @@ class Supervised:
             self._show(PipelineState.STOPPED)
 
     def _pause(self, seconds: float) -> None:
-        """Wait until it is time, an operator orders it, or the process ends."""
+        """Wait for the end of the pause, an operator's order, or the end of the process."""
         until_s = time.monotonic() + seconds
         while (rest_s := until_s - time.monotonic()) > 0 and not self._stop.wait(min(rest_s, _LOOK_S)):
             if self._orders is not None and not self._orders.empty():
@@ -158,7 +158,7 @@ class Supervised:
         self._tell_failed(self.pipeline.name, str(error))
 
     def _pause_s(self, error: Exception) -> float:
-        """How long to wait before the next start."""
+        """Compute the pause before the next restart."""
         pause_s = min(self._first_pause_s * 2.0 ** min(self._failures, 16), PAUSE_MAX_S)
         self._failures += 1
         return min(pause_s, _KAFKA_PAUSE_MAX_S) if isinstance(error, BrokerUnavailable) else pause_s

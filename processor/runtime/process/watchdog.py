@@ -1,4 +1,4 @@
-"""Ends a process of which a thread is stuck: in a call that does not come back there is nothing else to be done."""
+"""Ends a process with a stuck thread: a call that never returns leaves no other way."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.watchdog")
 
-_GAP_S = 2.0  # Far more than is ever between two looks of a process that runs.
+_GAP_S = 2.0  # Far more than the time between two looks of a running process.
 
 
 class Stuck(NamedTuple):
-    """A thread that does not come round."""
+    """A thread that has not called `beat` for too long."""
 
     name: str
     """The thread's name."""
     seconds: float
-    """Since when, not counting the time the whole process stood still."""
+    """Time since its last beat, without the time for which the process was suspended."""
 
 
 class Watchdog:
-    """Threads beat, the main thread looks.
+    """Detects stuck threads: threads beat, and the main thread looks.
 
-    A process that was stopped (SIGSTOP, a paused container) and goes on has beaten as little as it has looked: such a
-    gap counts for nobody. What holds the interpreter's lock keeps the main thread from looking, too, and is not seen.
+    While a process is suspended (SIGSTOP, a paused container) its threads neither beat nor look: such a gap does not
+    count. A call that holds the interpreter's lock also blocks the main thread, and is not detected.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Say how long a thread may take to come round."""
+        """Set the longest time between two beats of a thread."""
         self._limit_s = limit_s
         self._clock = clock
         self._beats: dict[int, tuple[str, float]] = {}
         self._looked_s = clock()
 
     def watch(self) -> None:
-        """From now on this thread beats."""
+        """Begin to watch this thread."""
         self._beats[threading.get_ident()] = (threading.current_thread().name, self._clock())
 
     def beat(self) -> None:
-        """This thread comes round; of one that is not watched it means nothing."""
+        """Note that this thread is not stuck; ignored for a thread that is not watched."""
         if threading.get_ident() in self._beats:
             self.watch()
 
     def release(self) -> None:
-        """This thread beats no more."""
+        """Stop watching this thread."""
         self._beats.pop(threading.get_ident(), None)
 
     def look(self) -> Stuck | None:
-        """A thread that has not beaten for too long, if there is one. To be called every few tenths of a second."""
+        """Return a stuck thread, if there is one. To be called every few tenths of a second."""
         now_s = self._clock()
         gap_s = now_s - self._looked_s
         self._looked_s = now_s
@@ -78,7 +78,7 @@ class Watchdog:
 
 
 def end(stuck: Stuck) -> NoReturn:
-    """Say where every thread is, and end with exit code 1; Kafka rolls the open transaction back."""
+    """Log the stack of every thread, and end with exit code 1; Kafka rolls the open transaction back."""
     log.error(
         "a thread is stuck; ending the process, whose open transaction is rolled back. Where each thread is, follows",
         thread=stuck.name,

@@ -1,4 +1,4 @@
-"""A worker process: a thread for each pipeline, signals, and an end within a deadline."""
+"""Runs a worker process: a thread for each pipeline, signal handling, and an end within a deadline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import start_http_server
 
-from processor.builtin.delta_merge.fast_path import has_compiled
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.hosting.pipeline import Pipeline, check_settings, needed, pipelines
@@ -24,11 +23,11 @@ from processor.runtime.assembly import Assembly
 from processor.runtime.process import allocator
 from processor.runtime.process.logging_setup import set_up_logging
 from processor.runtime.process.signals import stop_on_signal
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.process.supervision import PipelineState, Supervised
 from processor.runtime.process.watchdog import Watchdog
-from processor.runtime.watching.rivals import GroupWatch
-from processor.runtime.watching.topic_watch import TopicWatch
+from processor.runtime.watching.rivals import RivalWatch
+from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.shared_topics.control import ControlThread
 
 if TYPE_CHECKING:
@@ -39,24 +38,24 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
-_UNSTARTED_S = 1.0  # How long a pipeline that is not running is waited for at the end.
+_UNSTARTED_S = 1.0  # Longest wait at the end for a pipeline that is not running.
 
 
 def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Event, processes: int = 1) -> int:
-    """Run pipelines until told to stop; the exit code.
+    """Run pipelines until `stop` is set; returns the exit code.
 
-    A pipeline that cannot go on is started again after a while, and the others go on. While Kafka does not answer, all
-    of them wait.
+    A pipeline that fails is restarted after a pause, and the others go on. While Kafka does not answer, all of them
+    wait.
 
     Args:
         config: the settings.
-        names: which of the configured names; none: all.
-        stop: set by a signal (`interruption.stop_on_signal`).
+        names: the pipelines to run, by configured name; none: all.
+        stop: set by a signal (`signals.stop_on_signal`).
         processes: how many processes share the work.
 
     Raises:
-        ConfigurationError: settings or topics that cannot work; nothing was started.
-        Stop: no pipeline can go on.
+        ConfigurationError: settings or topics are invalid; nothing was started.
+        Stop: every pipeline has failed.
     """
     chosen = pipelines(config, names)
     if not chosen:
@@ -72,10 +71,15 @@ def _run_here(config: Config, chosen: Sequence[Pipeline], stop: threading.Event)
     """Run pipelines in this process."""
     allocator.return_large_blocks()
     worker = _Worker(config, chosen, stop)
-    by = "compiled code" if has_compiled else "Python"
-    log.info("plain deltas of JSON are merged", by=by, memory_from=allocator.in_use())
-    log.info("settings", **config.shown())  # Whoever has read this may send a signal.
+    log.info("processors", runs=_implementations(chosen), memory_from=allocator.in_use())
+    log.info("settings", **config.shown())  # Logged last: after this line the worker handles signals.
     return worker.run()
+
+
+def _implementations(chosen: Sequence[Pipeline]) -> dict[str, str]:
+    """List the processor classes, each with the optional class attribute `implementation`, such as compiled code."""
+    types = {pipeline.processor_type for pipeline in chosen}
+    return {each.__name__: str(getattr(each, "implementation", "Python")) for each in types}
 
 
 class _Worker:
@@ -84,23 +88,31 @@ class _Worker:
     def __init__(self, config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> None:
         self._config = config
         self._stop = stop
-        self._slot = Slot(config.state_dir)
+        self._slot = ProcessSlot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
+        headroom = RetentionHeadroom()
         self._assembly = Assembly(
-            config, self._slot, is_stopping=stop.is_set, control=self._control, beat=self._watchdog.beat
+            config,
+            self._slot,
+            is_stopping=stop.is_set,
+            control=self._control,
+            beat=self._watchdog.beat,
+            headroom=headroom,
         )
         self._pipelines = [
             Supervised(
                 pipeline,
                 self._run_once,
                 orders=self._control.orders(pipeline.name),
-                tell_failed=self._control.tell_failed,
+                tell_failed=self._control.report_failure,
             )
             for pipeline in chosen
         ]
-        self._watch = TopicWatch(Admin(config.kafka), needed(chosen), stop=self._stop, on_change=self._topics_changed)
-        self._group_watch = GroupWatch(
+        self._topic_watch = TopicMonitor(
+            Admin(config.kafka), needed(chosen), stop=stop, on_change=self._topics_changed, headroom=headroom
+        )
+        self._rival_watch = RivalWatch(
             Admin(config.kafka),
             [(f"{config.group_prefix}.{pipeline.name}", pipeline.source) for pipeline in chosen],
             stop=self._stop,
@@ -108,19 +120,19 @@ class _Worker:
         )
 
     def run(self) -> int:
-        """Run the threads until a signal comes, the parent dies or none of them can go on."""
+        """Run the threads until a signal arrives, the parent process dies or every pipeline has failed."""
         parent = os.getppid()
         self._serve_metrics()
-        # What is alive now stays: the collector need not look at it again, nor run while records flow. Cycles are
-        # made by exceptions only, and collected here twice a minute.
+        # Objects alive now stay alive: the collector need not visit them again, nor run while records flow. Only
+        # exceptions create cycles, which are collected here twice a minute.
         gc.collect()
         gc.freeze()
         gc.disable()
         self._control.start()
         for pipeline in self._pipelines:
             pipeline.thread.start()
-        self._watch.start()
-        self._group_watch.start()
+        self._topic_watch.start()
+        self._rival_watch.start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check()
@@ -138,7 +150,7 @@ class _Worker:
         return 0
 
     def _serve_metrics(self) -> None:
-        """Processes of one machine have metrics ports one after the other; port 0 is any free one."""
+        """Serve the metrics on the first port plus the number of the process; port 0 is any free one."""
         first = self._config.runtime.metrics_port
         if first is None:
             return
@@ -152,19 +164,19 @@ class _Worker:
             ) from error
 
     def _topics_changed(self, error: Stop, topics: Collection[str]) -> None:
-        """What is merged is committed, for it came before; then the pipelines of these topics have failed."""
+        """End the pipelines of these topics, after a commit of the records merged before."""
         for pipeline in self._pipelines:
             if not topics or any(spec.name in topics for spec in needed([pipeline.pipeline])):
                 pipeline.fail(error)
 
     def _end(self) -> None:
-        """Wait for the threads to commit and let go; by force after the deadline, which Kafka then rolls back."""
+        """Wait for the threads to commit and release their partitions; after the deadline end the process."""
         self._stop.set()
         for pipeline in self._pipelines:
             pipeline.stop()
         deadline = time.monotonic() + self._config.runtime.shutdown_timeout_s
         for pipeline in self._pipelines:
-            # One that waits for Kafka's answer has nothing to commit.
+            # A pipeline that waits for Kafka's answer has nothing to commit.
             patience_s = deadline - time.monotonic() if pipeline.state is PipelineState.RUNNING else _UNSTARTED_S
             pipeline.thread.join(max(0.0, patience_s))
             if pipeline.thread.is_alive() and pipeline.state is PipelineState.RUNNING:
@@ -174,7 +186,7 @@ class _Worker:
         self._slot.release()
 
     def _run_once(self, pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
-        """Run a pipeline until its event is set; its thread's whole life but for the pauses after errors."""
+        """Check a pipeline and its topics, then run it until its event is set."""
         check_settings([pipeline], partial(codec_of, self._config))
         check_topics(self._config, [pipeline])
         self._watchdog.watch()
@@ -187,7 +199,7 @@ class _Worker:
 
 
 def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:
-    """A child process of `--processes`: a fresh interpreter, which nobody has told how to log."""
+    """Run a child process of `--processes`: a fresh interpreter, in which logging is not yet set up."""
     stop = stop_on_signal()
     set_up_logging(verbose=verbose, tells_process=True)
     try:
@@ -198,7 +210,7 @@ def _run_child(config: Config, names: Sequence[str], verbose: bool) -> None:
 
 
 def _run_processes(config: Config, names: Sequence[str], processes: int, stop: threading.Event) -> int:
-    """Share the work between processes; if one ends, all stop, and what runs them starts them again."""
+    """Share the work between processes; if one ends, all stop, for the service manager to restart them."""
     spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients half alive.
     order = (config, list(names), log.isEnabledFor(logging.DEBUG))
     children = [spawn.Process(target=_run_child, args=order) for _ in range(processes)]

@@ -1,30 +1,27 @@
-"""The input position in the mark topic: the input record up to which a partition's outputs have come.
+"""The input position in the mark topic: the next input offset after those that a partition's outputs contain.
 
-It is written with each transaction that moves it, as one record for each partition::
+One record for each partition is written with each transaction that moves the position (`wire.input_position`).
 
-    key    POSITION_NAME, the last value of which compaction keeps for ever
-    value  {"application_id": "desk", "topic_id": "b5xA…", "offset": 4711, "note": "seen 4800"}
+A worker begins with the group's offsets, which normally agree. But Kafka deletes them when the group has been empty for
+`offsets.retention.minutes`, any user may set or delete them, another `application_id` has none, and a mirrored cluster
+translates them to earlier ones. Merging input twice would add it up twice. So position and offset are compared whenever
+a partition begins, and if they contradict each other the partition is held until `sowstream offsets adopt` decides.
 
-The group's offsets say the same, and are what a worker begins with. But Kafka forgets them when nobody is in the group
-for `offsets.retention.minutes`, anybody may set or delete them, another `application_id` has none, and a mirrored
-cluster translates them to earlier ones. To merge input that is in the SOW topic already would add it up twice: so the
-two are compared whenever a partition begins, and where they contradict each other the partition is held until
-`sowstream offsets adopt` says where to begin.
-
-With a transaction the position is that of the transaction's own offsets. Without one it is sent when Kafka has
-acknowledged the SOW records before it, so that it is never ahead of the SOW topic; its note says where that ended.
+With a transaction the position is that of the transaction's own offsets. Without one it is sent after Kafka has
+acknowledged the SOW records before it, so that it is never ahead of the SOW topic; its `note` is the offset metadata
+with the end of that topic.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from processor.errors import PartitionHeld
-from processor.hosting.commit_metadata import Note
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,44 +31,17 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.positions")
 
 
-class InputPosition(NamedTuple):
-    """One partition's, as it stands in the mark topic."""
-
-    application_id: str
-    """Whose workers made the outputs."""
-    topic_id: str
-    """Kafka's id of the input topic: offsets mean nothing in another one of its name."""
-    offset: int
-    """The next input offset to process."""
-    note: str = ""
-    """What stands beside the offset, see `Note`."""
-
-    @classmethod
-    def read(cls, value: bytes | None) -> InputPosition | None:
-        """Understand a record's value; None where there is none, or it is not one."""
-        try:
-            members = json.loads(value or b"null")
-            offset = int(members["offset"])
-            return cls(str(members["application_id"]), str(members["topic_id"]), offset, str(members["note"]))
-        except (ValueError, KeyError, TypeError):
-            return None
-
-    def __bytes__(self) -> bytes:
-        """As it is written."""
-        return json.dumps(self._asdict(), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-class Found(NamedTuple):
-    """What is known of a partition's input when its outputs are restored."""
+class GroupOffset(NamedTuple):
+    """The group's offset of a partition, and the facts that it is compared with once the outputs are restored."""
 
     committed: int | None
-    """The offset of the group; None: it has none."""
-    note: str | None
-    """What stands beside it."""
+    """The committed offset; None: the group has none."""
+    metadata: str | None
+    """The metadata of that offset."""
     oldest: int
     """The oldest input offset that Kafka keeps."""
     has_records: bool
-    """Whether the SOW topic has any."""
+    """Whether the SOW topic has any records."""
 
 
 class Beginning(NamedTuple):
@@ -79,21 +49,21 @@ class Beginning(NamedTuple):
 
     offset: int
     """The first offset to process."""
-    note: str | None
-    """What stands beside it."""
+    metadata: str | None
+    """The metadata of that offset."""
 
 
 class InputPositions:
-    """Writes and judges the input positions of one pipeline. One thread only."""
+    """Writes the input positions of one pipeline, and compares them with the group's offsets. One thread only."""
 
     def __init__(self, application_id: str, family: str, source: str, advice: str = "") -> None:
-        """Make one; `topic_id` is set before anything is written or judged.
+        """Create it; `topic_id` must be set before a position is written or compared.
 
         Args:
-            application_id: ours.
+            application_id: the id of this installation.
             family: the pipeline's name.
             source: its input topic.
-            advice: a sentence on what else may have happened, and what is to be done then.
+            advice: a sentence for error messages, on another possible cause and its remedy.
         """
         self._advice = advice
         self._application_id = application_id
@@ -102,24 +72,24 @@ class InputPositions:
         self.topic_id = ""
         """Kafka's id of the input topic; empty until it is known."""
 
-    def value(self, offset: int, note: str) -> bytes:
-        """A position of ours, as it is written."""
-        return bytes(InputPosition(self._application_id, self.topic_id, offset, note))
+    def value(self, offset: int, metadata: str) -> bytes:
+        """Format a position of this installation as the mark topic stores it."""
+        return bytes(InputPosition(self._application_id, self.topic_id, offset, metadata))
 
     def stage(self, task: Task) -> None:
-        """Have a task's position sent with the transaction that is about to be committed, if it has moved."""
+        """Stage a task's position, if it has moved, for the transaction that is about to be committed."""
         marks = task.marks
         if marks is None or task.is_behind:
-            return  # What comes again up to there is in the SOW topic already, and so is the position.
-        value = self.value(max(task.committable_offset, task.committed_offset), str(task.note))
+            return  # Redelivered records are in the SOW topic already, and so is the position.
+        value = self.value(max(task.committable_offset, task.committed_offset), str(task.commit_metadata))
         if value != marks.get(POSITION_NAME):
             marks.put(POSITION_NAME, value)
 
     def changed(
-        self, tasks: Mapping[int, Task], offsets: Mapping[int, int], notes: Mapping[int, str]
+        self, tasks: Mapping[int, Task], offsets: Mapping[int, int], metadata: Mapping[int, str]
     ) -> dict[int, bytes]:
-        """The positions to be sent beside offsets that are committed without a transaction, by partition."""
-        values = {number: self.value(offset, notes[number]) for number, offset in offsets.items()}
+        """Collect the changed positions, by partition, for offsets that are committed without a transaction."""
+        values = {number: self.value(offset, metadata[number]) for number, offset in offsets.items()}
         sent = {}
         for number, value in values.items():
             marks = tasks[number].marks
@@ -128,28 +98,28 @@ class InputPositions:
                 sent[number] = value
         return sent
 
-    def begin(self, partition: int, found: Found, position: InputPosition | None) -> Beginning:
+    def begin(self, partition: int, group: GroupOffset, position: InputPosition | None) -> Beginning:
         """Decide where a partition's input begins, once its outputs are restored.
 
         Raises:
-            PartitionHeld: what there is contradicts itself, or says nothing.
+            PartitionHeld: offset and position contradict each other, or both are missing.
         """
-        committed = found.committed
+        committed = group.committed
         if position is None:
-            if committed is None and found.has_records:
+            if committed is None and group.has_records:
                 raise self._lost(partition, "the group has no offset, and nothing says which input its outputs have")
-            beginning = Beginning(found.oldest, None) if committed is None else Beginning(committed, found.note)
+            beginning = Beginning(group.oldest, None) if committed is None else Beginning(committed, group.metadata)
         else:
             self._refuse_foreign(partition, position)
-            beginning = self._compared(partition, found, position)
-        self.refuse_gone(partition, beginning.offset, found.oldest)
+            beginning = self._compared(partition, group, position)
+        self.refuse_gone(partition, beginning.offset, group.oldest)
         return beginning
 
     def refuse_gone(self, partition: int, offset: int, oldest: int) -> None:
-        """Hold a partition whose next input record is not there any more.
+        """Hold a partition whose next input record has been deleted.
 
         Raises:
-            PartitionHeld: it is not.
+            PartitionHeld: it has.
         """
         if offset < oldest:
             raise PartitionHeld(
@@ -160,7 +130,7 @@ class InputPositions:
             )
 
     def _refuse_foreign(self, partition: int, position: InputPosition) -> None:
-        """Hold what was made by another application, or of another topic."""
+        """Hold a partition whose outputs come from another application, or from another input topic."""
         if position.topic_id != self.topic_id:
             raise self._lost(
                 partition,
@@ -174,18 +144,18 @@ class InputPositions:
                 f"and this one is {self._application_id!r}: two must not write the same topics",
             )
 
-    def _compared(self, partition: int, found: Found, position: InputPosition) -> Beginning:
-        """The group's offset and the position: mostly the same."""
-        committed = found.committed
+    def _compared(self, partition: int, group: GroupOffset, position: InputPosition) -> Beginning:
+        """Compare the group's offset with the position, which normally agree."""
+        committed = group.committed
         if committed is None:
             log.warning(
                 "the group has no offset; going on where the outputs stand",
                 topic=self._source, partition=partition, offset=position.offset,
             )  # fmt: skip
             return Beginning(position.offset, position.note)
-        if Note.read(found.note).ends is not None:
-            # Committed by us, without a transaction: records behind it that are in the SOW topic are recognised.
-            return Beginning(committed, found.note)
+        if CommitMetadata.read(group.metadata).ends is not None:
+            # Committed by a worker without a transaction: redelivered records behind it are recognised.
+            return Beginning(committed, group.metadata)
         if committed < position.offset:
             raise self._lost(
                 partition,
@@ -197,7 +167,7 @@ class InputPositions:
                 "the group is ahead of the outputs; records between were merged by an older version, or are skipped",
                 topic=self._source, partition=partition, offset=committed, position=position.offset,
             )  # fmt: skip
-        return Beginning(committed, found.note)
+        return Beginning(committed, group.metadata)
 
     def _lost(self, partition: int, why: str) -> PartitionHeld:
         adopt = f"sowstream offsets adopt {self._family} --from"

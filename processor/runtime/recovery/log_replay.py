@@ -1,4 +1,4 @@
-"""What a restore reads back of one partition: its part of the SOW topic, and of the mark topic if it has marks."""
+"""Replays one partition of the SOW topic into its state, and of the mark topic into its marks."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
-from processor.store.staleness import distrusted
-from processor.wire.sow_record import Heads, stored_from
+from processor.runtime.recovery.encoded_heads import EncodedHeads
+from processor.store.staleness import stale_reason
+from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.kafka.message import Message
     from processor.record import Record, Stored
-    from processor.runtime.recovery.redelivered import Tail
-    from processor.store.layered_state import TransactionalState
+    from processor.runtime.recovery.redelivered import Redelivered
+    from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
 
 
 _MANY: Final = 100_000
-"""Records to go for which a store is worth preparing: that takes as long as some ten thousand of them."""
+"""Remaining records that justify the preparation of a store, which takes as long as ten thousand records."""
 
 
-class RestoredLog(ABC):
-    """One partition of a topic on its way into memory or the store."""
+class LogReplay(ABC):
+    """One partition of a topic that is replayed into memory or the store."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -35,7 +36,7 @@ class RestoredLog(ABC):
         self.target = 0
         """The offset at which it is complete."""
         self.is_complete = False
-        """Whether it has come there."""
+        """Whether it has reached that offset."""
 
     @property
     @abstractmethod
@@ -44,31 +45,31 @@ class RestoredLog(ABC):
 
     @abstractmethod
     def take(self, records: Sequence[Record]) -> None:
-        """The next records.
+        """Apply the next records.
 
         Raises:
-            PartitionHeld: one of them was not written by a worker.
+            PartitionHeld: a record was not written by a worker.
             StateDamaged: the store cannot take them.
         """
 
     def take_messages(self, messages: Sequence[Message]) -> None:
-        """The next records, at least one, as they came; otherwise as `take`."""
+        """Apply the next messages, at least one; otherwise as `take`."""
         self.take(records(messages))
 
     @abstractmethod
     def finish(self, end: int) -> None:
-        """There is nothing before this offset that was not taken.
+        """Complete the replay: all records before this offset were taken.
 
         Raises:
-            StateDamaged: the store cannot take it.
+            StateDamaged: the store cannot take the offset.
         """
 
     @abstractmethod
-    def distrust(self, horizon_ms: float) -> str | None:
-        """Wipe what cannot come of this log, as it ends at `target`; why, or None if it can.
+    def wipe_if_stale(self, horizon_ms: float) -> str | None:
+        """Wipe a state that cannot stem from this log, which ends at `target`; returns the reason, or None.
 
         Args:
-            horizon_ms: how long deletes stay in the topic.
+            horizon_ms: the retention time of deletes in the topic.
         """
 
     def _refuse(self, record: Record, why: str, kind: str) -> PartitionHeld:
@@ -79,25 +80,25 @@ class RestoredLog(ABC):
         )
 
 
-class SowLog(RestoredLog):
-    """The SOW topic, into the state."""
+class SowReplay(LogReplay):
+    """Replays the SOW topic into the state."""
 
     def __init__(
         self,
         topic: str,
         partition: int,
-        state: TransactionalState,
-        tail: Tail | None = None,
+        state: LayeredState,
+        redelivered: Redelivered | None = None,
         *,
         is_whole: bool = False,
     ) -> None:
-        """Make one that goes on where the state ends, or at the tail's beginning, or at the topic's if `is_whole`."""
+        """Begin where the state ends, or at the first record that may be redelivered, or at offset 0 if `is_whole`."""
         super().__init__(topic, partition)
         self._state = state
-        self._heads = Heads()
-        self._tail = tail
-        # The state may have a tail already, but not what is to be learned from it.
-        self._begin = 0 if is_whole else None if tail is None else tail.position
+        self._heads = EncodedHeads()
+        self._redelivered = redelivered
+        # The state may contain these records already, but the redelivered offsets are found only by reading them.
+        self._begin = 0 if is_whole else None if redelivered is None else redelivered.position
 
     @property
     def position(self) -> int:
@@ -105,7 +106,7 @@ class SowLog(RestoredLog):
         return self._state.position if self._begin is None else min(self._begin, self._state.position)
 
     def take(self, records: Sequence[Record]) -> None:
-        """Apply a batch: the last record of each key counts."""
+        """Apply a batch, of which the last record of each key counts."""
         changes: dict[bytes, Stored | None] = {}
         for record in records:
             try:
@@ -114,21 +115,21 @@ class SowLog(RestoredLog):
                 changes[record.key] = stored_from(record)
             except ValueError as error:
                 raise self._refuse(record, str(error), "SOW record") from error
-        if self._tail is not None:
-            self._tail.take(records)
+        if self._redelivered is not None:
+            self._redelivered.take(records)
         self._begin = None
-        # As of its last record, not of now: a delete behind it may be as old, and gone before we come back.
+        # As of its last record, not of now: a later delete may be as old, and compacted before the next restore.
         self._state.restore(changes, records[-1].offset + 1, records[-1].timestamp_ms)
 
     def take_messages(self, messages: Sequence[Message]) -> None:
-        """Apply a batch with no object made for each of its records, where nothing asks for one."""
+        """Apply a batch without creating an object for each record, where possible."""
         state, heads, came = self._state, self._heads, columns(messages)
-        is_tail = self._tail is not None and came.next_offset > self._tail.position
+        is_redelivered = self._redelivered is not None and came.next_offset > self._redelivered.position
         try:
             before = list(map(heads.__getitem__, came.headers))
         except ValueError:
-            is_tail = True  # It may stand at a tombstone, which needs none; else `take` says which one it is.
-        if is_tail or heads.expires or None in came.keys or not state.can_load:
+            is_redelivered = True  # The record may be a tombstone, which needs none; else `take` names it.
+        if is_redelivered or heads.expires or None in came.keys or not state.can_load:
             self.take(records(messages))
             return
         values = cast("list[bytes]", came.values)
@@ -142,29 +143,31 @@ class SowLog(RestoredLog):
         state.load(changes, came.next_offset, came.timestamp_ms, is_many=is_many)
 
     def finish(self, end: int) -> None:
-        """The state is complete, as of now."""
+        """Complete the state, as of now."""
         self._begin = None
         self._state.restore({}, max(end, self.position), int(time.time() * 1000))
         self.is_complete = True
 
-    def distrust(self, horizon_ms: float) -> str | None:
-        """Wipe a state that cannot be a cache of this topic, or that is too old to have seen its deletes."""
+    def wipe_if_stale(self, horizon_ms: float) -> str | None:
+        """Wipe a state that is no cache of this topic, or that is older than the retention of its deletes."""
         progress = self._state.store.progress()
-        found = distrusted(progress, self.target, horizon_ms, position=self._state.position)
-        if found is None:
+        stale = stale_reason(progress, self.target, horizon_ms, position=self._state.position)
+        if stale is None:
             return None
-        reason, why = found
+        reason, why = stale
         self._state.wipe(reason)
         return why
 
 
-class MarkLog(RestoredLog):
-    """The mark topic, into memory."""
+class MarkReplay(LogReplay):
+    """Replays the mark topic into memory."""
 
-    def __init__(self, topic: str, partition: int, marks: TransactionalMarks, tail: Tail | None = None) -> None:
+    def __init__(
+        self, topic: str, partition: int, marks: TransactionalMarks, redelivered: Redelivered | None = None
+    ) -> None:
         super().__init__(topic, partition)
         self._marks = marks
-        self._end = None if tail is None else tail.mark_position
+        self._end = None if redelivered is None else redelivered.mark_position
         if self._end is not None and marks.position > self._end:
             marks.wipe()
 
@@ -174,7 +177,7 @@ class MarkLog(RestoredLog):
         return self._marks.position
 
     def take(self, records: Sequence[Record]) -> None:
-        """The marks in their order: the bound needs to know which ones are oldest."""
+        """Apply marks in their order: the limit of marks drops the oldest."""
         changes = []
         for record in records:
             if record.key is None:
@@ -184,12 +187,12 @@ class MarkLog(RestoredLog):
         self._marks.restore(changes, records[-1].offset + 1)
 
     def finish(self, end: int) -> None:
-        """The marks are complete."""
+        """Complete the marks."""
         self._marks.restore((), max(end, self.position))
         self.is_complete = True
 
-    def distrust(self, horizon_ms: float) -> str | None:  # noqa: ARG002
-        """Wipe marks that are ahead of their topic; none is older than the process."""
+    def wipe_if_stale(self, horizon_ms: float) -> str | None:  # noqa: ARG002
+        """Wipe marks that are ahead of their topic; marks are never older than the process."""
         if self.position <= self.target:
             return None
         self._marks.wipe()

@@ -1,4 +1,4 @@
-"""Shows how far restores have come: counted for metrics, and as a bar to whoever waits at a terminal."""
+"""Shows the progress of restores: in metrics, and as a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from processor.runtime.process.metrics import RESTORED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE_S: Final = 1.0  # What is done by then needs no bar.
+_PATIENCE_S: Final = 1.0  # A shorter restore has no bar.
 
 
 class RestoreBar:
-    """The bars of a process, one for each processor that restores; log lines alone where there is no terminal."""
+    """The progress bars of a process, one for each restoring processor; none without a terminal."""
 
     def __init__(self, console: Console | None = None, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Show nothing yet.
+        """Create the object without bars.
 
         Args:
-            console: where to; standard error by default.
-            clock_s: tells the time, for tests.
+            console: the output; standard error by default.
+            clock_s: the monotonic clock.
         """
         self._console = console or Console(stderr=True)
         # Several processes would write over one another.
         self._is_shown = self._console.is_terminal and multiprocessing.parent_process() is None
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._begun: dict[str, tuple[float, int]] = {}  # When each began, and the most it had to go.
+        self._begun: dict[str, tuple[float, int]] = {}  # Start time and largest number of remaining offsets.
         self._tasks: dict[str, TaskID] = {}
         self._progress: Progress | None = None
 
     def update(self, processor: str, left: int) -> None:
-        """Show how many offsets a processor has to go; 0: it is done. Any thread may call it."""
+        """Show the number of remaining offsets of a processor; 0: it is done. Any thread may call it."""
         if not self._is_shown:
             return
         with self._lock:
@@ -72,7 +72,7 @@ class RestoreBar:
 
 
 class RestoreProgress:
-    """One restorer's: what it took goes to the metrics, what is left to the bar."""
+    """The progress of one restorer: restored records go to the metrics, remaining offsets to the bar."""
 
     def __init__(self, processor: str, bar: RestoreBar) -> None:
         self._processor = processor
@@ -80,9 +80,9 @@ class RestoreProgress:
         self._restored = RESTORED.labels(processor)
 
     def took(self, records: int) -> None:
-        """So many records were read back."""
+        """Count restored records."""
         self._restored.inc(records)
 
     def left(self, offsets: int) -> None:
-        """So many offsets are still to go, of all its partitions."""
+        """Show the remaining offsets of all partitions."""
         self._bar.update(self._processor, offsets)

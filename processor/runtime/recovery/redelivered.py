@@ -1,60 +1,57 @@
-"""The end of a SOW topic that stands for input whose offsets were never committed, because its worker died in between.
+"""Finds the redelivered records: input records whose results are in SOW although their offsets were never committed.
 
-Only a worker without transactions leaves one. With each input offset it commits where SOW ended at that time; whatever
-lies behind that place, and names an input record that will come again, has been applied. Where there is no such note,
-as in a new group or after a reset, it commits one before it sends anything: what SOW has by then may come of another
-life of the input, and what is given again is to be merged again.
+Only a worker without transactions leaves such records, when it dies between the two. With each input offset it commits
+the end of SOW at that time. A SOW record behind that end which names an uncommitted input record proves that the input
+record has been applied. Without such metadata, as in a new group or after a reset, the worker commits it first: older
+SOW records may stem from an earlier run over the same input, which is to be merged again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.hosting.commit_metadata import Note
-from processor.record import Name
+from processor.hosting.commit_metadata import CommitMetadata
+from processor.wire.sow_headers import source_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from processor.record import Record
 
-_DIGITS_MAX: Final = 18  # Of an offset.
 
-
-class Tail:
-    """One partition's, as a restore reads it."""
+class Redelivered:
+    """The redelivered records of one partition, collected while its SOW topic is restored."""
 
     def __init__(self, start_offset: int, position: int, mark_position: int) -> None:
-        """Make an empty one.
+        """Begin without redelivered records.
 
         Args:
             start_offset: the committed input offset.
-            position: the SOW offset that was committed beside it.
-            mark_position: the offset of the mark topic; marks behind it are made again as their input comes again.
+            position: the SOW offset in its metadata.
+            mark_position: the mark offset in its metadata; marks behind it are created again with their input.
         """
         self.start_offset: Final = start_offset
         self.position: Final = position
         self.mark_position: Final = mark_position
         self.applied: Final[dict[int, list[bytes]]] = {}
-        """Offset of each input record that will come again and is in SOW, with the keys of the records it changed."""
+        """Offset of each redelivered input record, with the keys of the SOW records that it changed."""
 
     @classmethod
-    def noted(cls, start_offset: int, text: str | None) -> Tail | None:
-        """The one that a note tells of; None without a note, as after a transaction: nothing is left over then."""
-        ends = Note.read(text).ends
+    def from_metadata(cls, start_offset: int, text: str | None) -> Redelivered | None:
+        """Create it from offset metadata; None without ends in it, as after a transaction, which leaves no records."""
+        ends = CommitMetadata.read(text).ends
         return None if ends is None else cls(start_offset, ends.sow, ends.mark)
 
     @property
     def until(self) -> int:
-        """Offset of the last input record that is in SOW; -1 if none is that comes again."""
+        """Offset of the last redelivered input record; -1 if there is none."""
         return max(self.applied, default=-1)
 
     def take(self, records: Iterable[Record]) -> None:
-        """See the next records of the SOW topic."""
+        """Collect from the next records of the SOW topic."""
         for record in records:
             if record.offset < self.position:
                 continue
-            for name, value in record.headers or ():
-                place = (value or b"").rpartition(b"/")[2] if name == Name.SOURCE else b""
-                if place.isdigit() and len(place) <= _DIGITS_MAX and (offset := int(place)) >= self.start_offset:
-                    self.applied.setdefault(offset, []).append(record.key or b"")
+            offset = source_offset(record.headers)
+            if offset is not None and offset >= self.start_offset:
+                self.applied.setdefault(offset, []).append(record.key or b"")

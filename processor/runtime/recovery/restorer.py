@@ -1,9 +1,9 @@
-"""Brings back partitions, their states and marks, from Kafka: on a consumer of its own, a batch at a time."""
+"""Restores the states and marks of partitions from Kafka, on a consumer of its own, a batch at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,47 +18,48 @@ from processor.errors import (
     StateLocked,
     Stop,
 )
-from processor.hosting.commit_metadata import Note
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_log
 from processor.kafka.readers.log_reader import LogReader, Position, Read
-from processor.runtime.recovery.input_position import Beginning, Found, InputPosition, InputPositions
-from processor.runtime.recovery.job import RestoreJob, instead, stop_for_hold, tell_restoring
-from processor.runtime.recovery.log_replay import MarkLog, RestoredLog, SowLog
-from processor.runtime.recovery.redelivered import Tail
+from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
+from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
+from processor.runtime.recovery.log_replay import LogReplay, MarkReplay, SowReplay
+from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.recovery.stall import Stalls
 from processor.runtime.recovery.target import Aim, Aims
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
     from processor.runtime.recovery.progress import RestoreProgress
     from processor.runtime.recovery.target import Start
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
-    Open = Callable[[int], TransactionalState]
+    Open = Callable[[int], LayeredState]
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 
-_BATCH_RECORDS_MAX = 2_000  # What a processor's cache holds: five times as many take half as long again.
-_TURN_S = 0.05  # How long ready partitions may wait for those that are not, besides a batch's own time.
-_OPEN_S = 0.5  # How long partitions are opened in one turn; those that are ready wait for as long.
+_BATCH_RECORDS_MAX = 2_000  # Fits into a CPU's cache: each record of a batch five times as large takes 50 % longer.
+_TURN_S = 0.05  # Longest wait of ready partitions for those being restored, apart from the last batch.
+_OPEN_S = 0.5  # Longest time to open partitions in one turn; ready partitions wait meanwhile.
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
 _DAMAGES_MAX = 3
 
 
 class Restorer:
-    """Restores partitions while the ones that are ready go on. One thread only.
+    """Restores partitions while ready partitions go on. One thread only.
 
     A partition is ready when the end-of-partition events of its SOW topic, and of its mark topic if it has marks, reach
-    the true ends, taken after the group's committed input offset was known: the offset, the records and the marks it
-    stands for were committed in one transaction. One that cannot be restored is given up, and holds up no other.
+    the true ends. These are asked for after the group's committed input offset is known, because offset, records and
+    marks are committed in one transaction. A partition that cannot be restored is held, and delays no other.
     """
 
     def __init__(
@@ -76,22 +77,21 @@ class Restorer:
         positions: InputPositions | None = None,
         on_held: Callable[[Task, PartitionHeld], None] = stop_for_hold,
     ) -> None:
-        """Make a restorer.
+        """Create a restorer.
 
         Args:
-            reader: a reader that knows the input's consumer group, and bears trouble; owned by the restorer.
-            admin: answers where the input goes on, and where the topics begin and end.
+            reader: a reader of the input's consumer group that reports errors by partition; owned by the restorer.
+            admin: asked for the group's offsets, and for the first and last offsets of the topics.
             source: the input topic.
-            sow: the topic to restore states from; None if the processor has none.
-            mark: the topic to restore marks from; None if the processor has none.
+            sow: the topic from which states are restored; None if the processor has none.
+            mark: the topic from which marks are restored; None if the processor has none.
             open_state: opens the state of a partition.
-            stall_timeout_s: how long a restore may bring nothing while Kafka answers other questions.
-            progress: is told of all that is done.
-            is_copy: whether the states are made of another family's SOW topic: of an offset that is gone nobody could
-                tell whether it was one of the same records.
-            positions: decides where the input begins; None: the group alone does.
-            on_held: takes a partition that cannot be restored, with why; the restorer has forgotten it by then. None
-                given: it raises `Stop`.
+            stall_timeout_s: how long a restore may make no progress while Kafka answers other questions.
+            progress: shows the progress to people and metrics.
+            is_copy: whether the states are derived from another family's SOW topic: once its offset is gone, it is
+                unknown whether it was an offset of the same records.
+            positions: decides where the input begins; None: the group's offset decides alone.
+            on_held: called with a partition that was given up, and the reason. The default raises `Stop`.
         """
         self._reader = reader
         self._source = source
@@ -106,7 +106,7 @@ class Restorer:
         if positions is None or mark is None:
             self._positions.topic_id = "not asked: nothing is compared with it"
         self.on_held = on_held
-        """Takes a partition that cannot be restored."""
+        """Called with a partition that cannot be restored, and the reason."""
         self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark)
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
@@ -135,7 +135,7 @@ class Restorer:
 
     @property
     def remaining(self) -> dict[int, int]:
-        """Offsets still to go for each partition being restored."""
+        """Number of offsets still to restore, by partition."""
         return {
             partition: sum(max(0, part.target - part.position) for part in job.logs.values())
             for partition, job in self._jobs.items()
@@ -144,17 +144,17 @@ class Restorer:
 
     @property
     def waits_for(self) -> dict[int, str]:
-        """What each partition waits for that has come no further for some seconds, for people."""
+        """Describe for people the wait of each partition without progress for some seconds."""
         return {
             partition: self._awaited(job) for partition, job in self._jobs.items() if self._stalls.is_slow(partition)
         }
 
     def advance(self, timeout_s: float) -> list[tuple[Task, int]]:
-        """Do one batch of the work; the tasks that are ready, each with its input offset.
+        """Restore one batch; returns the tasks that are ready, each with its input offset.
 
         Raises:
             DiskUnusable: no state can be written.
-            ConfigurationError: Kafka refuses.
+            ConfigurationError: Kafka refuses a question.
         """
         ready: list[tuple[Task, int]] = []
         self._open()
@@ -169,13 +169,13 @@ class Restorer:
             timeout_s = 0.0
         else:
             if not ready and self._jobs:
-                time.sleep(timeout_s)  # There is nothing to read: directories are locked, or answers are on their way.
+                time.sleep(timeout_s)  # Nothing to read: directories are locked, or answers are outstanding.
         self._watch()
         self._show()
         return ready
 
     def close(self) -> None:
-        """Close the connection; what is being restored stays as far as it came."""
+        """Close the connection; partial restores stay on disk."""
         for partition in list(self._jobs):
             self._aims.remove(partition)
         self._jobs.clear()
@@ -183,15 +183,16 @@ class Restorer:
         self._reader.close()
 
     def _open(self) -> None:
-        """Open the states' directories; those that others still hold are tried again at the next turn."""
+        """Open the state directories; those that are still locked are tried again in the next turn."""
         until_s = time.monotonic() + _OPEN_S
         is_late = False
         for job in [job for job in self._jobs.values() if job.task.task_state is TaskState.CREATED]:
             if is_late:
-                self._stalls.moved(job.task.partition)  # It waits for its turn, and has not stalled.
+                self._stalls.moved(job.task.partition)  # It waits for its turn, which is no stall.
                 continue
-            self._try_step(job, partial(self._open_one, job))
-            # Hundreds would take longer than a transaction of those that are ready may.
+            with self._repair(job):
+                self._open_one(job)
+            # Opening hundreds would take longer than the transaction timeout of ready partitions.
             is_late = time.monotonic() > until_s
 
     def _open_one(self, job: RestoreJob) -> None:
@@ -202,13 +203,13 @@ class Restorer:
             if time.monotonic() - job.began_s > _LOCK_PATIENCE_S:
                 raise PartitionHeld("state_locked", str(error)) from error
             job.why_closed = str(error)
-            self._stalls.moved(partition)  # Kafka has no part in it.
+            self._stalls.moved(partition)  # A wait for a lock, not for Kafka.
         except BrokerUnavailable as error:
             job.why_closed = str(error)
         except ConfigurationError as error:
             if not kafka_errors.is_unknown(error):
                 raise
-            job.why_closed = str(error)  # The topics were there at the start: a broker that has just started was asked.
+            job.why_closed = str(error)  # The topics existed at the start: a broker has just started.
         else:
             self._stalls.moved(partition)
             self._aims.add(partition)
@@ -218,68 +219,72 @@ class Restorer:
         if isinstance(aim, PartitionHeld):
             self._hold(job, aim)
             return
-        job.start = aim.start if job.instead is None else instead(aim.start, job.instead)
+        job.start = aim.start if job.beginning is None else moved_start(aim.start, job.beginning)
         self._stalls.moved(job.task.partition)
         logs = self._logs_of(job, aim)
-        step = partial(self._follow, job, logs, aim) if logs else partial(self._complete, job, ready)
-        self._try_step(job, step)
+        with self._repair(job):
+            self._follow(job, logs, aim) if logs else self._complete(job, ready)
 
-    def _follow(self, job: RestoreJob, logs: list[RestoredLog], aim: Aim) -> None:
-        """Start reading a partition's logs, from where what is left of it ends."""
+    def _follow(self, job: RestoreJob, logs: list[LogReplay], aim: Aim) -> None:
+        """Start reading a partition's logs behind the positions of its state and marks."""
         assert self._aims.horizon_ms is not None
         for part in logs:
-            if (why := part.distrust(self._aims.horizon_ms)) is not None:
+            if (why := part.wipe_if_stale(self._aims.horizon_ms)) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
-                tell_restoring(part)
-        # The reader tells the end of a partition also where there is nothing to read.
+                log_restoring(part)
+        # The reader reports the end of a partition also if there is nothing to read.
         positions = [Position(part.topic, part.partition, max(part.position, aim.oldest[part.topic])) for part in logs]
         job.logs = {part.topic: part for part in logs}
         self._reader.add(positions)
 
-    def _logs_of(self, job: RestoreJob, aim: Aim) -> list[RestoredLog]:
-        """What a partition is restored from, with where it ends."""
+    def _logs_of(self, job: RestoreJob, aim: Aim) -> list[LogReplay]:
+        """Create the logs from which a partition is restored, each with its end."""
         task, start = job.task, job.start
         assert start is not None
-        # Where a topic ends does not say whether it has records: all of them may have been rolled back.
+        # The end of a topic does not show whether it has records: all of them may have been rolled back.
         is_whole = self._is_copy and start.is_new
-        logs: list[RestoredLog] = []
+        logs: list[LogReplay] = []
         if self._sow is not None:
-            job.was_at = task.state.position
-            logs.append(SowLog(self._sow, task.partition, task.state, start.tail, is_whole=is_whole))
+            job.opened_at = task.state.position
+            logs.append(SowReplay(self._sow, task.partition, task.state, start.redelivered, is_whole=is_whole))
         if self._mark is not None and task.marks is not None:
-            logs.append(MarkLog(self._mark, task.partition, task.marks, start.tail))
+            logs.append(MarkReplay(self._mark, task.partition, task.marks, start.redelivered))
         for part in logs:
             part.target = aim.ends[part.topic]
         return logs
 
     def _apply(self, read: Read, ready: list[tuple[Task, int]]) -> None:
-        """Take over what came."""
+        """Apply the messages, and complete the logs that have ended."""
         for (topic, partition), messages in by_log(read.messages).items():
             job = self._jobs.get(partition)
             if job is not None and topic in job.logs:
-                self._try_step(job, partial(self._take, job, job.logs[topic], messages))
+                with self._repair(job):
+                    self._apply_batch(job, job.logs[topic], messages)
         for topic, partition, end in read.ends:
             job = self._jobs.get(partition)
             part = None if job is None else job.logs.get(topic)
             if job is not None and part is not None and not part.is_complete and end >= part.target:
-                self._try_step(job, partial(self._finish, job, part, end, ready))
+                with self._repair(job):
+                    self._finish(job, part, end, ready)
         for (_, partition), trouble in self._reader.take_troubled().items():
             if (job := self._jobs.get(partition)) is not None:
-                self._try_step(job, partial(self._meet, job, trouble))
+                with self._repair(job):
+                    self._handle_trouble(job, trouble)
 
-    def _meet(self, job: RestoreJob, trouble: PartitionHeld | Stop) -> None:
-        """A log cannot be read on."""
+    def _handle_trouble(self, job: RestoreJob, trouble: PartitionHeld | Stop) -> None:
+        """Restart a restore whose position is gone; raise any other error of its log."""
         if not isinstance(trouble, PositionLost):
             raise trouble
-        # Its oldest records have gone since we asked for the oldest.
+        # Its oldest records were deleted after the oldest offset was asked for.
         log.warning("restoring from the new beginning", partition=job.task.partition, why=str(trouble))
-        self._again(job)
+        self._restart(job)
 
-    def _try_step(self, job: RestoreJob, step: Callable[[], None]) -> None:
-        """Do a step of a restore; a store that turns out damaged is wiped, and its restore begins anew."""
+    @contextlib.contextmanager
+    def _repair(self, job: RestoreJob) -> Iterator[None]:
+        """Surround a step of a restore: a damaged store is wiped and restored from the start."""
         try:
-            step()
+            yield
         except PartitionHeld as error:
             self._hold(job, error)
         except StateDamaged as error:
@@ -298,22 +303,21 @@ class Restorer:
             self.add(job.task)
             self._jobs[partition].damages = job.damages + (not is_behind)
 
-    def _again(self, job: RestoreJob) -> None:
-        """Begin a partition's restore anew."""
+    def _restart(self, job: RestoreJob) -> None:
+        """Restore a partition from the start."""
         self.remove(job.task.partition)
         self.add(job.task)
         self._jobs[job.task.partition].damages = job.damages
 
     def _hold(self, job: RestoreJob, error: PartitionHeld) -> None:
-        """Give a partition up; it is asked again by those who have it."""
+        """Give a partition up; its owner decides when to try again."""
         self.remove(job.task.partition)
         self.on_held(job.task, error)
 
-    def _take(self, job: RestoreJob, part: RestoredLog, messages: list[Message]) -> None:
+    def _apply_batch(self, job: RestoreJob, part: LogReplay, messages: list[Message]) -> None:
         """Apply a batch of one log."""
         part.take_messages(messages)
         job.read += len(messages)
-        job.sow_read += len(messages) * (part.topic == self._sow)
         job.sow_read += len(messages) * (part.topic == self._sow)
         if self._progress is not None:
             self._progress.took(len(messages))
@@ -321,10 +325,10 @@ class Restorer:
         now_s = time.monotonic()
         if now_s - job.logged_s > _LOG_INTERVAL_S:
             job.logged_s = now_s
-            tell_restoring(part)
+            log_restoring(part)
 
-    def _finish(self, job: RestoreJob, part: RestoredLog, end: int, ready: list[tuple[Task, int]]) -> None:
-        """A log is complete; with the last one the task is ready."""
+    def _finish(self, job: RestoreJob, part: LogReplay, end: int, ready: list[tuple[Task, int]]) -> None:
+        """Complete a log; with the last one the task is ready."""
         part.finish(end)
         self._reader.remove(part.topic, part.partition)
         self._stalls.moved(part.partition)
@@ -332,55 +336,52 @@ class Restorer:
             self._complete(job, ready)
 
     def _complete(self, job: RestoreJob, ready: list[tuple[Task, int]]) -> None:
-        """Everything is restored: the task is ready, unless its position contradicts the group's offset."""
+        """Mark the task as ready, unless its input position contradicts the group's offset."""
         task, start = job.task, job.start
         assert start is not None
-        begin = self._beginning(job, start)
+        beginning = self._beginning(job, start)
         if start.is_new:
-            task.lacks_offset = begin.note is not None  # Else it is a new group.
-        tail = Tail.noted(begin.offset, begin.note)
-        if tail is not None and start.tail is None:
-            # The end of the SOW topic is to be read with other eyes: some of its input comes again.
-            self._again(job)
-            self._jobs[task.partition].instead = begin
+            task.lacks_offset = beginning.metadata is not None  # Else it is a new group.
+        redelivered = Redelivered.from_metadata(beginning.offset, beginning.metadata)
+        if redelivered is not None and start.redelivered is None:
+            # The end of the SOW topic must be read again, to find the redelivered records.
+            self._restart(job)
+            self._jobs[task.partition].beginning = beginning
             return
         self.remove(task.partition)
         seconds = round(time.monotonic() - job.began_s, 3)
-        rate = round(job.read / max(seconds, 0.001))
-        log.info(
-            "restored",
-            topic=self._shown,
-            partition=task.partition,
-            read=job.sow_read,
-            seconds=seconds,
-            records_per_s=rate,
-        )
-        task.tail, task.noted = start.tail, Note.read(begin.note).noted
-        ready.append((task, begin.offset))
+        rate, where = round(job.read / max(seconds, 0.001)), {"topic": self._shown, "partition": task.partition}
+        log.info("restored", **where, read=job.sow_read, seconds=seconds, records_per_s=rate)
+        task.redelivered = start.redelivered
+        task.committed_note = CommitMetadata.read(beginning.metadata).note
+        ready.append((task, beginning.offset))
 
     def _beginning(self, job: RestoreJob, start: Start) -> Beginning:
-        """Where the input begins, as group and position say.
+        """Decide where the input begins, by the group's offset and the input position.
 
         Raises:
-            PartitionHeld: they contradict each other, or say nothing.
+            PartitionHeld: they contradict each other, or both are missing.
         """
         if not self._decides:
-            return Beginning(start.offset, start.note)
+            return Beginning(start.offset, start.metadata)
         task = job.task
         position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
-        # Of a copy any record counts, deleted ones too; else deletes have left nothing to be merged twice.
-        is_any = job.sow_read > 0 if self._is_copy else job.sow_read + job.was_at > 0 and bool(task.state.scan(None, 1))
+        # For a copy any record counts, also a deleted one; otherwise deleted records cannot be merged twice.
+        if self._is_copy:
+            has_records = job.sow_read > 0
+        else:
+            has_records = job.sow_read + job.opened_at > 0 and bool(task.state.scan(None, 1))
         committed = None if start.is_new else start.offset
-        found = Found(committed, start.note, start.oldest, has_records=is_any)
-        return self._positions.begin(task.partition, found, position)
+        group = GroupOffset(committed, start.metadata, start.oldest, has_records=has_records)
+        return self._positions.begin(task.partition, group, position)
 
     def _show(self) -> None:
-        """Tell how much is left."""
+        """Show the number of remaining offsets."""
         if self._progress is not None:
             self._progress.left(sum(self.remaining.values()))
 
     def _watch(self) -> None:
-        """Tell what is waited for, and give up what has waited for too long."""
+        """Log stalled restores, and hold those that have made no progress for too long."""
         for partition, job in list(self._jobs.items()):
             part = next((part for part in job.logs.values() if not part.is_complete), None)
             error = self._stalls.check(
@@ -391,7 +392,7 @@ class Restorer:
         self._stalls.turn()
 
     def _awaited(self, job: RestoreJob) -> str:
-        """What a partition waits for, for people."""
+        """Describe for people the event that a partition waits for."""
         if job.task.task_state is TaskState.CREATED:
             return job.why_closed or "its turn to be opened"
         part = next((part for part in job.logs.values() if not part.is_complete), None)

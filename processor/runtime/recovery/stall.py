@@ -1,4 +1,4 @@
-"""Notices restores that come no further: says what they wait for, and when to give one up, with the reason."""
+"""Detects restores without progress: logs the reason, and ends a restore after the timeout."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.partition_questions import PartitionQuestion
     from processor.kafka.readers.log_reader import LogReader
-    from processor.runtime.recovery.log_replay import RestoredLog
+    from processor.runtime.recovery.log_replay import LogReplay
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 
 _SLOW_S: Final = 5.0
 _LINE_INTERVAL_S: Final = 30.0
-_RENEW_S: Final = 10.0  # Without a record, before the reader connects anew; and then between two times.
+_RENEW_S: Final = 10.0  # Time without a record before the reader reconnects, and between two reconnections.
 
 
 @dataclass(slots=True)
 class _Wait:
-    """One partition's."""
+    """The wait of one partition."""
 
     moved_s: float
-    line_s: float = 0.0  # When it was last told of.
+    line_s: float = 0.0  # When it was last logged.
 
 
 class Stalls:
-    """How long each partition has come no further. One thread only.
+    """The time that each partition has made no progress. One thread only.
 
-    While no broker answers at all, nothing is counted: then all of them wait, and none is at fault.
+    Time while no broker answers does not count: then all partitions wait, and none is at fault.
     """
 
     def __init__(self, admin: Admin, reader: LogReader, topic: str, timeout_s: float) -> None:
-        """Watch nothing yet.
+        """Begin without partitions.
 
         Args:
-            admin: answers where the last stable offset of a partition is.
-            reader: reads the records; made anew when it brings none.
+            admin: asked for the last stable offsets.
+            reader: reads the records; renewed when none arrive.
             topic: named in messages about a partition.
-            timeout_s: how long a partition may come no further.
+            timeout_s: how long a partition may make no progress.
         """
         self._admin = admin
         self._reader = reader
@@ -58,30 +58,30 @@ class Stalls:
         self._renewed_s = 0.0
 
     def moved(self, partition: int) -> None:
-        """A partition has come further, or is not the one to blame for waiting."""
+        """Restart the time of a partition that has made progress, or waits for a reason that is no stall."""
         self._waits[partition] = _Wait(time.monotonic())
         self._forget_stable(partition)
 
     def forget(self, partition: int) -> None:
-        """A partition is not restored any more."""
+        """Forget a partition that is no longer restored."""
         self._waits.pop(partition, None)
         self._forget_stable(partition)
 
     def is_slow(self, partition: int) -> bool:
-        """Whether a partition has come no further for some seconds."""
+        """Whether a partition has made no progress for some seconds."""
         wait = self._waits.get(partition)
         return wait is not None and time.monotonic() - wait.moved_s > _SLOW_S
 
     def check(
-        self, partition: int, awaited: str, part: RestoredLog | None, *, is_in_balance: bool
+        self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool
     ) -> PartitionHeld | None:
-        """Tell of a partition that waits; why it is to be held, if it has waited for too long.
+        """Log a partition that waits; returns the reason to hold it after the timeout, else None.
 
         Args:
-            partition: which one.
-            awaited: what it waits for, for people.
-            part: what is being read of it; None: nothing yet.
-            is_in_balance: whether a transaction holds its committed offset in the balance.
+            partition: its number.
+            awaited: the event that it waits for, described for people.
+            part: the log that is being read; None: none yet.
+            is_in_balance: whether an open transaction keeps Kafka from answering for its committed offset.
         """
         now_s = time.monotonic()
         wait = self._waits[partition]
@@ -99,7 +99,7 @@ class Stalls:
         if waited_s <= self._timeout_s:
             return None
         if self._admin.looked_s < wait.moved_s + self._timeout_s:
-            self._admin.refresh()  # Whether it is this question alone that gets no answer.
+            self._admin.refresh()  # To see whether Kafka answers other questions.
             return None
         return self._held(partition, awaited, part, is_in_balance=is_in_balance)
 
@@ -108,8 +108,8 @@ class Stalls:
         for topic, question in self._ask_stable.items():
             self._stable |= {(topic, number): at for number, at in question.turn().items()}
 
-    def _look(self, part: RestoredLog | None, waited_s: float, now_s: float) -> None:
-        """Ask whether a transaction is open in what is read; connect anew if nothing says why no record comes."""
+    def _look(self, part: LogReplay | None, waited_s: float, now_s: float) -> None:
+        """Ask whether a transaction is open in the log; reconnect the reader if none explains the wait."""
         if part is None:
             return
         stable = self._stable.get((part.topic, part.partition))
@@ -122,8 +122,8 @@ class Stalls:
             self._renewed_s = now_s
             self._reader.renew()
 
-    def _held(self, partition: int, awaited: str, part: RestoredLog | None, *, is_in_balance: bool) -> PartitionHeld:
-        """Why a partition is given up."""
+    def _held(self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool) -> PartitionHeld:
+        """Create the reason to hold a partition."""
         stable = None if part is None else self._stable.get((part.topic, part.partition))
         if is_in_balance or (part is not None and stable is not None and stable < part.target):
             where = "" if stable is None else f" from offset {stable} on"

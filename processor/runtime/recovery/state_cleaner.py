@@ -1,11 +1,11 @@
-"""Removes the local states of partitions that this process has no more: after a time, or at once where room is short.
+"""Removes the local states of partitions that have left this process: after a delay, or at once if the disk is full.
 
-A partition that comes back soon finds its state where it was. So a directory stays until another member of the group
-has had its partition for `runtime.state_cleanup_delay_s`, as Kafka itself says: while Kafka is away, or partitions are
-moving, nothing is old. A directory that is open, here or in another process, is locked and never removed.
+A partition that returns soon finds its state in place. So a directory stays until another member of the group has owned
+its partition for `runtime.state_cleanup_delay_s`, according to Kafka: while Kafka is away, or during a rebalance, no
+directory is removed. A directory that is open, here or in another process, is locked and never removed.
 
-Directories of topics that are not run here are left alone: another worker may use the same disk, or the topic may have
-been left out of the settings by mistake.
+Directories of topics that do not run here are left alone: another worker may use the same disk, or the topic may be
+missing in the settings by mistake.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ log = structlog.stdlib.get_logger("sowstream.state")
 
 _LOOK_MAX_S: Final = 5.0  # Longest time between two looks.
 _LOOKS_IN_A_DELAY: Final = 10
-_RESERVE_SHARE: Final = 0.1  # Of the disk; less than this is short.
+_RESERVE_SHARE: Final = 0.1  # The free share of the disk below which space is short.
 _RESERVE_MAX_BYTES: Final = 2 << 30
 
 _Reason: TypeAlias = Literal["delay", "room"]
 
 Owned: TypeAlias = "Callable[[], Collection[int] | None]"
-"""Asks Kafka which partitions of a pipeline members of its group have; None: it is not settled, or not known."""
+"""Asks Kafka for the partitions that members of a pipeline's group own; None: unknown, or a rebalance is under way."""
 
 
 class Claims:
-    """The partitions of a pipeline that this process has, in the order of the group's calls.
+    """The partitions of a pipeline that this process owns.
 
-    It stands between the consumer and its listener: a partition is claimed before the listener is called, and given up
-    when the listener has closed its state.
+    It is called between the consumer and its listener: a partition is claimed before the listener is called, and given
+    up after the listener has closed its state.
     """
 
     def __init__(self, listener: AssignmentListener) -> None:
-        """Claim nothing yet; the calls are passed on to the listener."""
+        """Begin without partitions; the calls are passed on to the listener."""
         self.partitions: frozenset[int] = frozenset()
-        """Those that are ours now; replaced, never changed, as other threads read it."""
+        """The claimed partitions; replaced, never changed, as other threads read the set."""
         self._listener = listener
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """These are ours."""
+        """Claim assigned partitions, then call the listener."""
         self.partitions |= frozenset(partitions)
         self._listener.on_assigned(partitions)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """These go to others."""
+        """Call the listener, then give up revoked partitions."""
         try:
             self._listener.on_revoked(partitions)
         finally:
             self.partitions -= frozenset(partitions)
 
     def on_lost(self, partitions: list[int]) -> None:
-        """These are others' already."""
+        """Call the listener, then give up lost partitions."""
         try:
             self._listener.on_lost(partitions)
         finally:
@@ -74,23 +74,23 @@ class Claims:
 
 
 class Place(NamedTuple):
-    """The states of one pipeline."""
+    """The directory of one pipeline's states."""
 
     processor: str
     """The pipeline's name, for logs and metrics."""
     directory: Path
-    """Has a directory for each partition."""
+    """Contains a directory for each partition."""
     kept: Callable[[], Collection[int]]
-    """The partitions that are ours, or that we are to keep as standbys."""
+    """The partitions that this process owns, or keeps as standbys."""
     owned: Owned
-    """Which partitions members of the group have."""
+    """The partitions that members of the group own."""
 
 
 class _Former(NamedTuple):
-    """A directory that we do not need now."""
+    """A directory that this process does not need now."""
 
     idle_s: float
-    """For how long nobody has used it, as far as we know."""
+    """Time since its last known use."""
     place: Place
     partition: int
 
@@ -100,7 +100,7 @@ class _Former(NamedTuple):
 
 
 class StateCleaner:
-    """One for a process, with a thread of its own. All may be called from several threads."""
+    """Removes former states on a thread of its own, one per process. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -111,12 +111,12 @@ class StateCleaner:
         clock_s: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Look at nothing yet.
+        """Create a cleaner without directories.
 
         Args:
-            state_dir: where the disk is.
-            delay_s: how long a directory must have been of no use.
-            is_stopping: whether the process has been told to end.
+            state_dir: a directory on the disk whose free space counts.
+            delay_s: how long a directory must be unused before it is removed.
+            is_stopping: whether the process is ending.
             clock_s: a clock that does not jump, in seconds.
             now_s: the wall clock, seconds since the epoch.
         """
@@ -127,22 +127,22 @@ class StateCleaner:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._places: dict[Path, Place] = {}
-        self._needed_s: dict[Path, float] = {}  # When each directory was last of use to us, or was first seen.
+        self._needed_s: dict[Path, float] = {}  # When each directory was last needed, or first seen.
         self._thread: threading.Thread | None = None
 
     def add(self, place: Place) -> None:
-        """Look after the states of a pipeline, in place of what was said of it before."""
+        """Add a pipeline's directory, or replace its entry."""
         with self._lock:
             self._places[place.directory] = place
 
     def start(self) -> None:
-        """Begin to look now and then, if this was not begun before."""
+        """Start the thread, unless it runs already."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="state-cleaner", daemon=True)
             self._thread.start()
 
     def look(self) -> None:
-        """Remove what has been of no use for long enough, and more where room is short."""
+        """Remove the directories whose delay is over, and more if space is short."""
         former = self._former()
         due = [one for one in former if one.idle_s >= self._delay_s]
         self._remove(due, "delay")
@@ -150,9 +150,9 @@ class StateCleaner:
             self._remove([one for one in former if one not in due], "room")
 
     def make_room(self) -> bool:
-        """Remove the directory that has been of no use for longest, as the disk is full; False: there is none.
+        """Remove the longest unused directory, as the disk is full; False: there is none.
 
-        Kafka is not asked: what is ours is known, and a directory that is missed costs a restore.
+        Kafka is not asked: owned partitions are known, and a directory removed too early costs only a restore.
         """
         return any(self._discard(one, "room") for one in self._former())
 
@@ -166,7 +166,7 @@ class StateCleaner:
             time.sleep(pause_s)
 
     def _former(self) -> list[_Former]:
-        """The directories that we do not need now, the longest unused first."""
+        """List the directories that this process does not need now, the longest unused first."""
         with self._lock:
             places = list(self._places.values())
         now_s, wall_s = self._clock_s(), self._now_s()
@@ -180,7 +180,7 @@ class StateCleaner:
                     self._needed_s[directory] = now_s
                     counts["used"] += 1
                     continue
-                # The wall clock may jump, and another process on this disk may have used it since: the later counts.
+                # The wall clock may jump, and another process may have used the directory since: the later use counts.
                 idle_s = min(now_s - self._needed_s.setdefault(directory, now_s), wall_s - used_s)
                 former.append(_Former(idle_s, place, partition))
                 counts["former"] += 1
@@ -189,7 +189,7 @@ class StateCleaner:
         return sorted(former, key=lambda one: -one.idle_s)
 
     def _remove(self, former: list[_Former], reason: _Reason) -> None:
-        """Remove those whose partition another member of the group has; for room, no more than is needed."""
+        """Remove directories whose partition a member of the group owns; for space, no more than needed."""
         owned: dict[Path, frozenset[int]] = {}
         for one in former:
             if reason == "room" and not self._is_short():
@@ -210,7 +210,7 @@ class StateCleaner:
             except SowstreamError as error:
                 log.warning("former state not removed", directory=str(directory), why=str(error))
                 is_removed = False
-            self._needed_s[directory] = self._clock_s()  # One that is locked is in use: its time begins again.
+            self._needed_s[directory] = self._clock_s()  # A locked directory is in use: its delay begins again.
         if is_removed:
             STATE_REMOVED.labels(one.place.processor, reason).inc()
             log.info("former state removed", directory=str(directory), why=reason, idle_s=round(one.idle_s, 1))
@@ -222,7 +222,7 @@ class StateCleaner:
 
 
 def _databases(directory: Path) -> Iterator[tuple[int, float]]:
-    """The partitions of which a pipeline's directory has a database, with the time of its last use."""
+    """List the databases in a pipeline's directory: partition and time of the last use."""
     if not directory.is_dir():
         return
     for path in directory.iterdir():

@@ -1,4 +1,4 @@
-"""The local states of a pipeline: where they are on disk, whose they are, and what to do with one that is damaged."""
+"""Opens the local states of a pipeline on disk, and replaces damaged ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 from processor.errors import BrokerUnavailable, DiskFull, StateDamaged
 from processor.kafka.admin.partition_questions import PartitionQuestion
 from processor.runtime.process.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.state")
 
-_PATIENCE_S = 0.2  # Longest wait for an answer in one call; who calls has other partitions to serve.
-_FRESH_S = 1.0  # For how long an answer holds: many partitions are opened one after the other.
-_LOOK_S = 0.002  # Between two looks for it.
-_TOPIC: Final = 0  # A question about a topic as a whole is asked under this number.
+_PATIENCE_S = 0.2  # Longest wait for an answer in one call; other partitions wait meanwhile.
+_FRESH_S = 1.0  # Lifetime of an answer: many partitions are opened one after the other.
+_LOOK_S = 0.002  # Interval to look for the answer.
+_TOPIC: Final = 0  # The key of questions about a topic, in place of a partition number.
 
 
 class StateDirectory:
-    """One directory a partition, below that of the pipeline."""
+    """The directory of a pipeline's states, with one subdirectory per partition."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class StateDirectory:
         admin: Admin,
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Name the place; nothing is opened.
+        """Set the path; nothing is opened.
 
         Args:
-            directory: the pipeline's, made when needed.
-            pipeline: whose states they are.
+            directory: the directory of the pipeline, created when needed.
+            pipeline: the pipeline of the states.
             runtime: the limits.
-            memory: what all states of the process share.
-            admin: tells which topic they are caches of.
-            make_room: called where the disk is full; says whether something was removed.
+            memory: the memory that all states of the process share.
+            admin: asked for the id of the SOW topic, of which the states are caches.
+            make_room: called if the disk is full; returns whether it has removed anything.
         """
         self._directory = directory
         self._memory = memory
@@ -66,17 +66,17 @@ class StateDirectory:
         BLOCK_CACHE.labels("used").set_function(lambda: memory.used_bytes)
         BLOCK_CACHE.labels("capacity").set(memory.capacity_bytes)
 
-    def open(self, partition: int) -> TransactionalState:
-        """The state of a partition as it was left; a damaged one is replaced by an empty one.
+    def open(self, partition: int) -> LayeredState:
+        """Open the state of a partition from disk; a damaged one is replaced by an empty one.
 
         Raises:
-            BrokerUnavailable: Kafka has not said yet which topic it is to be a cache of; it is asked, and the next
-                call looks for the answer.
-            StateLocked: another process has it open.
-            DiskUnusable: the disk is full, read-only, failing or forbidden; former states were removed before.
+            BrokerUnavailable: Kafka has not yet answered with the id of the SOW topic; the next call looks for the
+                answer.
+            StateLocked: another process has the state open.
+            DiskUnusable: the disk is full even without former states, read-only, failing or forbidden.
         """
         directory = self._directory / str(partition)
-        # With the topic's id: one that was deleted and made anew has its name, and may have more records already.
+        # With the topic's id: a recreated topic has the same name, and may have more records already.
         identity = f"{self._sow}/{partition}/{self._topic_id()}"
         while True:
             try:
@@ -85,16 +85,16 @@ class StateDirectory:
                 if not self._make_room():
                     raise
 
-    def _opened(self, directory: Path, identity: str) -> TransactionalState:
-        """The state in a directory; one that is damaged is replaced."""
+    def _opened(self, directory: Path, identity: str) -> LayeredState:
+        """Open the state in a directory, or replace a damaged one."""
         damage: StateDamaged | None = None
         try:
-            store, state = self._made(directory, identity)
+            store, state = self._create(directory, identity)
         except StateDamaged as error:
             damage = error
             RocksStore.destroy(directory)
-            store, state = self._made(directory, identity)
-        self._tell(directory, store, damage)
+            store, state = self._create(directory, identity)
+        self._report(directory, store, damage)
         return state
 
     def _topic_id(self) -> str:
@@ -102,27 +102,27 @@ class StateDirectory:
         if self._answer is not None and time.monotonic() - self._answer[0] < _FRESH_S:
             return self._answer[1]
         self._question.want(_TOPIC)
-        while not (found := self._question.turn()):
+        while not (answers := self._question.turn()):
             if time.monotonic() > until_s:
                 raise BrokerUnavailable(f"{self._question.unanswered(_TOPIC)}; Kafka has not said yet")
             time.sleep(_LOOK_S)
-        self._answer = time.monotonic(), found[_TOPIC]
-        return found[_TOPIC]
+        self._answer = time.monotonic(), answers[_TOPIC]
+        return answers[_TOPIC]
 
-    def _made(self, directory: Path, identity: str) -> tuple[RocksStore, TransactionalState]:
+    def _create(self, directory: Path, identity: str) -> tuple[RocksStore, LayeredState]:
         store = RocksStore(directory, identity=identity, memory=self._memory, make_room=self._make_room)
-        return store, TransactionalState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
+        return store, LayeredState(store, cache_bytes=self._cache_bytes, on_wipe=self._wiped)
 
-    def _tell(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:
-        """Log and count what was found, in one line."""
-        found = "damaged" if damage is not None else store.found
-        STATE_OPENED.labels(self._processor, found).inc()
-        facts = {"directory": str(directory), "found": found, "position": store.progress().position}
+    def _report(self, directory: Path, store: RocksStore, damage: StateDamaged | None) -> None:
+        """Log and count the condition of the directory."""
+        condition = "damaged" if damage is not None else store.initial_content
+        STATE_OPENED.labels(self._processor, condition).inc()
+        facts = {"directory": str(directory), "found": condition, "position": store.progress().position}
         if damage is not None:
             self._wiped("damaged")
             log.error("local state damaged; restoring it from the SOW topic", **facts, why=str(damage))
             return
-        match store.found:
+        match store.initial_content:
             case "format" | "identity" as reason:
                 self._wiped(reason)
                 log.warning("local state is not ours; restoring it from the SOW topic", **facts)

@@ -1,10 +1,10 @@
-"""Finds out from where and to where partitions are to be restored, and never waits for an answer.
+"""Asks Kafka for the first and last offsets to restore of each partition, without waiting for the answers.
 
 ::
 
     committed offset, oldest input kept ──▶ oldest record and true end of each log, settings of the SOW topic ──▶ aim
 
-Each partition goes this way by itself: one whose question is not answered holds up no other.
+Each partition proceeds independently: a missing answer delays only its own partition.
 """
 
 from __future__ import annotations
@@ -14,43 +14,44 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import PartitionHeld
 from processor.kafka import errors as kafka_errors
-from processor.kafka.admin.partition_questions import PartitionQuestion, retained_ms
-from processor.runtime.recovery.redelivered import Tail
+from processor.kafka.admin.answers import retained_ms
+from processor.kafka.admin.partition_questions import PartitionQuestion
+from processor.runtime.recovery.redelivered import Redelivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.kafka.admin.admin import Admin, Place
-    from processor.kafka.admin.partition_questions import Answers, Committed
+    from processor.kafka.admin.answers import Answers, Committed
     from processor.runtime.recovery.input_position import InputPositions
 
-_SETTINGS: Final = 0  # A question about a topic as a whole is asked under this number.
+_SETTINGS: Final = 0  # The key of questions about a topic, in place of a partition number.
 
 
 class Start(NamedTuple):
-    """Where the input of a partition goes on."""
+    """Where the input of a partition continues, by the group's offset."""
 
     offset: int
     """The next input offset."""
-    tail: Tail | None = None
-    """What the SOW topic may have of the input behind it; None after a transaction."""
+    redelivered: Redelivered | None = None
+    """The input records behind it whose results may be in SOW; None after a transaction."""
     is_new: bool = False
     """Whether the group has no offset."""
-    note: str | None = None
-    """What stands beside the group's offset."""
+    metadata: str | None = None
+    """The metadata of the group's offset."""
     oldest: int = 0
-    """The oldest input offset kept."""
+    """The oldest input offset that Kafka keeps."""
 
 
 class Aim(NamedTuple):
-    """From where and to where a partition is to be restored."""
+    """The offsets between which a partition is restored."""
 
     start: Start
-    """Where its input goes on."""
+    """Where its input continues."""
     oldest: dict[str, int]
     """The oldest offset kept, by topic."""
     ends: dict[str, int]
-    """The true end, by topic: taken when the input offset was known."""
+    """The true end, by topic: asked for when the input offset was known."""
 
 
 class Aims:
@@ -66,15 +67,15 @@ class Aims:
         sow: str | None,
         mark: str | None,
     ) -> None:
-        """Ask nothing yet.
+        """Begin without partitions.
 
         Args:
-            admin: asks.
-            positions: judges input positions; told of the input topic's id.
+            admin: sends the questions.
+            positions: compares input positions; gets the input topic's id.
             group: the input's consumer group.
             source: the input topic.
-            sow: the topic that states are restored from; None if there are none.
-            mark: the topic that marks are restored from; None if there are none.
+            sow: the topic from which states are restored; None if there are none.
+            mark: the topic from which marks are restored; None if there are none.
         """
         self._positions = positions
         self._admin = admin
@@ -87,7 +88,7 @@ class Aims:
         self._oldest: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self.horizon_ms: float | None = math.inf if sow is None else None
-        """How long deletes stay in the SOW topic; None: not known yet."""
+        """Retention time of deletes in the SOW topic; None: not known yet."""
 
         def committed(partitions: Sequence[int]) -> Answers[Committed]:
             return admin.ask_committed(group, source, partitions)
@@ -100,7 +101,7 @@ class Aims:
         self._ask_settings = PartitionQuestion(f"the settings of {sow}", admin, lambda _: admin.ask_config(sow or ""))
 
     def add(self, partition: int) -> None:
-        """Find out about a partition."""
+        """Ask about a partition."""
         self.remove(partition)
         self._starts[partition] = None
         self._ask_committed.want(partition)
@@ -133,15 +134,15 @@ class Aims:
         return next((text for text in asked if text is not None), None)
 
     def is_in_balance(self, partition: int) -> bool:
-        """Whether Kafka says that a transaction holds the committed offset in the balance."""
+        """Whether an open transaction keeps Kafka from answering for the committed offset."""
         error = self._ask_committed.error(partition)
         return error is not None and kafka_errors.is_unstable(error)
 
     def turn(self) -> dict[int, Aim | PartitionHeld]:
-        """Take the answers that have come; the partitions that are ready to be restored, or cannot be.
+        """Take the answers that have arrived; returns the partitions that can be restored now, or never.
 
         Raises:
-            ConfigurationError: Kafka refuses.
+            ConfigurationError: Kafka refuses a question.
         """
         self._committed_of |= self._ask_committed.turn()
         self._oldest_input |= self._ask_oldest_input.turn()
@@ -154,7 +155,7 @@ class Aims:
             except PartitionHeld as error:
                 outcomes[partition] = error
             else:
-                # Only now, when the input offset is settled: offset, records and marks were committed together.
+                # Only after the input offset is known: offset, records and marks were committed together.
                 for question in (*self._ask_oldest.values(), *self._ask_ends.values()):
                     question.want(partition)
         for topic in self._topics:
@@ -169,16 +170,16 @@ class Aims:
         return outcomes
 
     def _start_of(self, partition: int, committed: Committed, oldest: int) -> Start:
-        """Where the group says that the input of a partition goes on.
+        """Derive the start of a partition's input from the group's offset.
 
         Raises:
-            PartitionHeld: the records there are gone: it is told before much is restored.
+            PartitionHeld: the next input records are gone, which is reported before a long restore.
         """
         if committed.offset is None:
             return Start(oldest, is_new=True, oldest=oldest)
         self._positions.refuse_gone(partition, committed.offset, oldest)
-        tail = Tail.noted(committed.offset, committed.text)
-        return Start(committed.offset, tail, note=committed.text, oldest=oldest)
+        redelivered = Redelivered.from_metadata(committed.offset, committed.text)
+        return Start(committed.offset, redelivered, metadata=committed.text, oldest=oldest)
 
     def _complete(self) -> dict[int, Aim]:
         if self.horizon_ms is None:
@@ -209,7 +210,7 @@ _WORDS: Final[dict[Place, str]] = {
 
 
 def place_question(admin: Admin, topic: str, place: Place) -> PartitionQuestion[int]:
-    """A question where partitions of a topic begin or end."""
+    """Create a question for the first or last offsets of a topic's partitions."""
 
     def ask(partitions: Iterable[int]) -> Answers[int]:
         return admin.ask_offsets(topic, partitions, place)

@@ -1,8 +1,8 @@
-"""Who takes a partition over when its owner dies: foretold by doing what the group's assignor would do.
+"""Forecasts the next owner of a partition if its owner dies, by simulating the group's assignor.
 
-No client of librdkafka can bring an assignor of its own, and the one that is used knows nothing of who keeps whose
-state up to date. So it is the other way round: each worker foretells what the assignor will decide, and keeps a copy of
-what would come to itself. A wrong guess costs a restore, and nothing else.
+librdkafka supports no custom assignors, and its own do not know which member has a standby of a partition. So each
+worker forecasts the assignor's decision, and keeps standbys of the partitions that it would get itself. A wrong
+forecast costs a restore, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,50 +16,52 @@ if TYPE_CHECKING:
     Assigned = Mapping[str, Collection[int]]
 
 _AT_KAFKA: Final = frozenset(("uniform", "range"))
-"""Kafka's own assignors, of the newer group protocol."""
+"""Kafka's server-side assignors, of the newer group protocol."""
 
 
-def chains(assigned: Assigned, assignor: str, length: int) -> dict[int, list[str]]:
-    """For each partition who gets it when its owner dies, who when that one dies too, and so on.
+def successors(assigned: Assigned, assignor: str, length: int) -> dict[int, list[str]]:
+    """List for each partition its next owner if the owner dies, the one after if that one dies too, and so on.
 
     Args:
         assigned: the partitions of each member, by member id.
         assignor: the assignor's name.
-        length: how many successors; fewer where there are no more members.
+        length: the number of successors; fewer if there are not enough members.
     """
-    known: dict[tuple[str, ...], Assigned] = {(): assigned}
-    found: dict[int, list[str]] = {}
+    forecasts: dict[tuple[str, ...], Assigned] = {(): assigned}
+    successors_of: dict[int, list[str]] = {}
     for owner, partitions in assigned.items():
         for partition in partitions:
             dead: tuple[str, ...] = (owner,)
             while len(dead) <= length and len(dead) < len(assigned):
-                if dead not in known:
-                    known[dead] = after_death(known[dead[:-1]], dead[-1:], assignor)
-                dead += (_owner(known[dead], partition),)
-            found[partition] = list(dead[1:])
-    return found
+                if dead not in forecasts:
+                    forecasts[dead] = after_death(forecasts[dead[:-1]], dead[-1:], assignor)
+                dead += (_owner(forecasts[dead], partition),)
+            successors_of[partition] = list(dead[1:])
+    return successors_of
 
 
-def inherited(assigned: Assigned, assignor: str, member: str, length: int, hosts: Mapping[str, str]) -> frozenset[int]:
-    """What a member should be a standby for: the partitions in whose chain it is, or that a dead machine leaves to it.
+def standby_partitions(
+    assigned: Assigned, assignor: str, member: str, length: int, hosts: Mapping[str, str]
+) -> frozenset[int]:
+    """The partitions for which a member should keep standbys: it succeeds their owner, or their owner's machine.
 
     Args:
         assigned: the partitions of each member, by member id.
         assignor: the assignor's name.
         member: the member's id.
-        length: how long the chains are.
-        hosts: where each member is. Those of one machine die together, and may have a disk in common.
+        length: the number of successors of each partition.
+        hosts: the address of each member. Members of one machine die together, and may share a disk.
     """
-    found = {partition for partition, chain in chains(assigned, assignor, length).items() if member in chain}
+    partitions = {partition for partition, heirs in successors(assigned, assignor, length).items() if member in heirs}
     for host in set(hosts.values()) - {hosts[member]}:
         dead = [other for other in assigned if hosts[other] == host]
         orphans = frozenset[int]().union(*(assigned[other] for other in dead))
-        found |= orphans & after_death(assigned, dead, assignor)[member]
-    return frozenset(found)
+        partitions |= orphans & after_death(assigned, dead, assignor)[member]
+    return frozenset(partitions)
 
 
 def after_death(assigned: Assigned, dead: Collection[str], assignor: str) -> dict[str, frozenset[int]]:
-    """Who has which partitions once these members are dead; some must be left."""
+    """Forecast the assignment after the death of some members, but not all."""
     left = {member: set(partitions) for member, partitions in assigned.items() if member not in dead}
     orphans = [partition for member in dead for partition in assigned[member]]
     if assignor in _AT_KAFKA:
@@ -74,9 +76,9 @@ def _owner(assigned: Assigned, partition: int) -> str:
 
 
 def _fill_up(left: dict[str, set[int]], orphans: Iterable[int]) -> None:
-    """As librdkafka's `cooperative-sticky`: each orphan to whoever has least, of those to the first member id.
+    """Assign like librdkafka's `cooperative-sticky`: each orphan to the member with the fewest, first by member id.
 
-    The highest partition comes first, unless nobody has any: librdkafka goes through a map it fills from the front.
+    The highest partition is assigned first, unless no member has any: librdkafka iterates over a map in this order.
     """
     has_any = any(left.values())
     members = [(len(partitions), member) for member, partitions in left.items()]
@@ -88,10 +90,10 @@ def _fill_up(left: dict[str, set[int]], orphans: Iterable[int]) -> None:
 
 
 def _even_out(left: dict[str, set[int]], orphans: Iterable[int]) -> None:
-    """As Kafka's `uniform`: the members one after the other are filled up to their share.
+    """Assign like Kafka's `uniform`: fill up one member after the other to its share.
 
-    What cannot be shared evenly stays with those who have one more already, else the last ones get it. `range` is taken
-    for the same; it keeps what it can of the old assignment too.
+    A remainder stays with the members that have one partition more already; else the last members get it. `range` is
+    treated in the same way, as it keeps as much as possible of the old assignment too.
     """
     unassigned = sorted(orphans)
     least, more = divmod(len(unassigned) + sum(map(len, left.values())), len(left))
@@ -113,9 +115,9 @@ def _even_out(left: dict[str, set[int]], orphans: Iterable[int]) -> None:
 
 
 def _in_java_order(members: Iterable[str]) -> list[str]:
-    """The order in which Java's `HashMap` gives these keys back, which is Kafka's order of members.
+    """Sort members in the iteration order of Java's `HashMap`, which is Kafka's order of members.
 
-    Two in one bucket come as they were put in, which is not known here; by name is a guess.
+    Members of one bucket are in the order of insertion, which is unknown here and guessed to be that of their names.
     """
     keys = sorted(members)
     buckets = 16
@@ -125,7 +127,7 @@ def _in_java_order(members: Iterable[str]) -> list[str]:
 
 
 def _spread(text: str) -> int:
-    """Java's `String.hashCode`, its upper half mixed into the lower one as `HashMap` does."""
+    """Compute Java's `String.hashCode`, with its upper half mixed into the lower one as in `HashMap`."""
     code = 0
     for character in text:  # A member id is ASCII.
         code = (code * 31 + ord(character)) & 0xFFFFFFFF

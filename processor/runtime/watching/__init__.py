@@ -1,1 +1,1 @@
-"""What a worker watches: its topics, its rivals, its own tasks."""
+"""Watches a running worker's topics (`topic_watch`), its tasks (`task_metrics`) and rival installations (`rivals`)."""

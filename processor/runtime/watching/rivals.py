@@ -1,19 +1,18 @@
 """Finds installations that share a consumer group by mistake, as in two namespaces or clusters with the same names.
 
-A worker's client id is the name of its slot: host, mark of the state directory, number, and the slot's own UUID. On one
-host a directory's slot is held by one process at a time. So two members that differ in the UUID alone are workers of
-two installations whose hosts have the same names, as pods of one release name in two namespaces. Workers on hosts of
-other names cannot be told from those that were added on purpose, and are not reported.
+A worker's client id is the name of its slot: host, checksum of the state directory, number, and the slot's own UUID. On
+one host a directory's slot belongs to one process. So two members that differ only in the UUID are workers of
+two installations with equal host names, such as pods of one release name in two namespaces. Workers on hosts of other
+names look like workers that were added on purpose, and are not reported.
 
-A worker that was killed and has lost its directory comes back under a new UUID, while the group still waits for the old
-one: so a pair counts only when it outlasts the session timeout.
+A worker that was killed and has lost its directory returns with a new UUID, while the group still waits for the old
+one: so a pair counts only if it outlasts the session timeout.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,58 +24,51 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.group_description import Group
+    from processor.kafka.admin.descriptions import Group
 
 log = structlog.stdlib.get_logger("sowstream.group")
 
 INTERVAL_S: Final = 60.0
 """Least time between two looks."""
 _ASK_TIMEOUT_S: Final = 10.0
-_PAUSE_S: Final = 0.05
 _NAME: Final = re.compile(r"(.+-[0-9a-f]{8}-[0-9]+)-([0-9a-f]{32})")
-"""A slot's name: its place, and its UUID."""
+"""The name of a slot: its place, and its UUID."""
 
 
-class Member(NamedTuple):
+class WorkerMember(NamedTuple):
     """A worker in a group."""
 
     client_id: str
-    """The name of its slot, unless the settings say otherwise."""
+    """The name of its slot, unless the settings override it."""
     host: str
-    """The address it comes from."""
+    """Its address."""
 
 
-def members(group: Group) -> list[Member]:
-    """The members of a group, sorted."""
-    return sorted(Member(client_id, group.hosts.get(member, "")) for member, client_id in group.clients.items())
+def members_of(group: Group) -> list[WorkerMember]:
+    """List the members of a group, sorted."""
+    return sorted(WorkerMember(one.client_id, one.host) for one in group.members)
 
 
-def rivals(found: Iterable[Member]) -> dict[str, list[Member]]:
-    """Members that have one place and several UUIDs, by place."""
-    by_place: defaultdict[str, dict[str, Member]] = defaultdict(dict)
-    for member in found:
+def rivals(group_members: Iterable[WorkerMember]) -> dict[str, list[WorkerMember]]:
+    """Group the members that have one place and several UUIDs, by place."""
+    by_place: defaultdict[str, dict[str, WorkerMember]] = defaultdict(dict)
+    for member in group_members:
         if (name := _NAME.fullmatch(member.client_id)) is not None:
             by_place[name[1]][name[2]] = member
     return {place: list(of_place.values()) for place, of_place in by_place.items() if len(of_place) > 1}
 
 
-def ask(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TIMEOUT_S) -> list[Member]:
-    """Who is in a group.
+def ask_members(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TIMEOUT_S) -> list[WorkerMember]:
+    """Ask for the members of a group.
 
     Raises:
         Stop: Kafka refuses, or does not answer.
     """
-    question = admin.ask_group(group, topic, timeout_s)
-    deadline_s = time.monotonic() + timeout_s
-    while not question.is_answered:
-        if time.monotonic() > deadline_s:
-            raise Stop(f"asking who is in the group {group}: no answer in {timeout_s:g} s")
-        time.sleep(_PAUSE_S)
-    return members(question.answer())
+    return members_of(admin.ask_group(group, topic, timeout_s).wait())
 
 
-class GroupWatch:
-    """Looks now and then who is in the groups of a process, on a thread and a connection of its own."""
+class RivalWatch:
+    """Checks periodically the members of a process' groups, on a thread and a connection of its own."""
 
     def __init__(
         self,
@@ -87,7 +79,7 @@ class GroupWatch:
         session_timeout_s: float,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Make a watch; nothing is asked before `start`.
+        """Create a watch; it sends no request before `start`.
 
         Args:
             admin: a connection of its own.
@@ -99,29 +91,29 @@ class GroupWatch:
         self._admin = admin
         self._groups = groups
         self._stop = stop
-        # In between a member that is dead has left.
+        # Within this time a dead member leaves the group.
         self._pause_s = max(interval_s, 1.5 * session_timeout_s)
-        self._suspects: dict[tuple[str, str], list[Member]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._suspects: dict[tuple[str, str], list[WorkerMember]] = {}
+        self._reported: set[tuple[str, str]] = set()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="group watch", daemon=True).start()
 
     def _run(self) -> None:
         while not self._stop.wait(self._pause_s):
             for group, topic in self._groups:
                 try:
-                    self.look(group, ask(self._admin, group, topic))
+                    self.look(group, ask_members(self._admin, group, topic))
                 except Stop as error:
                     log.debug("group not looked at", group=group, why=str(error))
 
-    def look(self, group: str, found: Iterable[Member]) -> None:
-        """Take what a look found; a pair that the look before had found too is told of, once."""
-        now = {(group, place): pair for place, pair in rivals(found).items()}
+    def look(self, group: str, group_members: Iterable[WorkerMember]) -> None:
+        """Compare the members with those of the look before; a pair that was in both is logged, once."""
+        now = {(group, place): pair for place, pair in rivals(group_members).items()}
         for key, pair in now.items():
-            if self._suspects.get(key) == pair and key not in self._told:
-                self._told.add(key)
+            if self._suspects.get(key) == pair and key not in self._reported:
+                self._reported.add(key)
                 log.warning(
                     "two installations share a consumer group: each gets a part of the partitions. Give one of them "
                     "another application_id, and topics of its own, or stop it",
@@ -131,17 +123,17 @@ class GroupWatch:
         self._suspects = {key: pair for key, pair in self._suspects.items() if key[0] != group} | now
 
 
-def tell_who_fenced(admin: Admin, group: str, topic: str, own: str) -> None:
-    """Log who else is in the group of a worker that was fenced, on a thread of its own; soon, or never."""
+def log_fencing_member(admin: Admin, group: str, topic: str, own: str) -> None:
+    """Log the other members of a fenced worker's group, on a thread of its own, if Kafka answers."""
 
     def look() -> None:
         try:
-            found = ask(admin, group, topic)
+            group_members = ask_members(admin, group, topic)
         except Stop as error:
             log.warning("fenced; who did it is not known", group=group, why=str(error))
             return
-        others = [f"{member.client_id} at {member.host}" for member in found if member.client_id != own]
-        same = [f"{member.client_id} at {member.host}" for member in found if member.client_id == own]
+        others = [f"{member.client_id} at {member.host}" for member in group_members if member.client_id != own]
+        same = [f"{member.client_id} at {member.host}" for member in group_members if member.client_id == own]
         if len(same) > 1:
             log.error("fenced: another process has the same identity, as of a copied state_dir", members=same)
         else:

@@ -1,7 +1,7 @@
-"""The control topic `_sowstream.control`: workers' notices of what is held, and operators' orders to go on.
+"""The control topic `_sowstream.control`: workers' notices of held partitions, and operators' orders to resume.
 
-A compacted Kafka topic of one partition. Without it workers run as they do with it; what is held cannot be seen from
-elsewhere, and nobody can order it to go on.
+A compacted Kafka topic of one partition. Workers run in the same way without it; but held partitions cannot be seen
+from elsewhere, and not be resumed by an order.
 """
 
 from processor.shared_topics.control.hold import REMEDIES, Hold, Resume

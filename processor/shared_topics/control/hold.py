@@ -1,4 +1,4 @@
-"""A held partition, and an operator's order to go on: the values that the runtime and the control topic share."""
+"""A held partition, and an operator's order to resume: the values that the runtime and the control topic share."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ if TYPE_CHECKING:
 
 
 class Hold(NamedTuple):
-    """One partition that is held."""
+    """One held partition."""
 
     reason: HoldReason
-    """Why, from a closed list."""
+    """The reason, from a closed list."""
     message: str
-    """What happened and what to do, in a sentence with the place."""
+    """The event and the remedy, in a sentence with the place."""
     offset: int
-    """The input offset it stands at; -1: not known."""
+    """The input offset at which it is held; -1: unknown."""
     since_ms: int
-    """When it was held first, milliseconds since the epoch."""
+    """The time when it was first held, milliseconds since the epoch."""
     tries: int
-    """How often it was asked again since."""
+    """The number of retries since then."""
     due_s: float
-    """When it is asked next, on the monotonic clock."""
+    """The time of the next retry, on the monotonic clock."""
 
 
 class Resume(NamedTuple):
-    """An operator's order to ask held partitions of a pipeline again at once."""
+    """An operator's order to retry held partitions of a pipeline at once."""
 
     partition: int | None
-    """Which one; None: all that are held."""
+    """The partition; None: all held ones."""
     skip_until: int | None
-    """The last input offset to be skipped, beginning with the one it stands at; None: nothing is skipped."""
+    """The last input offset to skip, from the one at which it is held; None: none is skipped."""
     at_ms: int
-    """When the order was given, milliseconds since the epoch."""
+    """The time of the order, milliseconds since the epoch."""
 
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -51,4 +51,4 @@ REMEDIES: Final[Mapping[str, str]] = {
     "plugin_failed": "mend the plug-in, or skip the record: `sowstream resume {topic} --partition {partition} --skip "
     "OFFSET`",
 }
-"""The operator's next step for each `HoldReason`, with the topic's name and the partition to be filled in."""
+"""The operator's next step for each `HoldReason`, a template for the topic's name and the partition."""

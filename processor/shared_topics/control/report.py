@@ -1,4 +1,4 @@
-"""The control topic as `topics check` looks at it."""
+"""The problems of the control topic, for `topics check`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def control_report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    """Everything about the control topic that an operator should know; workers run in spite of any of it."""
+    """The problems of the control topic on a cluster; workers run in spite of them."""
     control = ControlTopic(config.kafka, admin, prefix=config.topic_prefix)
     try:
-        there = admin.found([control.topic]) if control.exists(cluster) else {}
+        topics = admin.describe_topics([control.topic]) if control.exists(cluster) else {}
     except Stop as error:
         what = f"cannot be looked at: {error}"
         return [Problem("warn", control.topic, what, "sowstream topics apply --acls prints who needs which rights")]
-    return control_problems(control.spec, there.get(control.topic), brokers=len(cluster.brokers))
+    return control_problems(control.spec, topics.get(control.topic), brokers=len(cluster.brokers))

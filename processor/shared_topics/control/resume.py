@@ -1,4 +1,4 @@
-"""An operator's order to go on: what it would do, giving it, and what became of it."""
+"""An operator's order to resume: checks it, sends it, and collects its outcome."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from processor.wire.control import Failure, Notice, Order, decode, decode_key
 if TYPE_CHECKING:
     from processor.shared_topics.control.topic import ControlTopic, Entries
 
-_WAIT_S = 0.2  # Longest wait in one call, so that Ctrl-C is heard.
+_WAIT_S = 0.2  # Longest wait in one call, so that Ctrl-C takes effect.
 
 
 class Outcome(NamedTuple):
-    """What became of one thing that was to go on."""
+    """The outcome of an order for one held partition or failed pipeline."""
 
     what: str
     """`partition 3`, or `the pipeline in worker-0-…`."""
     goes_on: bool
-    """Whether the worker says that it does."""
+    """Whether the worker reports that it goes on."""
     why: str
-    """The worker's message where it does not; empty where no worker has said anything."""
+    """The worker's message if it does not go on; empty if no worker has answered."""
     is_over: bool = True
-    """Whether the order has had its effect; a worker that has not yet seen it may say that nothing has changed."""
+    """Whether the order has taken effect; a worker that has not seen it yet may repeat its former state."""
 
 
 def new_order(partition: int | None, skip_until: int | None) -> Order:
-    """An order of now, by the user of this process."""
+    """Create an order with the present time and the user of this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # A container's user may have no name.
@@ -40,18 +40,18 @@ def new_order(partition: int | None, skip_until: int | None) -> Order:
 
 
 def check_skip(topic: str, source: str, partition: int, notice: Notice | None, skip_until: int, end: int) -> None:
-    """Refuse to skip what is not known to be held, and what is not there.
+    """Refuse to skip records of a partition that is not held, or records that do not exist.
 
     Args:
         topic: the pipeline's name, for the message.
         source: its input topic.
         partition: the partition.
-        notice: what the control topic says of it; None: nothing.
-        skip_until: the last offset that is to be skipped.
+        notice: its notice in the control topic; None: there is none.
+        skip_until: the last offset to skip.
         end: the end of the partition now.
 
     Raises:
-        ConfigurationError: nothing is to be skipped there.
+        ConfigurationError: nothing may be skipped there.
     """
     where = f"{topic} partition {partition}"
     if notice is None:
@@ -74,31 +74,31 @@ def check_skip(topic: str, source: str, partition: int, notice: Notice | None, s
         )
 
 
-def give(
+def send_order(
     control: ControlTopic, application_id: str, pipeline: str, order: Order, entries: Entries, timeout_s: float
 ) -> list[Outcome]:
-    """Give an order and wait until the workers have said what became of it.
+    """Send an order and wait for the outcome that the workers report.
 
     Args:
         control: the control topic.
-        application_id: whose pipeline.
+        application_id: the application of the pipeline.
         pipeline: its name.
-        order: what to do.
-        entries: what the control topic said before; only what is held there is waited for.
+        order: the order.
+        entries: the notices before the order; only held partitions and failed pipelines in it are waited for.
         timeout_s: longest wait.
 
     Raises:
         Stop: Kafka refuses, or does not answer.
     """
     held = entries.held.get(pipeline, {})
-    wanted = [partition for partition in sorted(held) if order.partition in (None, partition)]
-    waiting = {("held", str(partition)): f"partition {partition}" for partition in wanted}
+    partitions = [partition for partition in sorted(held) if order.partition in (None, partition)]
+    waiting = {("held", str(partition)): f"partition {partition}" for partition in partitions}
     if order.partition is None:
         waiting |= {("failed", name): f"the pipeline in {name}" for name in sorted(entries.failed.get(pipeline, {}))}
     outcomes: dict[tuple[str, str], Outcome] = {
         place: Outcome(what, False, "", is_over=False) for place, what in waiting.items()
     }
-    control.give(application_id, pipeline, order)
+    control.write_order(application_id, pipeline, order)
     following = control.follow(entries.end)
     deadline = time.monotonic() + timeout_s
     was_given = False
@@ -109,7 +109,7 @@ def give(
                 if key is None or (key.application_id, key.pipeline) != (application_id, pipeline):
                     continue
                 if key.kind == "resume":
-                    # What workers said before this came of something else.
+                    # Earlier notices are not an answer to this order.
                     was_given = was_given or (value is not None and decode(Order, value) == order)
                 place = (key.kind, key.place)
                 if not was_given or place not in waiting:
@@ -126,7 +126,7 @@ def give(
 
 
 def _outcome(what: str, kind: str, value: bytes | None, order: Order) -> Outcome | None:
-    """What a worker's record says; None for one that cannot be read."""
+    """The outcome in a worker's record; None for a record that cannot be read."""
     if value is None:
         return Outcome(what, True, "")
     if kind == "failed":

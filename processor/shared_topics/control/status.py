@@ -1,4 +1,4 @@
-"""How pipelines stand, as Kafka alone tells: who has their partitions, how far they are, and what is held."""
+"""Reads the status of pipelines from Kafka alone: owners of partitions, progress, and held partitions."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.groups import GroupLook
+from processor.kafka.admin.groups import GroupInspector
 from processor.shared_topics.control.hold import REMEDIES
 from processor.shared_topics.control.topic import ControlTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from processor.kafka.admin.groups import GroupState, Member
+    from processor.kafka.admin.descriptions import Member
     from processor.shared_topics.control.topic import Entries
     from processor.wire.control import Failure, Notice
 
 CONFIRMED_MS: Final = 900_000
-"""Age up to which a notice counts as a worker's word of now: it is written again with each try, at most five minutes
-apart."""
+"""Age up to which a notice counts as current: a worker writes it again with each retry, at most five minutes apart."""
 
 
-_STANDS_S: Final = 1.0  # Transactions of every day end within this.
+_STANDS_S: Final = 1.0  # Ordinary transactions end within this time.
 _Place: TypeAlias = tuple[str, int]  # A topic and a partition number.
 
 
 class Watched(NamedTuple):
-    """A pipeline to be looked at."""
+    """A pipeline whose status is wanted."""
 
     name: str
     """The pipeline's name."""
@@ -38,24 +37,24 @@ class Watched(NamedTuple):
 
 
 class PartitionStatus(NamedTuple):
-    """How a partition stands."""
+    """The status of a partition."""
 
     partition: int
     """The partition number."""
     owner: Member | None
-    """The worker that has it."""
+    """The worker that owns it."""
     offset: int | None
-    """The input offset that is committed; None: none is."""
+    """The committed input offset; None: there is none."""
     end: int | None
-    """The end of the input; None: Kafka does not say."""
+    """The end of the input; None: Kafka has no answer at present."""
     open_behind: Mapping[str, int]
-    """Topics on which an open transaction holds readers back, with the offsets that they cannot read yet."""
+    """Topics with an open transaction, with the number of offsets that readers cannot read yet."""
     held: Notice | None
-    """Why it is held; None: no worker says that it is."""
+    """The notice that it is held; None: no worker reports that."""
 
     @property
     def lag(self) -> int | None:
-        """Input offsets still to be processed; None where that is not known."""
+        """Input offsets still to be processed; None if unknown."""
         return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
 
     @property
@@ -64,21 +63,21 @@ class PartitionStatus(NamedTuple):
         return self.held is not None
 
     def to_do(self, pipeline: str) -> str:
-        """The operator's next step; empty where nothing is held."""
+        """The operator's next step; empty if it is not held."""
         if self.held is None:
             return ""
         return REMEDIES.get(self.held.reason, "").format(topic=pipeline, partition=self.partition)
 
 
 class PipelineStatus(NamedTuple):
-    """How a pipeline stands."""
+    """The status of a pipeline."""
 
     name: str
     """The pipeline's name."""
     group: str
     """Its consumer group."""
     state: str
-    """The group's, as Kafka calls it; `dead` where there is none."""
+    """The state of the group in Kafka's words; `dead` if there is none."""
     partitions: Sequence[PartitionStatus]
     """Its partitions."""
     failed: Mapping[str, Failure]
@@ -86,57 +85,59 @@ class PipelineStatus(NamedTuple):
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing of it is held or failed."""
+        """Whether no part of it is held or has failed."""
         return not self.failed and not any(partition.is_held for partition in self.partitions)
 
 
 class Status(NamedTuple):
-    """How all pipelines that were asked for stand."""
+    """The status of all pipelines that were asked for."""
 
     pipelines: Sequence[PipelineStatus]
-    """Each of them."""
+    """The status of each pipeline."""
     has_control: bool
-    """Whether there is a control topic; without it nobody knows what is held."""
+    """Whether there is a control topic; without it held partitions are unknown."""
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is held or failed."""
+        """Whether no pipeline is held or has failed."""
         return all(pipeline.is_well for pipeline in self.pipelines)
 
 
 def look(
     kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = "", now_ms: int = 0
 ) -> Status:
-    """Ask Kafka how pipelines stand.
+    """Fetch the status of pipelines from Kafka.
 
     Args:
         kafka: librdkafka properties.
-        application_id: whose pipelines.
+        application_id: the application of the pipelines.
         watched: the pipelines.
-        prefix: what the names of all topics of the installation begin with.
+        prefix: the prefix of all topic names of the installation.
         now_ms: the wall clock, milliseconds since the epoch; 0: the system's.
 
     Raises:
         BrokerUnavailable: no answer in time.
         Stop: Kafka refuses.
     """
-    admin, groups = Admin(kafka), GroupLook(kafka)
+    admin, groups = Admin(kafka), GroupInspector(kafka)
     entries = ControlTopic(kafka, admin, prefix=prefix).read(application_id)
     topics = admin.cluster().topics
     places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
     outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]
-    everywhere = {place for chosen in places.values() for place in chosen} | set(outputs)
+    everywhere = {place for inputs in places.values() for place in inputs} | set(outputs)
     ends = groups.ends(everywhere, is_committed=False)
     stable = _standing(groups, ends)
     names = {one.name: f"{prefix}{application_id}.{one.name}" for one in watched}
     states = groups.groups(list(names.values()))
-    offsets = groups.offsets({names[name]: chosen for name, chosen in places.items() if chosen})
+    offsets = groups.offsets({names[name]: inputs for name, inputs in places.items() if inputs})
     now_ms = now_ms or int(time.time() * 1000)
     result = []
     for one in watched:
         group = names[one.name]
+        owners = states[group].owners
         partitions = [
-            _partition(one, place, states[group], offsets[group], ends, stable, entries) for place in places[one.name]
+            _partition(one, place, owners.get(place), offsets[group], ends, stable, entries)
+            for place in places[one.name]
         ]
         failed = {} if entries is None else dict(entries.failed.get(one.name, {}))
         fresh = {name: failure for name, failure in failed.items() if now_ms - failure.at_ms <= CONFIRMED_MS}
@@ -144,8 +145,8 @@ def look(
     return Status(result, entries is not None)
 
 
-def _standing(groups: GroupLook, ends: Mapping[_Place, int | None]) -> dict[_Place, int]:
-    """The last stable offsets that are behind the end and do not move."""
+def _standing(groups: GroupInspector, ends: Mapping[_Place, int | None]) -> dict[_Place, int]:
+    """The last stable offsets that are before the end and do not move."""
     before = _behind(groups, ends, ends)
     if not before:
         return {}
@@ -154,7 +155,7 @@ def _standing(groups: GroupLook, ends: Mapping[_Place, int | None]) -> dict[_Pla
     return {place: offset for place, offset in after.items() if before[place] == offset}
 
 
-def _behind(groups: GroupLook, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
+def _behind(groups: GroupInspector, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
     stable = groups.ends(places, is_committed=True)
     return {
         place: offset
@@ -166,7 +167,7 @@ def _behind(groups: GroupLook, ends: Mapping[_Place, int | None], places: Iterab
 def _partition(
     one: Watched,
     place: _Place,
-    group: GroupState,
+    owner: Member | None,
     offsets: Mapping[_Place, int | None],
     ends: Mapping[_Place, int | None],
     stable: Mapping[_Place, int],
@@ -176,7 +177,7 @@ def _partition(
     offset = offsets.get(place)
     notice = None if entries is None else entries.held.get(one.name, {}).get(number)
     if notice is not None and offset is not None and 0 <= notice.offset < offset:
-        notice = None  # Its worker died before it could take it back: the partition has gone on since.
+        notice = None  # Its worker died before it could remove the notice: the partition has gone on since.
     open_behind = {}
     for topic in (one.source, one.sow):
         if topic is None:
@@ -184,4 +185,4 @@ def _partition(
         end, stable_end = ends.get((topic, number)), stable.get((topic, number))
         if end is not None and stable_end is not None:
             open_behind[topic] = end - stable_end
-    return PartitionStatus(number, group.owners.get(place), offset, ends.get(place), open_behind, notice)
+    return PartitionStatus(number, owner, offset, ends.get(place), open_behind, notice)

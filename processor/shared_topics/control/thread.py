@@ -1,4 +1,4 @@
-"""The worker's side of the control topic: brings operators' orders, and writes what is held; nobody waits for it."""
+"""The worker's side of the control topic: receives operators' orders and writes notices, in the background."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.control")
 
 ORDER_AGE_MAX_MS: Final = 600_000
-"""Age up to which an order that stands in the topic already is still obeyed by a worker that starts."""
+"""Age up to which a worker that starts obeys an order that is already in the topic."""
 
-_TURN_S: Final = 0.2  # Longest time until a notice is written, besides Kafka's own.
+_TURN_S: Final = 0.2  # Longest time until a notice is written, without Kafka's own time.
 _READ_MAX: Final = 1_000
 _ASK_TIMEOUT_S: Final = 5.0
-_RETRY_S: Final = 5.0  # Where Kafka does not answer.
-_ABSENT_S: Final = 30.0  # Where there is no topic, or it may not be read.
-_REFUSED_S: Final = 10.0  # After a notice that Kafka has not taken.
+_RETRY_S: Final = 5.0  # If Kafka does not answer.
+_ABSENT_S: Final = 30.0  # If there is no topic, or it may not be read.
+_REFUSED_S: Final = 10.0  # After a notice that Kafka has not accepted.
 _FLUSH_S: Final = 1.0
 _STOP_S: Final = 3.0
 _SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "1024"}
@@ -49,20 +49,21 @@ _SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "1024"}
 class ControlThread:
     """One thread of a worker process, with a reader and a producer of its own.
 
-    Kafka may be away for any time, the topic may be missing or forbidden: the worker runs as it does with it. Of each
-    partition and pipeline the newest news is kept and written when it can be.
+    Kafka may be away for any time, the topic may be missing or forbidden: the worker runs all the same. The newest
+    notice of each partition and pipeline is kept and written as soon as possible.
     """
 
     def __init__(
         self, kafka: Mapping[str, str], application_id: str, prefix: str = "", *, process: str | None = None
     ) -> None:
-        """Connect to nothing yet.
+        """Set up without connecting.
 
         Args:
             kafka: librdkafka properties.
-            application_id: whose pipelines run here.
-            prefix: what the names of all topics of the installation begin with.
-            process: a name for this process that a restart gets again, as of its slot; None: host and process id.
+            application_id: the application of the pipelines that run here.
+            prefix: the prefix of all topic names of the installation.
+            process: a name of this process that stays the same over restarts, such as its slot's; None: host and
+                process id.
         """
         self.topic = control_topic(prefix)
         """The Kafka topic."""
@@ -71,47 +72,49 @@ class ControlThread:
         self._process = process or f"{socket.gethostname()}-{os.getpid()}"
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._pending: dict[Key, bytes | None] = {}  # What is to be written; None: what is there is to be taken back.
+        # Notices to be written; None: the notice in the topic is to be removed.
+        self._pending: dict[Key, bytes | None] = {}
         self._queues: defaultdict[str, queue.SimpleQueue[Resume]] = defaultdict(queue.SimpleQueue)
-        self._failed: set[str] = set()  # Pipelines that we told have failed.
-        # The thread's own:
+        self._failed: set[str] = set()  # Pipelines that we have reported as failed.
+        # Used by the thread alone:
         self._there: set[Key] = set()  # Notices that are in the topic, or on their way there.
         self._sent: set[Key] = set()  # Those of them that we wrote ourselves, and perhaps have not read yet.
         self._obeyed: dict[Key, Order] = {}
-        self._is_current = False  # Whether everything that was there at the beginning has been read.
-        self._complained: set[str] = set()
-        self._write_s = 0.0  # When writing may be tried again.
+        self._is_current = False  # Whether all records that were there at the start have been read.
+        self._logged: set[str] = set()
+        self._write_s = 0.0  # The time of the next attempt to write.
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
-        """Begin; nothing is waited for."""
+        """Start the thread without waiting for it."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is to be written, as far as Kafka takes it within seconds, and end."""
+        """Write the pending notices, as far as Kafka accepts them within seconds, and end the thread."""
         with self._lock:
             failed = list(self._failed)
         for pipeline in failed:
-            self.tell_failed(pipeline, None)
+            self.report_failure(pipeline, None)
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
     def orders(self, pipeline: str) -> queue.SimpleQueue[Resume]:
-        """The queue of orders for a pipeline, always the same one; those for partitions of other workers are in it."""
+        """The queue of orders for a pipeline, always the same one; partitions of other workers are included."""
         with self._lock:
             return self._queues[pipeline]
 
-    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
-        """A partition of ours is held, or goes on (None). Never waits; the newest news counts.
+    def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+        """Report that a partition of ours is held, or goes on (None). Never waits; the newest report counts.
 
-        That one goes on is written only where the topic says that it is held, perhaps by a worker that has died.
+        That a partition goes on is written only if the topic has a notice that it is held, perhaps of a worker that has
+        died.
         """
         key = Key("held", self._application_id, pipeline, str(partition))
         self._put(key, None if hold is None else self._notice(hold).encode())
 
-    def tell_failed(self, pipeline: str, message: str | None) -> None:
-        """A pipeline has failed in this process, or runs (None). Never waits; the newest news counts."""
+    def report_failure(self, pipeline: str, message: str | None) -> None:
+        """Report that a pipeline has failed in this process, or runs (None). Never waits; the newest report counts."""
         with self._lock:
             (self._failed.discard if message is None else self._failed.add)(pipeline)
         value = None if message is None else Failure(at_ms=_now_ms(), message=shortened(message), **_who()).encode()
@@ -141,10 +144,10 @@ class ControlThread:
                 if self._exists():
                     self._serve()
                 else:
-                    self._complain("does not exist: `sowstream topics apply` creates it")
+                    self._log_once("does not exist: `sowstream topics apply` creates it")
                     pause_s = _ABSENT_S
             except Stop as error:
-                self._complain(f"cannot be used now: {error}", about=type(error).__name__)
+                self._log_once(f"cannot be used now: {error}", about=type(error).__name__)
                 is_silence = self._is_current or isinstance(error, BrokerUnavailable)
                 pause_s = _RETRY_S if is_silence else _ABSENT_S
             except Exception:
@@ -161,10 +164,10 @@ class ControlThread:
         return True
 
     def _serve(self) -> None:
-        """Read and write until the end, or until the topic cannot be read on."""
+        """Read and write until the thread is stopped, or the topic cannot be read on."""
         self._is_current = False
         self._there = set(self._sent)
-        # The group is never joined; it has the topic's name, so that one rule grants both.
+        # The group is never joined; it has the topic's name, so that one ACL grants both.
         reader = LogReader({**self._kafka, **_SMALL_QUEUE}, group=self.topic)
         try:
             reader.add([Position(self.topic, 0, OFFSET_BEGINNING)])
@@ -174,7 +177,7 @@ class ControlThread:
                     self._take(message)
                 if read.ends and not self._is_current:
                     self._is_current = True
-                    self._complained.clear()
+                    self._logged.clear()
                 self._write()
             self._write()
             if self._sent or "_publisher" in self.__dict__:
@@ -184,7 +187,7 @@ class ControlThread:
             reader.close()
 
     def _take(self, message: Message) -> None:
-        """One record of the topic."""
+        """Apply one record of the topic."""
         key = decode_key(message.key())
         if key is None or key.application_id != self._application_id:
             return
@@ -194,7 +197,7 @@ class ControlThread:
             return
         order = None if value is None else decode(Order, value)
         if order is None or self._obeyed.get(key) == order:
-            return  # The topic is read again from its beginning where it could not be read on.
+            return  # After a read error the topic is read again from its beginning.
         self._obeyed[key] = order
         if not self._is_current and _now_ms() - order.at_ms > ORDER_AGE_MAX_MS:
             return
@@ -202,7 +205,7 @@ class ControlThread:
         self.orders(key.pipeline).put(Resume(order.partition, order.skip_until, order.at_ms))
 
     def _write(self) -> None:
-        """Write what is to be written, once it is known what stands there."""
+        """Write the pending notices, once the notices in the topic have been read."""
         if "_publisher" in self.__dict__:
             self._publisher.serve()
         if not self._is_current or time.monotonic() < self._write_s:
@@ -211,10 +214,10 @@ class ControlThread:
             pending, self._pending = self._pending, {}
         for key, value in pending.items():
             if value is None and key not in self._there and key not in self._sent:
-                continue  # Nobody says that it is held.
+                continue  # The topic has no notice to be removed.
             delivered = partial(self._delivered, key, value)
             if not self._publisher.try_send(self.topic, key.encode(), value, on_delivery=delivered, partition=0):
-                self._again(key, value)
+                self._retry_later(key, value)
                 continue
             (self._sent.discard if value is None else self._sent.add)(key)
             if value is None:
@@ -222,20 +225,20 @@ class ControlThread:
 
     def _delivered(self, key: Key, value: bytes | None, error: Stop | None) -> None:
         if error is not None:
-            self._complain(f"takes no notices: {error}", about="writing")
-            self._sent.add(key)  # Nobody knows whether the record before it is there.
-            self._again(key, value)
+            self._log_once(f"takes no notices: {error}", about="writing")
+            self._sent.add(key)  # Whether the record before it was written is unknown.
+            self._retry_later(key, value)
 
-    def _again(self, key: Key, value: bytes | None) -> None:
-        """Something was not written: it is tried again later, unless there is newer news."""
+    def _retry_later(self, key: Key, value: bytes | None) -> None:
+        """Retry a notice later that was not written, unless there is a newer one."""
         self._write_s = time.monotonic() + _REFUSED_S
         with self._lock:
             self._pending.setdefault(key, value)
 
-    def _complain(self, what: str, *, about: str = "absent") -> None:
-        """Once for each kind of trouble, until the topic can be read again."""
-        if about not in self._complained:
-            self._complained.add(about)
+    def _log_once(self, what: str, *, about: str = "absent") -> None:
+        """Log each kind of trouble once, until the topic can be read again."""
+        if about not in self._logged:
+            self._logged.add(about)
             log.warning(
                 "the control topic cannot be used; work goes on, but `sowstream status` and `resume` do without it",
                 topic=self.topic,
@@ -252,7 +255,7 @@ class ControlThread:
 
 
 class _Who(TypedDict):
-    """The process that a record comes from."""
+    """The process in a record."""
 
     host: str
     pid: int

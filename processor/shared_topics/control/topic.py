@@ -1,4 +1,4 @@
-"""The control topic as an operator's command uses it: read to its end, written, and followed."""
+"""The control topic for operators' commands: reads it to its end, writes orders, follows new records."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Entries(NamedTuple):
     failed: Mapping[str, Mapping[str, Failure]]
     """The processes in which a pipeline has failed, by pipeline."""
     end: int
-    """The offset of the control topic up to which this was read."""
+    """The end of the control topic when it was read."""
 
 
 class ControlTopic:
     """The control topic of one installation. One thread only."""
 
     def __init__(self, kafka: Mapping[str, str], admin: Admin, *, prefix: str = "") -> None:
-        """Connect to nothing yet.
+        """Set up without connecting.
 
         Args:
             kafka: librdkafka properties.
             admin: administration of the same cluster.
-            prefix: what the names of all topics of the installation begin with.
+            prefix: the prefix of all topic names of the installation.
         """
         self.spec = control_spec(prefix)
         """The Kafka topic as it should be."""
@@ -53,15 +53,15 @@ class ControlTopic:
         return self.spec.name
 
     def exists(self, cluster: Cluster) -> bool:
-        """Whether a cluster has one that we may see."""
+        """Whether a cluster has a control topic that we are allowed to see."""
         return self.topic in cluster.topics
 
     def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> Entries | None:
-        """The notices of an application as they are now; None if there is no control topic.
+        """Read the present notices of an application; None if there is no control topic.
 
         Raises:
             BrokerUnavailable: no answer in time.
-            Stop: Kafka does not let us read it, or it cannot be read to its end in time.
+            Stop: Kafka refuses, or the topic cannot be read to its end in time.
         """
         if not self.exists(self._admin.cluster(timeout_s)):
             return None
@@ -70,11 +70,11 @@ class ControlTopic:
         latest = {message.key(): message.value() for message in messages}
         return _entries(application_id, latest.items(), ends[0])
 
-    def give(self, application_id: str, pipeline: str, order: Order) -> None:
+    def write_order(self, application_id: str, pipeline: str, order: Order) -> None:
         """Write an order.
 
         Raises:
-            BrokerUnavailable: Kafka has not taken it in time.
+            BrokerUnavailable: Kafka has not acknowledged it in time.
             Stop: Kafka refuses.
         """
         place = ALL_PARTITIONS if order.partition is None else str(order.partition)
@@ -84,24 +84,24 @@ class ControlTopic:
         publisher.flush(READ_TIMEOUT_S)
 
     def follow(self, offset: int) -> Following:
-        """Read on from an offset."""
+        """Follow the topic from an offset on."""
         return Following(self._reader(), self.topic, offset)
 
     def _reader(self) -> LogReader:
-        # The group is never joined; it has the topic's name, so that one rule grants both.
+        # The group is never joined; it has the topic's name, so that one ACL grants both.
         return LogReader(self._kafka, group=self.topic)
 
 
 class Following:
-    """Brings what comes to the control topic."""
+    """A reader of new records of the control topic."""
 
     def __init__(self, reader: LogReader, topic: str, offset: int) -> None:
-        """Begin at an offset; the reader is owned."""
+        """Start at an offset; the reader is closed by `close`."""
         self._reader = reader
         self._reader.add([Position(topic, 0, offset)])
 
     def next(self, timeout_s: float) -> list[Message]:
-        """The records that came, perhaps none, within a time.
+        """The next records within a time, perhaps none.
 
         Raises:
             Stop: it cannot be read on.

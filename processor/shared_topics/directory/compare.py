@@ -1,4 +1,4 @@
-"""Compares settings with the topic directory: a contradiction is a problem with both values and what to do. Pure."""
+"""Compares settings with the topic directory: a contradiction is a problem with both values and the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _REFUSED: Final = frozenset(
     ("key", "message_type", "partitions", "separator", "parts", "key_format", "derived_from", "kafka_topics")
 )
-"""Fields in which a worker and its readers must agree: else records are found under other keys, or not understood."""
+"""Fields in which a worker and its readers must agree: otherwise records have other keys or cannot be decoded."""
 
 _SHOWN_CHARACTERS: Final = 60
 
@@ -37,11 +37,11 @@ class Difference(NamedTuple):
 
     @property
     def severity(self) -> Literal["refuse", "warn"]:
-        """`refuse` where no worker starts."""
+        """`refuse` if no worker starts with it."""
         return "refuse" if self.field in _REFUSED else "warn"
 
     def shown(self) -> tuple[str, str]:
-        """Both values as a person reads them, long texts cut to the part that differs."""
+        """Both values as text for people, long texts reduced to the part that differs."""
         configured, described = _shown(self.configured), _shown(self.described)
         if max(len(configured), len(described)) <= _SHOWN_CHARACTERS:
             return configured, described
@@ -68,9 +68,9 @@ def contradictions(
     *,
     ignored: Collection[str] = (),
 ) -> list[Problem]:
-    """Every difference between settings and directory, as problems.
+    """All differences between settings and directory, as problems.
 
-    A topic that the directory does not describe is no problem: it was not applied since there is a directory.
+    A topic without a description is no problem: it was applied before there was a directory.
 
     Args:
         configured: the descriptions that follow from the settings.
@@ -83,8 +83,8 @@ def contradictions(
         if name in entries.unreadable:
             problems.append(Problem("warn", name, "is not compared with the topic directory", entries.unreadable[name]))
         elif name in entries.descriptions:
-            found = differences(configured[name], entries.descriptions[name])
-            problems += [_problem(name, difference) for difference in found if difference.field not in ignored]
+            fields = differences(configured[name], entries.descriptions[name])
+            problems += [_problem(name, difference) for difference in fields if difference.field not in ignored]
     return problems
 
 
@@ -119,7 +119,7 @@ def _shown(value: Any) -> str:
 
 
 def _cut(text: str, at: int) -> str:
-    """The part of a text round a place."""
+    """The part of a text around a place."""
     begin = max(0, at - _SHOWN_CHARACTERS // 3)
     end = begin + _SHOWN_CHARACTERS
     return f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"

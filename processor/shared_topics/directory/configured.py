@@ -1,4 +1,4 @@
-"""Settings made of the topic directory: for readers and publishers that have only an address."""
+"""Derives settings from the topic directory, for readers and publishers that have only an address."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger("sowstream.directory")
 
 
 def with_described_topics(config: Config) -> Config:
-    """The settings, with the topics of the directory where the settings name none.
+    """The settings, with the topics of the directory if they name none.
 
-    Settings that name a topic are used as they are. So are settings that do not say where Kafka is: nothing is asked
-    of an address that nobody gave.
+    Settings that name a topic are used as they are. So are settings without an address of Kafka: no request goes to a
+    default address.
 
     Raises:
-        ConfigurationError: there is no directory, or Kafka does not let us read it.
+        ConfigurationError: there is no directory, or we are not allowed to read it.
         BrokerUnavailable: Kafka does not answer.
     """
     if config.names_topics or config.is_from_directory or "kafka" not in config.model_fields_set:
@@ -45,8 +45,8 @@ def with_described_topics(config: Config) -> Config:
 def described_topics(config: Config, entries: Entries) -> Config:
     """The settings with the topics of a directory in place of their own.
 
-    The application id and the address of the schema registry are taken from the directory too, where the settings do
-    not give them and all topics agree.
+    The application id and the address of the schema registry are taken from the directory too, if the settings lack
+    them and all topics agree.
 
     Args:
         config: the settings: the address of Kafka, credentials.
@@ -81,7 +81,7 @@ def described_topics(config: Config, entries: Entries) -> Config:
 
 
 def _other_directories(admin: Admin) -> str:
-    """The prefixes under which there are directories, as the end of a message."""
+    """The prefixes that have directories, as the end of a message."""
     prefixes = sorted(
         name.removesuffix(KafkaNames().directory)
         for name in admin.cluster().topics
@@ -93,10 +93,10 @@ def _other_directories(admin: Admin) -> str:
 
 
 def _check(entries: Entries, name: str) -> None:
-    """Make sure that the description of a topic can be used.
+    """Check that the description of a topic can be used.
 
     Raises:
-        Unreadable: this version does not know its kind, or the topic under it is missing.
+        Unreadable: this version does not know its kind, or its underlying topic is missing.
     """
     description = entries.descriptions[name]
     if description.kind not in KINDS:

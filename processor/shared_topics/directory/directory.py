@@ -1,4 +1,4 @@
-"""The topic directory on Kafka: read to its end, and written."""
+"""The topic directory on Kafka: reads it to its end, and writes descriptions."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class TopicDirectory:
     """The topic directory of one cluster. One thread only."""
 
     def __init__(self, kafka: Mapping[str, str], admin: Admin, *, prefix: str = "") -> None:
-        """Connect to nothing yet.
+        """Set up without connecting.
 
         Args:
             kafka: librdkafka properties.
             admin: administration of the same cluster.
-            prefix: what the names of all topics of the installation begin with.
+            prefix: the prefix of all topic names of the installation.
         """
         self.spec = directory_spec(prefix)
         """The Kafka topic as it should be."""
@@ -56,15 +56,15 @@ class TopicDirectory:
         return self.spec.name
 
     def exists(self, cluster: Cluster) -> bool:
-        """Whether a cluster has a directory that we may see."""
+        """Whether a cluster has a directory that we are allowed to see."""
         return self.topic in cluster.topics
 
     def read(self, timeout_s: float = READ_TIMEOUT_S) -> Entries | None:
-        """All descriptions as they are now; None if there is no directory.
+        """Read all present descriptions; None if there is no directory.
 
         Raises:
             BrokerUnavailable: no answer in time.
-            Stop: Kafka does not let us read it, or it cannot be read to its end in time.
+            Stop: Kafka refuses, or the topic cannot be read to its end in time.
         """
         partitions = self._admin.cluster(timeout_s).topics.get(self.topic)
         if partitions is None:
@@ -75,10 +75,10 @@ class TopicDirectory:
         return _entries(latest)
 
     def write(self, descriptions: Mapping[str, Description | None]) -> None:
-        """Write descriptions; None removes a topic's.
+        """Write descriptions; None removes that of a topic.
 
         Raises:
-            BrokerUnavailable: Kafka has not taken them in time.
+            BrokerUnavailable: Kafka has not acknowledged them in time.
             Stop: Kafka refuses.
         """
         publisher = Publisher(self._kafka)
@@ -87,9 +87,9 @@ class TopicDirectory:
         publisher.flush(READ_TIMEOUT_S)
 
     def _messages(self, partitions: range, timeout_s: float) -> list[Message]:
-        """Every committed record, up to the ends that the partitions have at the call."""
+        """Every committed record, up to the present ends of the partitions."""
         ends = self._admin.end_offsets(self.topic, partitions, timeout_s)
-        # The group is never joined; it has the topic's name, so that one rule grants both.
+        # The group is never joined; it has the topic's name, so that one ACL grants both.
         reader = LogReader(self._kafka, group=self.topic)
         return read_up_to(reader, self.topic, ends, stall_timeout_s=timeout_s)
 

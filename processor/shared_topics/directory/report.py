@@ -1,4 +1,4 @@
-"""The topic directory as `topics check`, `doctor` and the start of a worker look at it."""
+"""The problems of the topic directory, for `topics check`, `doctor` and the start of a worker."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterab
     """The contradictions between the directory and the settings of topics that a worker is about to write.
 
     A cluster without a directory has none. A directory that cannot be read is a warning: it must not keep a worker from
-    its records.
+    starting.
 
     Args:
         config: the settings.
         admin: administration of the cluster.
-        cluster: a look at it.
+        cluster: its brokers and topics.
         names: the topics.
     """
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
@@ -37,33 +37,33 @@ def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterab
         entries = directory.read()
     except Stop as error:
         return [_unread(directory, error)]
-    chosen = list(names)
-    return [] if entries is None else contradictions(describe(config, chosen), entries, chosen)
+    topics = list(names)
+    return [] if entries is None else contradictions(describe(config, topics), entries, topics)
 
 
 def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    """Everything about the directory that an operator should know.
+    """All problems of the directory.
 
     Raises:
         ConfigurationError: a schema file cannot be read.
     """
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    wanted = describe(config)
+    configured = describe(config)
     try:
-        there = admin.found([directory.topic]) if directory.exists(cluster) else {}
-        problems = directory_problems(directory.spec, there.get(directory.topic), brokers=len(cluster.brokers))
+        actual = admin.describe_topics([directory.topic]) if directory.exists(cluster) else {}
+        problems = directory_problems(directory.spec, actual.get(directory.topic), brokers=len(cluster.brokers))
         entries = directory.read()
     except Stop as error:
         return [_unread(directory, error)]
     if entries is None:
         return problems
-    known = entries.descriptions.keys() | entries.unreadable.keys()
+    described = entries.descriptions.keys() | entries.unreadable.keys()
     problems += [
         Problem("warn", name, "is not described in the topic directory", "sowstream topics apply")
-        for name in wanted
-        if name not in known
+        for name in configured
+        if name not in described
     ]
-    problems += contradictions(wanted, entries, wanted)
+    problems += contradictions(configured, entries, configured)
     problems += [
         Problem(
             "warn",
@@ -71,14 +71,14 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
             f"is in the topic directory for application_id {config.application_id}, and the settings do not have it",
             "sowstream topics apply --prune if no other settings file has it",
         )
-        for name in stale(config, entries, wanted)
+        for name in stale(config, entries, configured)
     ]
     return problems
 
 
-def stale(config: Config, entries: Entries, wanted: Iterable[str]) -> list[str]:
-    """Topics that the directory describes for this application and that the settings do not have (any more)."""
-    names = set(wanted)
+def stale(config: Config, entries: Entries, configured: Iterable[str]) -> list[str]:
+    """Topics that the directory describes for this application and that are missing in the settings."""
+    names = set(configured)
     return sorted(
         name
         for name, description in entries.descriptions.items()

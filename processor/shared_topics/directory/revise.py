@@ -1,4 +1,4 @@
-"""Decides what `topics apply` writes to the topic directory: descriptions that are new or changed. Pure."""
+"""Decides which descriptions `topics apply` writes to the topic directory: new and changed ones. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Revision(NamedTuple):
-    """What is to be written to the directory."""
+    """The descriptions to be written to the directory."""
 
     writes: dict[str, Description | None]
     """Descriptions by topic; None removes one."""
     lines: list[str]
-    """A line for people about each of them, and about each that is left as it is."""
+    """A line for people about each of them, and about each that stays as it is."""
 
 
 def revise(
     config: Config,
-    wanted: Mapping[str, Description],
+    configured: Mapping[str, Description],
     entries: Entries | None,
     *,
     kept: Collection[str] = (),
@@ -39,15 +39,15 @@ def revise(
 
     Args:
         config: the settings.
-        wanted: the descriptions that follow from them.
+        configured: the descriptions that follow from them.
         entries: the directory; None: there was none.
-        kept: topics whose description is not touched: their Kafka topics are not as the settings say.
+        kept: topics whose description is not touched, because their Kafka topics differ from the settings.
         prune: whether to remove descriptions of this application that the settings do not have.
     """
     described = {} if entries is None else entries.descriptions
     writes: dict[str, Description | None] = {}
     lines = []
-    for name, description in wanted.items():
+    for name, description in configured.items():
         if name in kept:
             lines.append(f"{name}: not described, as its Kafka topics are not as the settings say.")
         elif name in described:
@@ -60,7 +60,7 @@ def revise(
             writes[name] = description
             lines.append(f"{name}: described in the topic directory.")
     if prune and entries is not None:
-        for name in stale(config, entries, wanted):
+        for name in stale(config, entries, configured):
             writes[name] = None
             lines.append(f"{name}: removed from the topic directory.")
     return Revision(writes, lines)

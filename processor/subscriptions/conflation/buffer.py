@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from processor.merge import add_touched, touch
 from processor.subscriptions.message_builder import gone_reason
-from processor.wire.metadata import version
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -105,7 +105,7 @@ class ConflationBuffer:
         held = self._held.get(update.key)
         if held is None:
             base = update.old if was else None
-            base_version = self._bases.take(update.key, None if base is None else version(base.headers))
+            base_version = self._bases.take(update.key, None if base is None else version_of(base.headers))
             held = self._held[update.key] = PendingUpdate(base, base_version, was_received=received, began_ms=now_ms)
         held.last, held.matches = update.new, now
         if held.base is not None and self._builder.builds_deltas:

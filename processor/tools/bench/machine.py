@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from typing import NamedTuple
 
-from processor.kafka.version import librdkafka_version
+from processor.kafka.admin.admin import librdkafka_version
 from processor.runtime.process import allocator
 
 _BUSY: float = 0.5

@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.kafka.producers.publisher import Publisher
-from processor.record import Command, Headers, Name
+from processor.record import Command, Headers
+from processor.wire.heads import command_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +51,7 @@ class Feed:
             publication = self._source()
             headers: Headers = [(SENT_MS, b"%d" % (time.time_ns() // 1_000_000))]
             if publication.command is not None:
-                headers.append((Name.COMMAND, publication.command.encode()))
+                headers.append(command_header(publication.command))
             self._publisher.send(self._topic, publication.key, publication.value, headers)
             self.sent += 1
 

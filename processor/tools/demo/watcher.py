@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
-from processor.record import Headers, Name, header_text
+from processor.record import Headers
 from processor.tools.demo.feed import SENT_MS
 from processor.tools.demo.follow import Follow
 from processor.tools.demo.latency import Latency
 from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
+from processor.wire.delta_headers import removed_text
+from processor.wire.headers import header_text
+from processor.wire.sow_headers import first_timestamp_ms, kind_of_update
 
 if TYPE_CHECKING:
     from processor.kafka.message import Message
@@ -124,11 +127,13 @@ class Watcher:
             if sent_ms is not None:
                 seen.latency.add(now_s, now_s * 1000 - int(sent_ms))
             if name == "orders" and value is not None:
-                kind = header_text(headers, Name.KIND) or "update"
-                removed = header_text(headers, Name.REMOVED)
-                seen.follow.take(now_s, (message.key() or b"").decode(), value, kind, removed)
+                kind = kind_of_update(headers) or "update"
+                removed = removed_text(headers)
+                seen.follow.take(
+                    now_s, (message.key() or b"").decode(), value, kind, None if removed is None else removed.decode()
+                )
         elif role == "sow" and name in CONFLATED:
-            first_ms = header_text(cast("Headers", message.headers()), Name.FIRST_TIMESTAMP)
+            first_ms = first_timestamp_ms(cast("Headers", message.headers()))
             end_ms = int(first_ms or now_s * 1000) + CONFLATED[name][1] * 1000
             seen.late[name].add(now_s, now_s * 1000 - end_ms)
         elif role == "sow" and name == "prices" and value is not None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
@@ -49,7 +49,7 @@ class Waiting:
         try:
             # Positions first: they never lie behind an end that was asked for later.
             self.positions = {partition: self.committed(partition) for partition in partitions}
-            self._cut = Cut(config.kafka, admin, topic=self.topic, partitions=partitions, group=group)
+            self._cut = SnapshotBoundary(config.kafka, admin, topic=self.topic, partitions=partitions, group=group)
             self._refuse_foreign(group)
         except BaseException:
             self._reader.close()

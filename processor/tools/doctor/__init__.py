@@ -1,6 +1,5 @@
-"""Looks at everything Sowstream needs: each check says what it found, how bad that is, and what to do."""
+"""Checks everything that Sowstream needs: each finding has a level, the state found, and the remedy."""
 
-from processor.tools.doctor.examine import examine
-from processor.tools.doctor.finding import Finding
+from processor.tools.doctor.examine import Finding, examine
 
 __all__ = ["Finding", "examine"]

@@ -1,4 +1,4 @@
-"""Heals a topic: commands go through its input topic, so that its workers carry them out in order, exactly once."""
+"""Heals a topic: sends commands to its input topic, so that its workers carry them out in order, exactly once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.kafka.readers.log_reader import LogReader
 from processor.merge import KeyFields
-from processor.record import Name
 from processor.tools.healing.decide import Case, HealCommand, describe_step, next_step
 from processor.tools.healing.placement import Homes
 from processor.tools.healing.sow_log import SowLog
+from processor.wire.publisher_headers import healed_key_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from processor.config import Config
+    from processor.record import Headers
     from processor.tools.healing.placement import Copy
 
 STEPS_MAX: Final = 12
-"""Steps that a key may take: three, and some more where updates come in between."""
+"""Most steps for a key: three, and some more for updates that come in between."""
 _COMMANDS_MAX: Final = 1_000  # In one transaction, and the bytes of their values.
 _BYTES_MAX: Final = 16 * 1024 * 1024
 _ASK_TIMEOUT_S: Final = 5.0
@@ -38,21 +39,21 @@ _CAME_BACK: Final = (
 
 
 class Healed(NamedTuple):
-    """What became of the keys of a topic."""
+    """The outcome of a run on a topic."""
 
     keys: int
     """Keys that were in a wrong place."""
     problems: dict[str, str]
     """The keys that are not healed, with the reason."""
     has_more: bool
-    """Whether there are more keys than a dry run looks at."""
+    """Whether there are more keys than a dry run shows."""
 
 
 def healable(config: Config, name: str) -> None:
-    """Make sure that the keys of a topic can be healed.
+    """Check that the keys of a topic can be healed.
 
     Raises:
-        ConfigurationError: only another topic's can, or there is nothing to heal.
+        ConfigurationError: the keys of another topic must be healed instead, or there is nothing to heal.
     """
     root = config.root(name)
     if root != name:
@@ -104,10 +105,10 @@ class Heal:
         self._show = show
         self._on_read = on_read
         self._codec_headers = codec_of(config, name).header_names
-        self._more: list[tuple[str, bytes]] = []
+        self._more: Headers = []
         if topic.key_format != "text":
-            # A worker takes the key of such a record as it is: the text, and not what publishers write.
-            self._more = [(Name.SOURCE, f"{self._input}/heal".encode())]
+            # A worker uses the key of such a record directly: the text, and not the publishers' encoding.
+            self._more = [healed_key_header(self._input)]
         admin = Admin(config.kafka)
         sow = config.kafka_names.topic(name, "sow")
         partitions = admin.cluster().topics.get(sow)
@@ -138,10 +139,10 @@ class Heal:
             self._producer.close()
 
     def run(self, *, dry_run: bool = False) -> Healed:
-        """Heal every key that is in a wrong place, as many at a time as memory is for.
+        """Heal every key that is in a wrong place, as many at a time as fit into memory.
 
         Args:
-            dry_run: only show what would be done.
+            dry_run: only show the steps.
 
         Raises:
             Stop: Kafka refuses, or no worker carries the commands out.
@@ -169,7 +170,7 @@ class Heal:
                 self._show(describe_step(cases[own_key], of_key))
 
     def _carry_out(self, cases: Mapping[bytes, Case], copies: dict[tuple[bytes, int], Copy]) -> None:
-        """Take steps until each key is at home alone, or cannot be brought there."""
+        """Take steps until each key has a copy at home only, or cannot be healed."""
         for _ in range(STEPS_MAX):
             by_key = self._by_key(copies)
             commands = [
@@ -193,11 +194,11 @@ class Heal:
         return by_key
 
     def _send(self, commands: Sequence[HealCommand]) -> dict[int, int]:
-        """Send commands; the offset of the last one in each partition of the input."""
+        """Send commands; returns the offset of the last one in each partition of the input."""
         last: dict[int, int] = {}
-        for stretch in _stretches(commands):
+        for batch in _batches(commands):
             by_partition: dict[int, list[HealCommand]] = {}
-            for command in stretch:
+            for command in batch:
                 by_partition.setdefault(command.partition, []).append(command)
             for partition, its_commands in by_partition.items():
                 records = [(command.key, command.value, [*command.headers, *self._more]) for command in its_commands]
@@ -206,7 +207,7 @@ class Heal:
         return last
 
     def _await_workers(self, last: Mapping[int, int]) -> None:
-        """Wait until the workers of the topic have committed the commands: carried out, or found a conflict.
+        """Wait until the workers of the topic have committed the commands: carried out, or rejected as a conflict.
 
         Raises:
             Stop: they make no progress.
@@ -237,19 +238,19 @@ class Heal:
             return -1
 
 
-def _stretches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
-    """Commands, cut into what one transaction takes."""
-    stretch: list[HealCommand] = []
+def _batches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
+    """Split commands into batches that fit into one transaction."""
+    batch: list[HealCommand] = []
     size_bytes = 0
     for command in commands:
         bytes_more = len(command.value or b"")
-        if stretch and (len(stretch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
-            yield stretch
-            stretch, size_bytes = [], 0
-        stretch.append(command)
+        if batch and (len(batch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(command)
         size_bytes += bytes_more
-    if stretch:
-        yield stretch
+    if batch:
+        yield batch
 
 
 def _shown(key: bytes) -> str:

@@ -20,18 +20,18 @@ NEWEST_MAX: Final = 50_000
 
 
 class Look(NamedTuple):
-    """What a look at the keys of one topic found."""
+    """The result of checking the keys of one topic."""
 
     topic: str
     """The Kafka topic."""
     problem: Problem | None
-    """Keys in wrong partitions; None where there are none."""
+    """The problem of keys in wrong partitions; None if there are none."""
     extent: str
-    """How much of the topic was read, for people."""
+    """The part of the topic that was read, for people."""
 
 
 def topics_to_look_at(config: Config) -> list[str]:
-    """The topics whose keys have one partition each: published to, and not with `foreign_partition: accept`."""
+    """The topics in which each key has one partition: published to, and without `foreign_partition: accept`."""
     return [name for name, topic in config.topics.items() if topic.foreign_partition != "accept"]
 
 
@@ -43,7 +43,7 @@ def look(
     newest_max: int | None = NEWEST_MAX,
     on_read: Callable[[int], None] = lambda _: None,
 ) -> Look | None:
-    """Look for keys that are in a partition that their hash does not choose; None if the topic does not exist.
+    """Look for keys in partitions that their hash does not choose; None if the topic does not exist.
 
     Args:
         config: the settings.
@@ -82,9 +82,9 @@ def _problem(name: str, sow: str, places: dict[bytes, set[int]], extent: str, *,
     example = min(twice or places)
     where = " and ".join(map(str, sorted(places[example])))
     least = "at least " if is_cut or "newest" in extent else ""
-    found = (
+    text = (
         f"has {least}{len(twice):,} keys in two partitions" if twice else "has no key in two partitions"
     ) + f", and {len(places) - len(twice):,} in a wrong place only"
-    what = f"{found} ({extent}), such as {example.decode(errors='replace')!r} in partition {where}"
+    what = f"{text} ({extent}), such as {example.decode(errors='replace')!r} in partition {where}"
     to_do = f"sowstream topics heal {name}; producers need murmur2 (librdkafka: partitioner=murmur2_random)"
     return Problem("warn", sow, what, to_do)

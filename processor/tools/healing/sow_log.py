@@ -1,7 +1,7 @@
-"""Reads the SOW topic for keys in wrong places, with memory for these keys alone.
+"""Reads the SOW topic for keys in wrong places, and keeps only these in memory.
 
-A key in two partitions is in at least one that its hash does not choose. So a scan keeps nothing of a key that is at
-home, and a topic without trouble costs no memory whatever its size.
+A key in two partitions is in at least one that its hash does not choose. So a scan keeps nothing about a key in its own
+partition, and a topic without misplaced keys costs no memory at any size.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_stretch
-from processor.record import Name, header_text
+from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.tools.healing.placement import Copy
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from processor.tools.healing.placement import Homes
 
 KEYS_MAX: Final = 100_000
-"""Misplaced keys that are kept at a time: about 300 bytes each, besides key and value."""
+"""Most misplaced keys that are kept at a time: about 300 bytes each, besides key and value."""
 VALUES_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of keys and records that are kept at a time."""
+"""Most bytes of keys and records that are kept at a time."""
 STALL_TIMEOUT_S: Final = 60.0
 
 
@@ -32,7 +32,7 @@ class Misplaced(NamedTuple):
     """The result of a scan."""
 
     copies: dict[tuple[bytes, int], int]
-    """Live records in wrong places: key and partition, and the bytes that they take."""
+    """Live records in wrong places: key and partition, and their size in bytes."""
     is_cut: bool
     """Whether there are more than were kept."""
     looked: int
@@ -51,8 +51,8 @@ class SowLog:
             kafka: librdkafka properties.
             admin: administration of the same cluster.
             topic: the Kafka topic.
-            partitions: how many it has.
-            group: how the reader calls itself to the brokers; the group is never joined.
+            partitions: the number of its partitions.
+            group: the name of the reader to the brokers; the group is never joined.
         """
         self.topic = topic
         self.partitions = range(partitions)
@@ -71,8 +71,8 @@ class SowLog:
 
         Args:
             homes: where keys belong.
-            newest_max: the number of offsets to read, the newest ones; None: all. What is found among the newest is
-                live all the same, as the last record of a key is behind all others of it.
+            newest_max: the number of offsets to read, the newest ones; None: all. A record found among the newest is
+                live all the same, as the last record of a key comes after all others.
             on_read: called with the number of records, batch by batch.
 
         Raises:
@@ -87,7 +87,7 @@ class SowLog:
         looked = sum(self._ends[partition] - begins[partition] for partition in self.partitions)
         copies: dict[tuple[bytes, int], int] = {}
         size_bytes, is_cut, has = 0, False, homes.has
-        for partition, batch in read_stretch(
+        for partition, batch in read_range(
             self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S
         ):
             on_read(len(batch))
@@ -107,7 +107,7 @@ class SowLog:
         return Misplaced(copies, is_cut, looked, total)
 
     def copies_of(self, own_keys: Collection[bytes], homes: Homes) -> dict[tuple[bytes, int], Copy]:
-        """Every live record of some keys, in all partitions and spellings; `update` goes on from there.
+        """Every live record of some keys, in all partitions and spellings; `update` continues from there.
 
         Raises:
             Stop: the topic cannot be read.
@@ -119,14 +119,14 @@ class SowLog:
         return copies
 
     def places_of(self, own_keys: Collection[bytes], homes: Homes) -> set[tuple[bytes, int]]:
-        """The key and partition of every live record of some keys, with no more memory than that.
+        """The key and partition of every live record of some keys, with memory for these only.
 
         Raises:
             Stop: the topic cannot be read.
         """
         begins = oldest_offsets(self._reader, self.topic, self.partitions)
         places: set[tuple[bytes, int]] = set()
-        for partition, batch in read_stretch(
+        for partition, batch in read_range(
             self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S
         ):
             for message in batch:
@@ -140,7 +140,7 @@ class SowLog:
         return places
 
     def update(self, copies: dict[tuple[bytes, int], Copy], own_keys: Collection[bytes], homes: Homes) -> None:
-        """Read what has come since, and bring the records of these keys up to date in place.
+        """Read the records that have arrived since, and update the records of these keys in place.
 
         Raises:
             Stop: the topic cannot be read.
@@ -155,9 +155,9 @@ class SowLog:
         own_keys: Collection[bytes],
         homes: Homes,
     ) -> None:
-        stretch = read_stretch(self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S)
+        batches = read_range(self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S)
         own_key = homes.own_key
-        for partition, batch in stretch:
+        for partition, batch in batches:
             for message in batch:
                 key = message.key()
                 if key is None or own_key(key) not in own_keys:
@@ -170,6 +170,6 @@ class SowLog:
 
 def _copy(key: bytes, partition: int, message: Message) -> Copy:
     headers = cast("Headers", list(message.headers() or ()))
-    version = header_text(headers, Name.VERSION) or "0"
+    version = version_of(headers) or 0
     value, offset = message.value() or b"", message.offset() or 0
-    return Copy(key, partition, offset, message.timestamp()[1], int(version), value, headers)
+    return Copy(key, partition, offset, message.timestamp()[1], version, value, headers)

@@ -1,6 +1,7 @@
-"""Where a topic's workers stand in their input, and how an operator says where they are to begin.
+"""Shows the input positions of a topic's workers, and sets new ones on an operator's order.
 
-`stand` reads what the group, the mark topic and the input topic say; `adopt` decides on new offsets and writes them.
+`stand` reads the offsets of the group, the mark topic and the input topic; `adopt` decides on new offsets and writes
+them.
 """
 
 from processor.tools.offsets.adopt import Adoption, Origin

@@ -1,53 +1,51 @@
-"""Says where stopped workers are to begin: group offsets and input positions, written in one transaction.
+"""Sets the place where stopped workers will start: group offsets and input positions, written in one transaction.
 
-Both are written together, so that a worker never meets one without the other. Nobody may be in the group: a worker that
-runs would commit its own offsets over them.
+Both are written together, so that a worker never sees one without the other. The group must have no members: a running
+worker would commit its own offsets over them.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from processor.config import Config
 from processor.errors import Stop, TransactionAborted
 from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.record import Name
-from processor.runtime.recovery.input_position import InputPosition
 from processor.store.marks import POSITION_NAME
 from processor.tools.offsets.stand import PartitionStand, Stand
+from processor.wire.input_position import InputPosition
+from processor.wire.sow_headers import source_offset
 
 Origin: TypeAlias = Literal["sow", "earliest", "latest"]
-"""Where a begin is taken from: what the outputs say, the oldest input record kept, or the end of the input."""
-
-_DIGITS_MAX: Final = 18  # Of an offset.
+"""The source of a start offset: the outputs, the oldest input record kept, or the end of the input."""
 
 
 class _Begin(NamedTuple):
-    """Where a partition is to begin."""
+    """The start of a partition."""
 
     offset: int
     note: str = ""
 
 
 class Adoption:
-    """New offsets for some partitions of one pipeline; nothing is written before `write`. One thread only."""
+    """New offsets for some partitions of one pipeline; `write` writes them. One thread only."""
 
     def __init__(self, config: Config, stand: Stand, origin: Origin, partition: int | None = None) -> None:
         """Decide on the offsets.
 
         Args:
-            config: the settings; their `application_id` is the one that goes on.
-            stand: looks at the pipeline.
-            origin: where the offsets are taken from.
-            partition: the only one that is meant; None: all.
+            config: the settings; their `application_id` is the one that will run.
+            stand: reads the present offsets of the pipeline.
+            origin: the source of the offsets.
+            partition: the only partition to change; None: all.
 
         Raises:
-            Stop: workers run, or the outputs do not say where they stand.
+            Stop: workers run, or the outputs do not contain their input position.
         """
         self._config, self._stand, self._origin = config, stand, origin
         stands = stand.look()
         self.stands: list[PartitionStand] = [one for one in stands if partition in (None, one.partition)]
-        """The partitions that are meant, as they are now."""
+        """The partitions to change, with their present offsets."""
         if not self.stands:
             raise Stop(f"{stand.pipeline.source} has no partition {partition}: it has 0 to {len(stands) - 1}")
         self._refuse_members()
@@ -55,11 +53,11 @@ class Adoption:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Where each partition is to begin."""
+        """The new start offset of each partition."""
         return {number: begin.offset for number, begin in self._begins.items()}
 
     def meaning(self, stand: PartitionStand) -> str:
-        """What it means for one partition, in a few words."""
+        """The effect on one partition, in a few words."""
         to, reached = self._begins[stand.partition].offset, self._reached(stand)
         if reached is None:
             return "begins there"
@@ -70,10 +68,10 @@ class Adoption:
         return f"{to - reached:,} offsets are skipped"
 
     def write(self) -> None:
-        """Write them.
+        """Write the offsets.
 
         Raises:
-            Stop: a worker has come, or Kafka did not take the transaction; nothing was changed then.
+            Stop: a worker has started, or Kafka refused the transaction; nothing was changed.
         """
         pipeline, config = self._stand.pipeline, self._config
         producer = TransactionalProducer(
@@ -97,13 +95,13 @@ class Adoption:
             producer.close()
 
     def _reached(self, stand: PartitionStand) -> int | None:
-        """Up to where the input is in the outputs, as far as it is known of this topic."""
+        """The input offset up to which the outputs are complete, as far as it is known."""
         if stand.position is not None:
             return stand.position.offset if stand.position.topic_id == self._stand.topic_id else None
         return stand.committed
 
     def _refuse_members(self) -> None:
-        """Neither ours nor those of the application that made the outputs may run."""
+        """Refuse if workers of ours, or of the application that wrote the outputs, are running."""
         others = {self._stand.group_of(one.position.application_id) for one in self.stands if one.position is not None}
         for group in sorted({self._stand.group, *others}):
             self._stand.refuse_members(group)
@@ -135,7 +133,7 @@ class Adoption:
         return begins
 
     def _by_sources(self, stands: list[PartitionStand]) -> dict[int, _Begin]:
-        """By the header `source` of SOW records: behind the last input record that any of them names."""
+        """Derive start offsets from the headers `source` of SOW records: after the last input record in any of them."""
         config, pipeline = self._config, self._stand.pipeline
         first = stands[0]
         section = config.topics.get(pipeline.name)
@@ -161,7 +159,7 @@ class Adoption:
         return begins
 
     def _sources(self) -> dict[int, int]:
-        """The highest input offset that SOW records of each partition name."""
+        """The highest input offset in the SOW records of each partition."""
         source = self._stand.pipeline.source
         reached: dict[int, int] = {}
         cut = self._stand.cut(self._stand.pipeline.output("sow"))
@@ -169,12 +167,9 @@ class Adoption:
             for partition, batch in cut.between({}, cut.ends):
                 prefix = f"{source}/{partition}/".encode()
                 for record in batch:
-                    for name, value in record.headers or ():
-                        if name != Name.SOURCE or value is None or not value.startswith(prefix):
-                            continue
-                        number = value[len(prefix) :]
-                        if number.isdigit() and len(number) <= _DIGITS_MAX:
-                            reached[partition] = max(reached.get(partition, -1), int(number))
+                    offset = source_offset(record.headers, prefix)
+                    if offset is not None:
+                        reached[partition] = max(reached.get(partition, -1), offset)
         finally:
             cut.close()
         return reached

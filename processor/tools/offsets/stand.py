@@ -1,4 +1,4 @@
-"""Where each partition of a pipeline's input stands: by the group, by the mark topic, and what Kafka still has."""
+"""Reads the input position of each partition of a pipeline: from the group, the mark topic, and Kafka."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from processor.client.feeds.snapshot_boundary import Cut
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
-from processor.hosting.commit_metadata import Note
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
-from processor.runtime.recovery.input_position import InputPosition
 from processor.store.marks import POSITION_NAME
+from processor.wire.input_position import InputPosition
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
@@ -25,30 +25,30 @@ _PAUSE_S: Final = 0.02
 _Answer = TypeVar("_Answer")
 
 COLUMNS: Final = ("partition", "group", "outputs", "oldest", "end", "waiting", "state")
-"""Of the table of `sowstream offsets show`."""
+"""The columns of the table of `sowstream offsets show`."""
 
 
 class PartitionStand(NamedTuple):
-    """One partition of the input."""
+    """The position in one partition of the input."""
 
     partition: int
-    """Its number."""
+    """The partition number."""
     committed: int | None
     """The group's offset; None: it has none."""
     note: str | None
-    """What stands beside it."""
+    """The offset metadata committed with it."""
     position: InputPosition | None
-    """What the mark topic says; None: nothing."""
+    """The position in the mark topic; None: it has none."""
     oldest: int
     """The oldest offset that Kafka keeps."""
     end: int
     """The offset after the last record."""
     state: str
-    """What a worker that begins there makes of it, in a few words: `ok`, or why it is held."""
+    """The state of a worker that starts there, in a few words: `ok`, or the reason for holding it."""
 
 
 def as_row(stand: PartitionStand) -> tuple[str, ...]:
-    """A row of the table; `-` stands for what there is not."""
+    """A row of the table; `-` for missing values."""
     begin = stand.committed if stand.committed is not None else stand.position and stand.position.offset
     waiting = None if begin is None else max(0, stand.end - max(begin, stand.oldest))
     outputs = None if stand.position is None else stand.position.offset
@@ -57,7 +57,7 @@ def as_row(stand: PartitionStand) -> tuple[str, ...]:
 
 
 class Stand:
-    """Looks at one pipeline. Leave its `with` to close the connections. One thread only."""
+    """Reads the positions of one pipeline. Leave its `with` to close the connections. One thread only."""
 
     def __init__(self, config: Config, topic: str) -> None:
         """Find the pipeline's topics.
@@ -72,7 +72,7 @@ class Stand:
         """The consumer group of its workers."""
         self.admin = Admin(config.kafka)
         self.partitions = range(TopicLookup(self.admin).partitions(self.pipeline.source))
-        """Those of the input."""
+        """The partitions of the input."""
         self.topic_id = self.admin.topic_id(self.pipeline.source)
         """Kafka's id of the input topic."""
         self.has_mark_topic = self.pipeline.keeps_position and (
@@ -94,7 +94,7 @@ class Stand:
         self._reader.close()
 
     def look(self) -> list[PartitionStand]:
-        """Every partition as it is now.
+        """Read the present position of every partition.
 
         Raises:
             Stop: Kafka refuses, or does not answer.
@@ -116,19 +116,14 @@ class Stand:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        question = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S)
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while not question.is_answered:
-            if time.monotonic() > deadline_s:
-                raise BrokerUnavailable(f"asking who is in the group {group}: no answer in {_PATIENCE_S:g} s")
-            time.sleep(_PAUSE_S)
-        return sorted(question.answer().hosts.values())
+        group_now = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).wait()
+        return sorted(group_now.hosts.values())
 
     def refuse_members(self, group: str) -> None:
-        """Make sure that nobody is in a group.
+        """Refuse if a group has members.
 
         Raises:
-            Stop: somebody is.
+            Stop: the group has members.
         """
         if members := self.members(group):
             raise Stop(
@@ -136,17 +131,19 @@ class Stand:
                 "changed under them. Stop the workers first; those that were killed leave after the session timeout"
             )
 
-    def cut(self, kafka_topic: str) -> Cut:
-        """A reader of one of its topics up to the end of now."""
+    def cut(self, kafka_topic: str) -> SnapshotBoundary:
+        """A reader of one of its topics up to the present end."""
         partitions = range(TopicLookup(self.admin).partitions(kafka_topic))
-        return Cut(self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group)
+        return SnapshotBoundary(
+            self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group
+        )
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to commit offsets of the group."""
+        """The proof of a transaction that may commit offsets of the group."""
         return self._reader.group_metadata()
 
     def _positions(self) -> dict[int, InputPosition]:
-        """The last input position of each partition, as far as the mark topic has it."""
+        """The last input position of each partition in the mark topic, as far as there is one."""
         if not self.has_mark_topic:
             return {}
         last: dict[int, bytes | None] = {}
@@ -162,7 +159,7 @@ class Stand:
         return {number: position for number, position in positions.items() if position is not None}
 
     def _state(self, stand: PartitionStand) -> str:
-        """In a few words; `InputPositions.begin` decides the same for the worker."""
+        """The state in a few words; `InputPositions.begin` decides the same for the worker."""
         position, committed = stand.position, stand.committed
         if position is None:
             if committed is None:
@@ -171,7 +168,7 @@ class Stand:
             return "outputs are of another input topic"
         elif position.application_id != self._config.application_id:
             return f"outputs are of application_id {position.application_id}"
-        elif committed is not None and committed < position.offset and Note.read(stand.note).ends is None:
+        elif committed is not None and committed < position.offset and CommitMetadata.read(stand.note).ends is None:
             return "group was set back"
         begin = committed if committed is not None else stand.position and stand.position.offset
         if begin is not None and begin < stand.oldest:
@@ -187,7 +184,7 @@ class Stand:
         return self._asked(lambda: self._reader.bounds(self.pipeline.source, partition, _ASK_TIMEOUT_S), partition)[0]
 
     def _asked(self, ask: Callable[[], _Answer], partition: int) -> _Answer:
-        """An answer that may take several questions, as while a transaction holds an offset in the balance."""
+        """Repeat a request until it has an answer, as while an undecided transaction holds an offset."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Transactions that Kafka ended in its books and left open in a partition (KAFKA-20734): found, and ended rightly."""
+"""Finds transactions that Kafka ended in its books but left open in a partition (KAFKA-20734), and ends them."""
 
 from processor.tools.open_transactions.decide import Verdict, decide
 from processor.tools.open_transactions.find import OpenTransaction, examine, standing

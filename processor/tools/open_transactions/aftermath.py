@@ -1,8 +1,8 @@
-"""Checks what readers see of the keys of a transaction that was ended from outside.
+"""Checks the records that readers see after a transaction was ended from outside.
 
-Each update of a key has a version, one more than the one before. So where the SOW record of a key has the version of
-its last delta, and no version is missing among the deltas, a view that follows the deltas has the record of SOW. That
-both have every update follows from the end itself: what was committed is made visible together, in all partitions.
+Each update of a key has a version, one more than the one before. So if the SOW record of a key has the version of its
+last delta, and no version is missing among the deltas, a view that follows the deltas has the record of SOW. Both
+topics have every update, because the end of a transaction makes its records visible together, in all partitions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.hosting.pipeline import pipelines
 from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_stretch
+from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.kafka.transactions.open_ranges import read_uncommitted
 from processor.tools.open_transactions.find import reader_group
 from processor.tools.open_transactions.versions import base_of, version_of
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
-    from processor.kafka.transactions.open_ranges import OpenStretch
+    from processor.kafka.transactions.open_ranges import OpenRange
 
-_BEFORE_MS: Final = 60_000  # Deltas of the same transaction lie no further before its first SOW record.
+_BEFORE_MS: Final = 60_000  # Deltas of the same transaction are at most this much older than its first SOW record.
 _STALL_TIMEOUT_S: Final = 60.0
 
 
 class KeyInQuestion(NamedTuple):
-    """A key that the transaction wrote to, and what readers of committed records see of it."""
+    """A key that the transaction wrote to, and its versions for readers of committed records."""
 
     partition: int
     """Its partition."""
@@ -40,16 +40,16 @@ class KeyInQuestion(NamedTuple):
     sow: int | None
     """The version of its SOW record now; 0: it was deleted. None: the topic has no SOW."""
     delta: int | None
-    """The version of its last delta now; 0: it was deleted. None: the deltas are not kept any more."""
+    """The version of its last delta now; 0: it was deleted. None: the deltas have expired."""
     problem: str
-    """What is wrong with it; empty where nothing is."""
+    """The problem of the key; empty if there is none."""
 
 
 class Aftermath:
     """The keys of transactions that are about to be ended, up to the ends that their partitions have before."""
 
-    def __init__(self, config: Config, admin: Admin, name: str, stretches: Iterable[OpenStretch]) -> None:
-        """Read which keys the transactions wrote to.
+    def __init__(self, config: Config, admin: Admin, name: str, ranges: Iterable[OpenRange]) -> None:
+        """Read the keys that the transactions wrote to.
 
         Raises:
             Stop: the topics cannot be read.
@@ -58,23 +58,23 @@ class Aftermath:
         (pipeline,) = pipelines(config, [name])
         self._sow = pipeline.output("sow") if "sow" in pipeline.roles else None
         self._delta = pipeline.output("delta") if "delta" in pipeline.roles else None
-        self._stretches = [stretch for stretch in stretches if stretch.topic in (self._sow, self._delta)]
+        self._ranges = [open_range for open_range in ranges if open_range.topic in (self._sow, self._delta)]
         self._written: dict[tuple[int, bytes], int] = {}
-        partitions = sorted({stretch.partition for stretch in self._stretches})
-        # Nobody writes behind these ends before the transactions have ended: both topics are compared at one moment.
+        partitions = sorted({open_range.partition for open_range in self._ranges})
+        # No worker writes after these ends before the transactions have ended: both topics are compared at one moment.
         self._ends = {
             topic: admin.end_offsets(topic, partitions) if partitions else {}
             for topic in (self._sow, self._delta)
             if topic is not None
         }
-        begins = {(stretch.topic, stretch.partition): stretch.begin for stretch in self._stretches}
-        ends = {(stretch.topic, stretch.partition): stretch.end for stretch in self._stretches}
+        begins = {(open_range.topic, open_range.partition): open_range.begin for open_range in self._ranges}
+        ends = {(open_range.topic, open_range.partition): open_range.end for open_range in self._ranges}
         for message in read_uncommitted(config.kafka, begins, ends, group=reader_group(config)):
             if (key := message.key()) is not None:
                 self._written[message.partition() or 0, key] = version_of(message)
 
     def look(self) -> list[KeyInQuestion]:
-        """What committed readers see of these keys now, each in its partition, in order.
+        """The present versions of these keys for committed readers, in order, each in its partition.
 
         Raises:
             Stop: the topics cannot be read.
@@ -94,7 +94,7 @@ class Aftermath:
         self, place: tuple[int, bytes], written: int, sow: int | None, delta: int | None, problem: str
     ) -> KeyInQuestion:
         if not problem and sow != delta:
-            problem = f"SOW has {_told(sow)}, the deltas end with {_told(delta)}"
+            problem = f"SOW has {_version_text(sow)}, the deltas end with {_version_text(delta)}"
         return KeyInQuestion(*place, written, sow, delta, problem)
 
     def _last(self, topic: str, problems: dict[tuple[int, bytes], str] | None) -> dict[tuple[int, bytes], int]:
@@ -104,7 +104,7 @@ class Aftermath:
         last: dict[tuple[int, bytes], int] = {}
         try:
             begins = self._begins(reader, topic, ends)
-            for partition, batch in read_stretch(reader, topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
+            for partition, batch in read_range(reader, topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
                 for message in batch:
                     place = partition, message.key() or b""
                     if place not in self._written:
@@ -117,18 +117,20 @@ class Aftermath:
         return last
 
     def _begins(self, reader: LogReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """Where to begin: a while before the first record in question."""
+        """The offsets at which reading starts: some time before the first open record."""
         oldest = oldest_offsets(reader, topic, partitions)
-        since_ms = min(stretch.since_ms for stretch in self._stretches) - _BEFORE_MS
+        since_ms = min(open_range.since_ms for open_range in self._ranges) - _BEFORE_MS
         since = reader.at_time(topic, oldest, max(0, since_ms), _STALL_TIMEOUT_S)
         return {partition: max(first, since[partition] or first) for partition, first in oldest.items()}
 
 
 def _gap(message: Message, before: int | None) -> str:
-    """What is missing before a delta, where the delta before it is known."""
+    """The gap before a delta, if the delta before it is known."""
     base = base_of(message)
-    return "" if before is None or base == before else f"a delta for {_told(base)} follows {_told(before)}"
+    return (
+        "" if before is None or base == before else f"a delta for {_version_text(base)} follows {_version_text(before)}"
+    )
 
 
-def _told(version: int | None) -> str:
+def _version_text(version: int | None) -> str:
     return "nothing" if version is None else "a delete" if version == 0 else f"version {version}"

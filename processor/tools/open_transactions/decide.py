@@ -1,4 +1,4 @@
-"""Decides how a transaction that stands open in a partition must end, or that this cannot be known.
+"""Decides how a transaction that stands open in a partition must end, or that the end cannot be known.
 
 ::
 
@@ -6,9 +6,9 @@
     PrepareCommit, later another …    records, no marker            commit: the input offsets are committed
     PrepareAbort, later another …     records, no marker            abort: the worker did it again
     Ongoing, or about to end it       records                       refuse: Kafka ends it
-    nothing of these records          records, no marker            refuse: nobody knows
+    nothing about these records       records, no marker            refuse: the outcome is unknown
 
-The coordinator's decision comes from its own log. Its answer to a question is not enough: it tells of the last
+The coordinator's decision comes from its own log. Its answer to a request is not enough: it is about the last
 transaction of a transactional id only, and a worker that came back has had others since.
 """
 
@@ -21,28 +21,29 @@ from processor.kafka.transactions.transaction_admin import CoordinatorState, Mar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from processor.kafka.transactions.open_ranges import OpenStretch
+    from processor.kafka.transactions.open_ranges import OpenRange
     from processor.kafka.transactions.transaction_log import Decision
 
 CLOCKS_MS: Final = 5_000
-"""How far the clocks of a producer and of the brokers may differ. A decision that is older than the first open record
-by more than this was about another transaction; a clock that is further ahead leads to a refusal, never to a wrong end.
+"""Largest difference between the clocks of a producer and of the brokers. A decision that is older than the first open
+record by more than this was about another transaction; a clock that is further ahead leads to a refusal, never to a
+wrong end.
 """
 
 
 class Verdict(NamedTuple):
-    """How a transaction is to be ended in one partition."""
+    """The decision for a transaction in one partition."""
 
     marker: Marker | None
-    """The record that ends it; None: it is not to be touched."""
+    """The record that ends it; None: it must not be touched."""
     why: str
-    """The reason, and what to do where it is not to be touched: a clause for people."""
+    """The reason, and the remedy if it must not be touched: a clause for people."""
     needs_idle: bool = False
     """Whether it may be ended only while its producer does not run: no later incarnation has fenced it."""
 
 
 def decide(
-    stretch: OpenStretch,
+    open_range: OpenRange,
     producer: OpenProducer,
     state: CoordinatorState | None,
     decisions: Iterable[Decision],
@@ -52,14 +53,14 @@ def decide(
     """Decide how an open transaction must end.
 
     Args:
-        stretch: where the partition's stable part ends.
-        producer: whose transaction it is, as the partition's leader knows it.
-        state: what the coordinator says of the transactional id now; None: no coordinator knows the producer.
-        decisions: what the coordinator's log has of the transactional id.
-        are_done_once: whether it is certain that none of the open records was rolled back and done again; asked where
-            an abort came shortly before the last decision, which may have been about the first of them.
+        open_range: the records after the partition's last stable offset.
+        producer: the owner of the transaction, as the partition's leader knows it.
+        state: the coordinator's present state of the transactional id; None: no coordinator knows the producer.
+        decisions: the decisions about the transactional id in the coordinator's log.
+        are_done_once: whether it is certain that none of the open records was rolled back and repeated; called if an
+            abort came shortly before the last decision, as it may have been about the first of the records.
     """
-    place = stretch.topic, stretch.partition
+    place = open_range.topic, open_range.partition
     if state is None:
         return Verdict(
             None,
@@ -74,7 +75,7 @@ def decide(
             f"the coordinator knows its transactional id as producer {state.producer_id}, epoch {state.epoch}: "
             "another one than wrote here; nothing is known of its end",
         )
-    since_ms = stretch.since_ms if stretch.begin == producer.begin else producer.last_ms
+    since_ms = open_range.since_ms if open_range.begin == producer.begin else producer.last_ms
     about_it = [
         decision
         for decision in decisions

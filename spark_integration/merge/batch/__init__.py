@@ -1,1 +1,1 @@
-"""`merge_batch`: a history folded into SOW records, and handed over to workers."""
+"""`merge_batch`: merges a history into SOW records and hands them over to workers."""

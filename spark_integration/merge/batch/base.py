@@ -1,4 +1,4 @@
-"""What keys begin with: SOW records that there are already, and the marks of their publishers."""
+"""The base of a batch merge: existing SOW records and the marks of their publishers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from spark_integration.merge.arrow_records import HEADERS_DDL
 from spark_integration.merge.batch.fold import BASE_OFFSET
 from spark_integration.merge.batch.history import read_topic
-from spark_integration.merge.rows import HEADERS_DDL
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
-    from spark_integration.merge.topic_family import Family
+    from spark_integration.merge.topic_family import TopicFamily
     from spark_integration.options import Options
     from spark_integration.settings import TopicSettings
 
@@ -22,19 +22,19 @@ _COLUMNS = ("key", "value", "headers", "partition")
 
 
 class Base(NamedTuple):
-    """A state of the world."""
+    """The state of the world before a merge."""
 
     records: DataFrame
-    """The records, as the columns that a merge reads (`RECORDS_DDL`)."""
+    """The records, with the columns that a merge reads (`RECORDS_DDL`)."""
     marks: DataFrame | None
-    """The highest sequence of each client: partition, name, sequence; None: nobody has any."""
+    """The highest sequence of each client: partition, name, sequence; None where there are no marks."""
 
 
 def as_base(records: DataFrame) -> DataFrame:
-    """SOW records as the columns that a merge reads.
+    """Convert SOW records to the columns that a merge reads.
 
     Args:
-        records: `key`, `value`, `headers` and `partition`; a key comes once.
+        records: `key`, `value`, `headers` and `partition`; one row for each key.
 
     Raises:
         ConfigurationError: a column is missing.
@@ -54,8 +54,10 @@ def as_base(records: DataFrame) -> DataFrame:
     )
 
 
-def latest(spark: SparkSession, settings: TopicSettings, family: Family, role: Role, options: Options) -> DataFrame:
-    """The last record of every key of a compacted topic, as it is committed now: tombstones among them.
+def latest(
+    spark: SparkSession, settings: TopicSettings, family: TopicFamily, role: Role, options: Options
+) -> DataFrame:
+    """Read the last committed record of every key of a compacted topic, tombstones included.
 
     Returns:
         `partition`, `key`, `value`, `headers`.
@@ -67,12 +69,12 @@ def latest(spark: SparkSession, settings: TopicSettings, family: Family, role: R
 
 
 def from_topics(
-    spark: SparkSession, settings: TopicSettings, family: Family, options: Options
+    spark: SparkSession, settings: TopicSettings, family: TopicFamily, options: Options
 ) -> tuple[Base, dict[int, int]]:
-    """The state of the world that stopped workers left, and the input offsets at which they stopped.
+    """Read the state of the world of stopped workers, and the input offsets at which they stopped.
 
     Raises:
-        ConfigurationError: workers run, or none ever did.
+        ConfigurationError: workers are running, or the group never had any.
     """
     family.refuse_members("what they write while it is read would be merged twice")
     partitions = family.partitions("publish")

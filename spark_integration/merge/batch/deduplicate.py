@@ -1,4 +1,4 @@
-"""Merges until it is settled which records repeat others: once, save where records with a sequence were rejected."""
+"""Merges a history without duplicates; repeats the merge if rejected records change the set of duplicates."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from processor.record import Name
+from processor.wire import columns as names
+from spark_integration.merge.arrow_records import OUTGOING_DDL, RECORDS_DDL
 from spark_integration.merge.batch.duplicates import PLACE, has_sequence, marked, marks_after, repeats, sequences
 from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
 from spark_integration.merge.batch.keyless import Keyed
-from spark_integration.merge.rows import OUTGOING_DDL, RECORDS_DDL
-from spark_integration.reading.columns import header_text
+from spark_integration.reading.metadata_columns import header_text
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.base import Base
@@ -23,54 +23,53 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 Keyless: TypeAlias = Literal["error", "skip", "merge"]
-"""What is done with records without a Kafka key."""
+"""The treatment of records without a Kafka key."""
 
 _ROUNDS_MAX: Final = 20
 _PEEK_RECORDS: Final = 1_000
-"""Records of each part of the history that are looked at before it is merged."""
+"""Number of records that are searched for sequences before the merge."""
 
 
-class Plan(NamedTuple):
-    """What is merged, and how."""
+class MergePlan(NamedTuple):
+    """The input and the settings of a merge."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     records: DataFrame
     """The input, `RECORDS_DDL`."""
     base: Base | None
-    """What keys begin with."""
+    """The records and marks before the merge; None without a base."""
     fold: Fold
-    """What a task does."""
+    """The merge of one task."""
     keyless: Keyless
-    """What is done with records without a key."""
+    """The treatment of records without a key."""
     partitions: int | None
-    """How many tasks fold."""
+    """The number of tasks; None: `spark.sql.shuffle.partitions`."""
 
 
-class Settled(NamedTuple):
-    """What came out."""
+class Deduplicated(NamedTuple):
+    """The result of a merge without duplicates."""
 
     rows: DataFrame
-    """All of it, `OUTGOING_DDL`, kept."""
+    """All output rows, `OUTGOING_DDL`, persisted."""
     marks: DataFrame | None
-    """The marks, as `marks_after` makes them; None where no record has a sequence."""
+    """The marks, from `marks_after`; None where no record has a sequence."""
     counts: Counter[str]
-    """What the tasks counted, and duplicates."""
+    """The counters of the tasks."""
     kept: list[DataFrame]
-    """What is kept on disk."""
+    """The persisted DataFrames."""
 
 
-def settle(plan: Plan) -> Settled:
-    """Merge, and again where what was taken for a repeat was none.
+def deduplicate(plan: MergePlan) -> Deduplicated:
+    """Merge a history without its duplicates.
 
-    A record that is rejected does not raise its client's mark, and whether it is rejected is known when it is merged.
-    So repeats are looked for as if none was rejected, and once more without those that were; if that makes a
-    difference, records are merged again. Each time at least the first record that was judged wrongly is judged rightly,
-    so it ends.
+    A rejected record does not raise its client's mark, but rejections are only known after the merge. So duplicates are
+    first searched as if no record was rejected, then without the rejected ones; if the two sets differ, the records are
+    merged again. Each round corrects at least the first record that was judged wrongly, so the loop ends.
 
     Raises:
         ConfigurationError: records have no key.
-        Stop: it does not end in time, or what a worker stops for.
+        Stop: the set still changes after 20 rounds, or a worker would stop.
     """
     records = _with_keys(plan)
     before = None if plan.base is None else plan.base.marks
@@ -78,21 +77,21 @@ def settle(plan: Plan) -> Settled:
     try:
         if before is None and not _peek(records):
             rows, counts = _folded(plan, records, kept)
-            # A peek sees little: if there were sequences after all, nothing is lost but the time.
+            # The peek reads few records: if others had sequences after all, only time is lost.
             if not counts[SEQUENCED]:
-                return Settled(rows, None, counts, kept)
+                return Deduplicated(rows, None, counts, kept)
             _forget(kept)
         sequenced = _keep(sequences(records, plan.settings), kept)
-        found = _keep(repeats(sequenced, None, before), kept)
+        duplicates = _keep(repeats(sequenced, None, before), kept)
         for _ in range(_ROUNDS_MAX):
-            duplicates = found.count()
-            rows, counts = _folded(plan, marked(records, found, duplicates) if duplicates else records, kept)
+            count = duplicates.count()
+            rows, counts = _folded(plan, marked(records, duplicates, count) if count else records, kept)
             rejected = _places(rows, plan.settings) if _any_rejected(counts) else None
             again = _keep(repeats(sequenced, rejected, before), kept)
-            if rejected is None or _are_same(found, again):
-                return Settled(rows, marks_after(sequenced, rejected, before), counts, kept)
+            if rejected is None or _are_same(duplicates, again):
+                return Deduplicated(rows, marks_after(sequenced, rejected, before), counts, kept)
             _drop(rows, kept)
-            found = again
+            duplicates = again
         raise Stop(
             f"{plan.settings.name}: after {_ROUNDS_MAX} rounds it is still not settled which records repeat others: "
             "records are rejected whose numbers are then used again, time after time. Let a worker merge this history"
@@ -102,12 +101,12 @@ def settle(plan: Plan) -> Settled:
         raise
 
 
-def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame, Counter[str]]:
-    """The records merged and kept, and what was counted."""
+def _folded(plan: MergePlan, records: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame, Counter[str]]:
+    """Merge the records once: the persisted output rows and the counters."""
     if plan.base is not None:
         records = plan.base.records.unionByName(records, allowMissingColumns=True)
     parted = records.repartition(*(() if plan.partitions is None else (plan.partitions,)), "partition", "key")
-    # Keys without order would do for a merge; sorted, they need no memory.
+    # The merge does not need the order of the keys, but with it needs little memory.
     sorted_ = parted.sortWithinPartitions("partition", "key", "offset")
     rows = _keep(sorted_.mapInArrow(plan.fold, OUTGOING_DDL), kept)
     number = F.col("value").cast("string").cast("bigint")
@@ -135,8 +134,8 @@ def _folded(plan: Plan, records: DataFrame, kept: list[DataFrame]) -> tuple[Data
     return rows, counts
 
 
-def _with_keys(plan: Plan) -> DataFrame:
-    """The records, those that a worker would forward under their own key and partition where that is wanted."""
+def _with_keys(plan: MergePlan) -> DataFrame:
+    """The records; with `keyless="merge"`, those that a worker would forward get their own key and partition."""
     if plan.keyless != "merge":
         return plan.records
     partitions = plan.fold.partitions if plan.settings.topic.foreign_partition == "move" else None
@@ -147,21 +146,21 @@ def _with_keys(plan: Plan) -> DataFrame:
     if plan.base is None:
         return plan.records.mapInArrow(keyed, RECORDS_DDL)
     # A key that has a record stays where the record is.
-    known = plan.base.records.select("partition", "key")
-    others = plan.records.join(known, ["partition", "key"], "left_anti").select(plan.records.columns)
-    stay = plan.records.join(known, ["partition", "key"], "left_semi").select(plan.records.columns)
+    base_keys = plan.base.records.select("partition", "key")
+    others = plan.records.join(base_keys, ["partition", "key"], "left_anti").select(plan.records.columns)
+    stay = plan.records.join(base_keys, ["partition", "key"], "left_semi").select(plan.records.columns)
     return stay.unionByName(others.mapInArrow(keyed, RECORDS_DDL))
 
 
 def _peek(records: DataFrame) -> bool:
-    """Whether one of the first records has a sequence."""
+    """Whether one of the first records has a header `sequence`."""
     return not records.select("headers").limit(_PEEK_RECORDS).where(has_sequence()).isEmpty()
 
 
 def _places(rows: DataFrame, settings: TopicSettings) -> DataFrame:
-    """The places of the records that were rejected, as their headers `source` say them."""
+    """The partitions and offsets of rejected records, from their headers `source`."""
     begin = len(settings.kafka_topic("publish")) + len("/") + 1
-    place = F.split(F.substr(header_text(Name.SOURCE), F.lit(begin)), "/")
+    place = F.split(F.substr(header_text(names.SOURCE), F.lit(begin)), "/")
     return rows.where(F.col("topic") == "dlq").select("partition", place[1].cast("bigint").alias("offset"))
 
 
@@ -175,7 +174,7 @@ def _any_rejected(counts: Counter[str]) -> bool:
 
 
 def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    """Compute it once: the executors' disks keep it."""
+    """Persist a DataFrame on the executors' disks, so that it is computed once."""
     kept.append(frame.persist(StorageLevel.DISK_ONLY))
     return frame
 

@@ -1,8 +1,8 @@
-"""Finds what publishers sent twice, in a history of which no order but that of its offsets says so.
+"""Finds the duplicates in a history: records that publishers sent twice.
 
-A worker remembers the highest sequence it accepted of each client in a partition, and drops what is not above it
-(`processor.builtin.delta_merge.deduplication`). Folding key by key loses that order, so repeats are looked for before,
-in the headers alone: a running maximum for each client, which the JVM computes.
+A worker remembers the highest accepted sequence of each client in a partition, and drops records not above it
+(`processor.builtin.delta_merge.deduplication`). A merge key by key loses the order of the offsets, so
+duplicates are found before it, from the headers alone: by a running maximum for each client, computed in the JVM.
 """
 
 from __future__ import annotations
@@ -12,33 +12,34 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.record import Name
 from processor.store.marks import NAMES_MAX
-from processor.wire.command import TEXT_BYTES_MAX
+from processor.wire import columns as names
+from processor.wire.ack import TEXT_BYTES_MAX
+from processor.wire.headers import NUMBER_PATTERN
 from spark_integration.merge.batch.fold import IS_REPEAT
 
 if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 PLACE: Final = ["partition", "offset"]
-"""What tells a record of a history from every other one."""
+"""The columns that identify a record of a history."""
 
 
 def has_sequence() -> Column:
     """Whether a record has a header `sequence`."""
-    return F.exists("headers", lambda header: header["key"] == Name.SEQUENCE)
+    return F.exists("headers", lambda header: header["key"] == names.SEQUENCE)
 
 
 def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
-    """The records that can be repeats: partition, offset, name of the mark, sequence, and whether it is a replay.
+    """Select the records that may be duplicates: partition, offset, mark name, sequence, and whether it is a replay.
 
-    What the worker's reader of headers rejects is partly left out here; the rest shows when it is merged.
+    Some records with headers that a worker rejects are left out here; the merge rejects the others.
 
     Args:
         records: `RECORDS_DDL`.
-        settings: the topic's.
+        settings: the settings of the topic.
     """
-    client, sequence, source = (_last(name) for name in (Name.CLIENT, Name.SEQUENCE, Name.SOURCE))
+    client, sequence, source = (_last(name) for name in (names.CLIENT, names.SEQUENCE, names.SOURCE))
     own_topic = settings.kafka_topic("publish")
     # As `Sequences.came_in` reads it.
     came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
@@ -50,20 +51,20 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
             F.concat(F.lit(b"sequence/"), F.coalesce(came_in, F.lit("")).cast("binary"), F.lit(b"/"), client).alias(
                 "name"
             ),
-            F.when(text.rlike(r"^[0-9]{1,19}\z"), text.try_cast("bigint")).alias("sequence"),
-            F.exists("headers", lambda header: header["key"] == Name.REPLAY_OF).alias("is_replay"),
+            F.when(text.rlike(NUMBER_PATTERN.replace("$", r"\z")), text.try_cast("bigint")).alias("sequence"),
+            F.exists("headers", lambda header: header["key"] == names.REPLAY_OF).alias("is_replay"),
         )
         .where("sequence IS NOT NULL")
     )
 
 
 def repeats(sequences: DataFrame, rejected: DataFrame | None = None, marks: DataFrame | None = None) -> DataFrame:
-    """The places of the records that a worker would drop as duplicates.
+    """The partitions and offsets of the records that a worker would drop as duplicates.
 
     Args:
-        sequences: as `sequences` makes them.
-        rejected: the places of records that were rejected: they raise no mark. None: none was.
-        marks: partition, name and sequence of the marks that there were before; None: none.
+        sequences: the result of `sequences`.
+        rejected: partition and offset of rejected records, which raise no mark; None: no record was rejected.
+        marks: partition, name and sequence of the marks before the history; None: there were none.
     """
     counted = _counted(sequences, rejected, marks)
     before = Window.partitionBy("partition", "name").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
@@ -82,26 +83,26 @@ def marks_after(sequences: DataFrame, rejected: DataFrame | None = None, marks: 
         F.max("accepted").alias("sequence"),
         F.min_by("offset", F.struct(-F.col("accepted"), F.col("offset"))).alias("offset"),
     )
-    # More than that a worker does not remember either.
+    # A worker does not remember more marks either.
     newest = F.row_number().over(Window.partitionBy("partition").orderBy(F.col("offset").desc(), "name"))
     return raised.select("*", newest.alias("rank")).where(F.col("rank") <= NAMES_MAX).drop("rank")
 
 
 def marked(records: DataFrame, repeats: DataFrame, count: int) -> DataFrame:
-    """Records with a column `is_repeat`, true for those in some places, of which there are so many.
+    """Add a column `is_repeat`, true for the records at the `count` places in `repeats`.
 
-    They are not left out: one that a worker rejects for its headers it rejects before it looks for repeats.
+    Duplicates are not left out: a worker rejects a record for its headers before it looks for duplicates.
     """
     places = repeats.select(*PLACE, F.lit(True).alias(IS_REPEAT))
     return records.join(F.broadcast(places) if count <= _BROADCAST_MAX else places, PLACE, "left")
 
 
 _BROADCAST_MAX: Final = 200_000
-"""Places that are sent to every executor, some 20 MB there; with more, both sides are shuffled."""
+"""Highest number of places for a broadcast join, some 20 MB on each executor; above it, both sides are shuffled."""
 
 
 def _counted(sequences: DataFrame, rejected: DataFrame | None, marks: DataFrame | None) -> DataFrame:
-    """Sequences, with null for what a mark does not rise by in column `accepted`."""
+    """Add a column `accepted`: the sequence, or null where the record raises no mark."""
     counted = sequences.withColumn("accepted", F.col("sequence"))
     if rejected is not None:
         counted = counted.join(rejected.select(*PLACE, F.lit(True).alias("is_rejected")), PLACE, "left").withColumn(

@@ -1,10 +1,10 @@
-"""Files of messages as a history: archives whose rows have nothing of Kafka's, one message a line or a row."""
+"""Reads files of messages as a history: archives without Kafka's columns, one message a line or a row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.builtin.delta_merge.compiled_settings import plan
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
-from processor.record import COMMANDS, Name
-from spark_integration.merge.rows import HEADERS_DDL, headers_column
+from processor.record import COMMANDS, Command
+from processor.wire.heads import command_header
+from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _HISTORY_DDL: Final = (
     f"key binary, value binary, headers {HEADERS_DDL}, partition int, offset bigint, timestamp_ms bigint"
 )
 _FILE_BITS: Final = 42
-"""Of an offset below the number of its file: 4 TiB, and two million files."""
+"""Bits of an offset for the place in a file, below the file's number: 4 TiB each, two million files."""
 _OFFSET_MAX: Final = 1 << 62
 
 
@@ -42,25 +43,25 @@ def history_of(
 ) -> DataFrame:
     """Read files as the history of a topic, for `merge_batch(history=…)`.
 
-    Messages are merged in the order of the files' names and of their places in them, or of a field. Their key is made
-    of their body; one that has none comes without, for `keyless` to say what is done with it. They have the time at
-    which their file was changed.
+    Messages are merged in the order of the file names and of their places in the files, or in the order of a field. The
+    key is computed from the body; `keyless` of `merge_batch` decides on messages without one. The timestamp is the
+    modification time of the file.
 
     Args:
         spark: a session.
-        path: a file, a directory, or a pattern, as Spark's readers take it.
+        path: a file, a directory, or a pattern, as for Spark's readers.
         topic: the family's name.
         config: its settings; see `topic_settings`.
-        format: `json`: one message a line. `parquet`: one a row, whose columns are the message's fields; of topics of
-            JSON only. Archives that have Kafka's columns need none of this: `spark.read.parquet(path)`.
+        format: `json`: one message a line. `parquet`: one a row, whose columns are the message's fields; for topics of
+            JSON only. Archives with Kafka's columns do not need this function: use `spark.read.parquet(path)`.
         order_by: the field at the top of a message, a whole number from 0, that orders the messages of a key; two with
-            the same number are an error when they are merged. None: by file and place.
-        command: what the messages are; None: the topic's default command.
-        nulls: what a null in a row of Parquet is, where every row has all columns: `keep`: a null of the message;
-            `skip`: the message has no such field.
+            the same number are an error in the merge. None: order by file and place.
+        command: the command of the messages; None: the topic's default command.
+        nulls: the meaning of a null in a row of Parquet, where every row has all columns: `keep`: a null in the
+            message; `skip`: a field that the message does not have.
 
     Raises:
-        ConfigurationError: there are no such files, or they do not go with the topic.
+        ConfigurationError: no such files exist, or they do not fit the topic.
     """
     settings = topic_settings(topic, config)
     if command is not None and command not in COMMANDS:
@@ -93,21 +94,21 @@ def history_of(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a task does to the rows of files; travels to the executors."""
+    """Converts rows of files to records of a history; pickled for the executors."""
 
     settings: TopicSettings
     numbers: Mapping[str, int]
-    """The number of each file, in order of their names."""
+    """The number of each file, in the order of names."""
     is_counted: bool
-    """Whether column `block` is where a part of the file begins, in which rows are counted; else it is their number."""
+    """Whether column `block` is the start of a part of the file, plus a row count; else it is the row's number."""
     order_by: str | None
     command: str | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of value, file, block and timestamp_ms, in the order in which they stand in a file."""
+        """Convert rows of value, file, block and timestamp_ms, in the order of each file."""
         codec, topic = self.settings.codec(), self.settings.topic
-        made = plan(self.settings.name, topic, codec)
-        headers: Headers = [] if self.command is None else [(Name.COMMAND, self.command.encode())]
+        compiled = plan(self.settings.name, topic, codec)
+        headers: Headers = [] if self.command is None else [command_header(cast("Command", self.command))]
         place, count = None, 0
         for batch in batches:
             keys, offsets, partitions = [], [], []
@@ -119,12 +120,12 @@ class _Read:
                 key = None
                 try:
                     body = codec.decode(value)
-                    if type(body) is dict and made.preprocess is not None:
-                        body = made.preprocess(body, self.settings.topic.default_command).body
-                    text = made.key.text(body) if type(body) is dict else None
+                    if type(body) is dict and compiled.preprocess is not None:
+                        body = compiled.preprocess(body, self.settings.topic.default_command).body
+                    text = compiled.key.text(body) if type(body) is dict else None
                     key = None if text is None else text.encode()
                 except RecordRejected:
-                    pass  # The merge says why.
+                    pass  # The merge rejects it with the reason.
                 offset = (self.numbers[_bare(unquote(file))] << _FILE_BITS) + block + count * self.is_counted
                 if self.order_by is not None and key is not None:
                     offset = _number(body, self.order_by, file)
@@ -145,7 +146,7 @@ class _Read:
 
 
 def _number(body: Any, field: str, file: str) -> int:
-    """What orders a message."""
+    """The number that orders a message."""
     number = body.get(field)
     if type(number) is not int or not 0 <= number < _OFFSET_MAX:
         raise ConfigurationError(
@@ -155,7 +156,7 @@ def _number(body: Any, field: str, file: str) -> int:
 
 
 def _as_json(files: DataFrame, settings: TopicSettings, nulls: str | None) -> Any:
-    """The message that the columns of a row are."""
+    """The JSON message made of all columns of a row."""
     if settings.topic.message_type != "json":
         raise ConfigurationError(
             f"{settings.name} is of message type {settings.topic.message_type!r}; rows of fields can be read as "
@@ -171,6 +172,6 @@ def _as_json(files: DataFrame, settings: TopicSettings, nulls: str | None) -> An
 
 
 def _bare(name: str) -> str:
-    """A file's name without the ways to write its scheme: `file:/a` and `file:///a` are one."""
+    """Normalise a file name: `file:/a` and `file:///a` are the same file."""
     scheme, _, rest = name.partition(":")
     return f"{scheme}:{rest.lstrip('/')}"

@@ -1,8 +1,8 @@
-"""Folds sorted records into the last record of every key, in a task of Spark's: the same merge, no Kafka.
+"""Merges sorted records into the last record of every key, in a Spark task: the workers' merge, without Kafka.
 
-The input of a task is sorted by partition, key and offset. A chunk at a time goes through; of a chunk's keys all but
-the last one are done with it, and leave memory. So a task holds one chunk and the record of one key, however many keys
-there are, and however many deltas one of them has.
+The input of a task is sorted by partition, key and offset, and processed in chunks. After a chunk, all its keys but the
+last one are finished and leave memory. So a task holds one chunk and the record of one key, regardless of the number of
+keys and of the number of deltas of a key.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import eq
+from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from processor.builtin.delta_merge.filter_delete import is_by_filter
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
-from processor.record import Name, Record
-from processor.wire.sow_record import stored_from
-from spark_integration.merge.batch.fast_path import Repeat, Runs
-from spark_integration.merge.partition_merge import Host, KeyedState, NoRepeats, RepeatsTakenOut
-from spark_integration.merge.rows import in_chunks, outgoing, records
+from processor.record import Record
+from processor.wire.columns import SEQUENCE
+from processor.wire.command import is_delete_by_filter
+from processor.wire.sow_headers import stored_from
+from spark_integration.merge.arrow_records import in_chunks, outgoing, records
+from spark_integration.merge.batch.plain_runs import PlainRuns, Repeat
+from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:
     from processor.api import Codec
     from processor.record import Outgoing, Stored
-    from processor.wire.command import Request
     from spark_integration.settings import TopicSettings
 
 COUNT: Final = "count"
-"""In column `topic`: the row is a count, its key says of what, its value how many."""
+"""Value of column `topic` in a row with a counter: its key is the name, its value the number."""
 RECORDS: Final = "records"
-"""Counts what was given to the merge."""
+"""Counts the records that were merged."""
 KEYLESS: Final = "keyless"
-"""Counts what came without a key, and was left out."""
+"""Counts the records without a key that were left out."""
 FOREIGN: Final = "foreign"
-"""Counts records of a new key that came to another partition than the key's own, and were left out."""
+"""Counts the records of new keys in another partition than the key's own that were left out."""
 BY_FILTER: Final = "by_filter"
-"""Counts deletes by filter, which cannot be merged here."""
+"""Counts the deletes by filter, which cannot be merged here."""
 SEQUENCED: Final = "sequenced"
-"""Counts records that have a sequence, about: none is none."""
+"""Counts the records of chunks in which one has a sequence: 0 means that no record has one."""
 REJECTED: Final = "rejected/"
-"""Begins the name of the count of records that were rejected for a reason."""
+"""Prefix of the counters of rejected records; the reason follows."""
 IS_REPEAT: Final = "is_repeat"
-"""Names the column that tells repeats from other records; where it is missing there are none."""
+"""The column that marks duplicates; without it there are none."""
 BASE_OFFSET: Final = -1
-"""The offset of a record that a key begins with, and that is no input."""
+"""The offset of a record of the base, which is no input."""
 
 _CHUNK_RECORDS: Final = 2_000
 _COLLECT_CHUNKS: Final = 500
@@ -58,32 +58,32 @@ _COLLECT_CHUNKS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What a task does to its records; travels to the executors."""
+    """The merge of one task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     as_of_ms: int
-    """What is due then expires in the end, milliseconds since the epoch."""
+    """Records due at this time expire at the end, milliseconds since the epoch."""
     deltas: bool
-    """Whether the deltas are wanted too."""
+    """Whether deltas are output too."""
     rejects_keyless: bool = False
-    """Whether records without a key are rejected, for what a worker says of them; else they are left out."""
+    """Whether records without a key are rejected, with a worker's reason; else they are left out."""
     partitions: int | None = None
-    """Number of partitions that keys are hashed over; None: it is not known, and every key stays where it is."""
+    """Number of partitions that keys are hashed over; None: unknown, and every key stays in its partition."""
 
     @property
     def leaves_out_foreign(self) -> bool:
-        """Whether records that a worker forwards to their key's own partition are left out, and counted."""
+        """Whether records that a worker forwards to their key's own partition are left out and counted."""
         is_moved = self.partitions is not None and self.settings.topic.foreign_partition == "move"
         return is_moved and not self.rejects_keyless
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Records (`RECORDS_DDL`) to what is to be written (`OUTGOING_DDL`), with the topic's role in column `topic`.
+        """Merge records (`RECORDS_DDL`) into output rows (`OUTGOING_DDL`), with the topic's role in column `topic`.
 
-        Of a key the last SOW record comes out, a tombstone if it was deleted; counts come at the end.
+        The output has the last SOW record of each key, a tombstone if it was deleted, and the counters at the end.
 
         Raises:
-            Stop: what a worker stops for, or two records in one place.
+            Stop: a worker would stop, or two records of a key have the same offset.
         """
         counts: Counter[str] = Counter()
         codec = self.settings.codec()
@@ -104,7 +104,7 @@ class Fold:
 
 
 class _Folding:
-    """One partition's part of a task."""
+    """The merge of one partition within a task."""
 
     def __init__(self, fold: Fold, partition: int, codec: Codec, counts: Counter[str]) -> None:
         self.partition = partition
@@ -112,77 +112,78 @@ class _Folding:
         self._states = _States()
         topic = fold.settings.topic
         rejects_foreign = fold.partitions is not None and topic.foreign_partition == "reject"
-        self._host = Host(
+        self._partition_merge = PartitionMerge(
             fold.settings,
             partition,
             self._states,
             None,
             codec=codec,
-            processor_type=_AtTheirTime,
+            clock=_published_ms,
+            duplicates=_is_repeat,
             partitions=(fold.partitions or 1) if rejects_foreign else 1,
         )
-        # Deltas are emitted one by one: then there is nothing to be saved. Nor does a run look at partitions.
-        self._runs = None if fold.deltas or rejects_foreign else Runs.of(codec, topic)
+        # With deltas every step is output, so runs save nothing; and runs do not look at partitions.
+        self._runs = None if fold.deltas or rejects_foreign else PlainRuns.of(codec, topic)
         self._key: bytes | None = None
-        self._is_foreign = False  # Whether that key belongs to another partition.
+        self._is_foreign = False  # Whether the current key belongs to another partition.
         self._last: dict[bytes, Outgoing] = {}
-        """The last SOW record of each key that is not done."""
+        """The last SOW record of each unfinished key."""
         self._place: tuple[bytes | None, int] = None, -2
         """Key and offset of the last record."""
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Merge records; what is done comes out."""
+        """Merge records, and output the finished keys."""
         keyless = batch.column("key").null_count
         if keyless:  # They are sorted before all others.
             first = records(batch.slice(0, keyless))
-            self._counts[BY_FILTER] += sum(map(is_by_filter, first))
+            self._counts[BY_FILTER] += sum(map(is_delete_by_filter, first))
             if self._fold.rejects_keyless:
                 yield from self._reject(first)
             else:
                 self._counts[KEYLESS] += keyless
             batch = batch.slice(keyless)
-        came = _came(batch)
-        if not came:
+        arrived = _came(batch)
+        if not arrived:
             return
-        offsets = [record.offset for record in came]
-        self._check_places(offsets, came)
-        given = self._begin(came) if BASE_OFFSET in offsets else came
+        offsets = [record.offset for record in arrived]
+        self._check_places(offsets, arrived)
+        input_records = self._begin(arrived) if BASE_OFFSET in offsets else arrived
         if self._fold.leaves_out_foreign:
-            given = self._own(given)
-        self._counts[RECORDS] += len(given)
+            input_records = self._own(input_records)
+        self._counts[RECORDS] += len(input_records)
         if _has_sequence(batch.column("headers")):
-            self._counts[SEQUENCED] += len(given)
-        yield from self._merge(given, came[-1].key)
+            self._counts[SEQUENCED] += len(input_records)
+        yield from self._merge(input_records, arrived[-1].key)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """There are no more records."""
+        """Output the last key, after the last record."""
         yield from self._merge([], None)
         self._count()
 
-    def _merge(self, given: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
-        """Merge records, and let go of all keys but one that may go on."""
-        states, host, rest = self._states, self._host, given
+    def _merge(self, input_records: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Merge records, and finish all keys but the one that may continue."""
+        states, merge, rest = self._states, self._partition_merge, input_records
         if self._runs is not None:
-            done, rest = self._runs.merge(given, states.stored)
+            done, rest = self._runs.merge(input_records, states.stored)
             states.put_many({key: state for key, (state, _) in done.items()})
             self._last.update({key: last for key, (_, last) in done.items() if last is not None})
         if rest:
-            host.process(rest, 0)
+            merge.process(rest, 0)
         open_state = None if open_key is None else states.pop(open_key)
         if states.may_expire:
-            host.expire(self._fold.as_of_ms)
+            merge.expire(self._fold.as_of_ms)
         yield from self._emit(open_key)
         states.reset({} if open_key is None or open_state is None else {open_key: open_state})
 
     def _reject(self, keyless: Sequence[Record]) -> Iterator[pa.RecordBatch]:
-        """Records without a key come before all others: nothing waits that they would be mixed with."""
-        self._host.process(keyless, 0)
+        """Reject records without a key; they come before all others, so no other output is pending."""
+        self._partition_merge.process(keyless, 0)
         self._counts[RECORDS] += len(keyless)
         yield from self._emit(None)
 
     def _emit(self, open_key: bytes | None) -> Iterator[pa.RecordBatch]:
-        """What is done, by role."""
-        sent = self._host.take()
+        """Output the finished records, by role."""
+        sent = self._partition_merge.take()
         self._last.update({record[0]: record for record in sent.get("sow", ())})  # type: ignore[misc]
         held = None if open_key is None else self._last.pop(open_key, None)
         if self._last:
@@ -194,28 +195,28 @@ class _Folding:
             yield outgoing("dlq", self.partition, sent["dlq"])
 
     def _count(self) -> None:
-        """Bring together what was counted."""
-        self._counts.update(self._host.events)
-        self._counts.update({f"{REJECTED}{reason}": count for reason, count in self._host.rejected.items()})
+        """Add the counters of the merge to those of the task."""
+        self._counts.update(self._partition_merge.events)
+        self._counts.update({f"{REJECTED}{reason}": count for reason, count in self._partition_merge.rejected.items()})
         if self._runs is not None:
             self._counts.update(self._runs.events)
 
     def _begin(self, came: Sequence[Record]) -> list[Record]:
-        """Put away what keys begin with; the rest is returned."""
-        given = []
+        """Store the records of the base; returns the input records."""
+        input_records = []
         for record in came:
             if record.offset != BASE_OFFSET:
-                given.append(record)
+                input_records.append(record)
                 continue
             assert record.key is not None
             self._states.put_many({record.key: stored_from(record)})
             self._last[record.key] = (record.key, record.value, record.headers or [])
-        return given
+        return input_records
 
-    def _own(self, given: list[Record]) -> list[Record]:
-        """The records whose key belongs here, or has a record here already."""
+    def _own(self, input_records: list[Record]) -> list[Record]:
+        """The records whose key belongs to the partition, or has a record in it already."""
         own, partitions = [], self._fold.partitions or 1
-        for record in given:
+        for record in input_records:
             key = record.key
             if key != self._key:
                 assert key is not None
@@ -223,12 +224,12 @@ class _Folding:
                 self._is_foreign = key not in self._states.stored and partition_for(key, partitions) != self.partition
             if not self._is_foreign:
                 own.append(record)
-        if foreign := len(given) - len(own):
+        if foreign := len(input_records) - len(own):
             self._counts[FOREIGN] += foreign
         return own
 
     def _check_places(self, offsets: list[int], came: Sequence[Record]) -> None:
-        """Refuse records whose order nothing says."""
+        """Refuse two records of a key with the same offset, as their order is unknown."""
         if self._place != (came[0].key, offsets[0]) and not any(map(eq, offsets, offsets[1:])):
             self._place = came[-1].key, offsets[-1]
             return
@@ -245,7 +246,7 @@ class _Folding:
 
 
 class _States(KeyedState):
-    """The states of a chunk's keys."""
+    """The states of the keys of a chunk."""
 
     @property
     def may_expire(self) -> bool:
@@ -259,30 +260,15 @@ class _States(KeyedState):
         self._stored = dict(stored)
 
 
-class _Told(NoRepeats):
-    """Is told of each record whether it repeats another one."""
-
-    is_repeat = False
-
-    def is_duplicate(self, request: Request) -> bool:  # noqa: ARG002
-        return self.is_repeat
+_published_ms: Final = itemgetter(4)  # By number: twice as fast as by name.
 
 
-class _AtTheirTime(RepeatsTakenOut):
-    """Merges each record as if a worker had taken it when it was published."""
-
-    sequences_type = _Told
-    _sequences: _Told
-
-    def _take(self, record: Record) -> None:
-        self._now_ms = record[4]  # By number: twice as fast.
-        if record[2]:
-            self._sequences.is_repeat = type(record) is Repeat
-        super()._take(record)
+def _is_repeat(record: Record) -> bool:
+    return type(record) is Repeat
 
 
 def _came(batch: pa.RecordBatch) -> list[Record]:
-    """The records of a batch, those that repeat others as such."""
+    """The records of a batch; duplicates have the type `Repeat`."""
     came = records(batch)
     place = batch.schema.get_field_index(IS_REPEAT)
     if place < 0 or batch.column(place).null_count == len(came):
@@ -293,11 +279,11 @@ def _came(batch: pa.RecordBatch) -> list[Record]:
 
 def _has_sequence(headers: pa.ListArray) -> bool:
     names = headers.flatten().field("key")
-    return bool(pc.any(pc.equal(names, Name.SEQUENCE)).as_py()) if len(names) else False
+    return bool(pc.any(pc.equal(names, SEQUENCE)).as_py()) if len(names) else False
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The parts of a batch that are of one partition each."""
+    """Split a batch by partition."""
     numbers = batch.column("partition")
     begin, end = 0, batch.num_rows
     while begin < end:
@@ -313,9 +299,9 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]
 
 @contextmanager
 def _few_collections() -> Iterator[Callable[[], None]]:
-    """Keep Python from looking for circles of objects, which merging makes none of but where it rejects.
+    """Disable Python's garbage collector, and collect now and then: only rejections create cycles of objects.
 
-    It would walk all that a chunk holds, again and again: a fifth of the time.
+    The collector would walk all objects of a chunk again and again, which costs a fifth of the time.
     """
     was_enabled = gc.isenabled()
     gc.collect()

@@ -1,14 +1,14 @@
-"""Hands merged records over to workers, which go on behind the cut: no record left out, none merged twice.
+"""Hands merged records over to workers, which continue after the cut: no record is lost, none merged twice.
 
-Written in this order: deltas and dead letters, SOW records, marks; then the cut is committed as the offsets of the
-workers' group. Until then no worker has anything to begin with, and what was written is the same each time: a
-hand-over that died is made again.
+The order of writing is: deltas and dead letters, SOW records, marks; then the cut is committed as the offsets of the
+workers' group. Workers cannot begin before that commit, and each attempt writes the same records, so a failed hand-over
+can be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
@@ -17,17 +17,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
+from spark_integration.merge.arrow_records import OUTGOING_DDL
 from spark_integration.merge.batch.base import latest
-from spark_integration.merge.batch.handover_checks import Mode, cut_of, refuse_group, refuse_topics
-from spark_integration.merge.batch.history import Offsets, read_topic
+from spark_integration.merge.batch.history import Offsets, all_of, read_topic
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
-from spark_integration.merge.rows import OUTGOING_DDL
-from spark_integration.merge.topic_family import Family
+from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.options import client_properties, sink_options
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.result import Merged
     from spark_integration.options import Options
+
+Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
+"""`bootstrap`: the SOW topic is empty. `continue`: the merge began with the SOW topic, at the workers' offsets.
+`repair`: the SOW topic is changed to the merged records."""
 
 _RECORD: Final = ("partition", "key", "value", "headers")
 _NTH: Final = "nth"
@@ -36,25 +39,23 @@ _NTH: Final = "nth"
 def hand_over(
     merged: Merged, *, options: Options, mode: Mode = "bootstrap", deltas: bool = False, cut: Offsets | None = None
 ) -> None:
-    """Write what was merged to the topics, then let the workers begin at the cut.
+    """Write merged records to the topics, then commit the cut, so that workers can begin there.
 
-    May be called again after it failed, with the same `merged` or with one of the same history, cut and `as_of`.
+    After a failure it may be called again, with the same `merged` or with one of the same history, cut and `as_of`.
 
     Args:
-        merged: what `merge_batch` made.
+        merged: the result of `merge_batch`.
         options: of Spark's Kafka source and sink.
-        mode: `bootstrap` refuses a SOW topic with other records, and a group that has been elsewhere. `continue` is for
-            a merge with `base="sow"`, and refuses a group that has moved since. `repair` writes what differs from the
-            SOW topic, with versions above those there, deletes what should not be there, and tells subscribers by
-            deltas.
-        deltas: write every delta of the history too, where it was merged with `deltas=True`; not in a repair. Without,
-            subscribers see from a gap in the versions that they missed some.
-        cut: where the workers begin, offset of each partition of the input topic; for a history that came from
-            elsewhere.
+        mode: `bootstrap` refuses a SOW topic with other records, and a group with other offsets. `continue` is for a
+            merge with `base="sow"`, and refuses a group that has moved since. `repair` writes the records that differ
+            from the SOW topic, with higher versions, deletes the surplus ones, and publishes deltas for both.
+        deltas: write every delta of the history too, where it was merged with `deltas=True`; not in a repair. Without
+            them, subscribers notice a gap in the versions.
+        cut: the first offset of each partition of the input topic for the workers; only for a history from elsewhere.
 
     Raises:
-        ConfigurationError: what there is forbids it; nothing was written.
-        Stop: Kafka does not answer, or a worker has come in between: the cut is not committed.
+        ConfigurationError: the topics or the group do not allow it; nothing was written.
+        Stop: Kafka does not answer, or a worker has joined meanwhile: the cut is not committed.
     """
     if mode not in get_args(Mode):
         raise ConfigurationError(f"mode={mode!r}: say one of {', '.join(get_args(Mode))}")
@@ -64,36 +65,36 @@ def hand_over(
             if mode == "repair"
             else "deltas=True, but they were not kept: merge_batch(…, deltas=True)"
         )
-    with Family(merged.settings, client_properties(merged.settings.kafka, options)) as family:
-        _HandOver(merged, family, options, mode).run(cut_of(merged, cut), deltas=deltas)
+    with TopicFamily(merged.settings, client_properties(merged.settings.kafka, options)) as family:
+        _HandOver(merged, family, options, mode).run(_cut_of(merged, cut), deltas=deltas)
 
 
 class _HandOver:
-    """One of them."""
+    """One hand-over."""
 
-    def __init__(self, merged: Merged, family: Family, options: Options, mode: Mode) -> None:
+    def __init__(self, merged: Merged, family: TopicFamily, options: Options, mode: Mode) -> None:
         self._merged, self._settings = merged, merged.settings
         self._family, self._options, self._mode = family, options, mode
         self._spark = merged.rows.sparkSession
 
     def run(self, cut: Offsets, *, deltas: bool) -> None:
-        """Check, write, commit."""
-        refuse_topics(self._merged, self._family, cut)
-        refuse_group(self._merged, self._family, cut, self._mode)
+        """Check the topics and the group, write the records, commit the cut."""
+        _refuse_topics(self._merged, self._family, cut)
+        _refuse_group(self._merged, self._family, cut, self._mode)
         if self._mode == "repair":
             self._repair()
         else:
             self._go_on(deltas=deltas)
         self._write("mark", self._marks())
-        # What workers wrote there holds no more; the cut says where they begin.
+        # The positions of former workers are no longer valid; the cut replaces them.
         self._write("mark", self._positions())
         self._family.refuse_members("one has come since this began, and the cut is not committed")
         self._family.admin.set_offsets(self._family.group, self._family.source, cut)
 
     def _go_on(self, *, deltas: bool) -> None:
-        """Write what is not there yet."""
+        """Write the records that the topics lack."""
         is_new = self._mode == "bootstrap"
-        # Of a key that nobody has heard of there is nothing to delete.
+        # No subscriber knows the keys of a new topic, so tombstones are not needed.
         records, there = self._merged.records if is_new else self._merged.of("sow"), self._there("sow")
         if there is not None:
             if is_new:
@@ -105,7 +106,7 @@ class _HandOver:
         self._write("sow", records)
 
     def _repair(self) -> None:
-        """Compare the two states of the world, key by key."""
+        """Write the differences between the SOW topic and the merged records, key by key."""
         there = latest(self._spark, self._settings, self._family, "sow", self._options).where("value IS NOT NULL")
         sides = [_side(there, THERE), _side(self._merged.of("sow"), WANTED)]
         keys = ["partition", "key"]
@@ -128,7 +129,7 @@ class _HandOver:
             )
 
     def _not_yet(self, role: Role) -> DataFrame:
-        """What goes to a topic and is not there, in order."""
+        """The merged records that a topic lacks, in order."""
         rows, there = self._merged.of(role), self._all(role)
         if there is None:
             return rows
@@ -138,7 +139,7 @@ class _HandOver:
         return lacking.repartition("partition", "key").sortWithinPartitions("number").drop("number", _NTH)
 
     def _marks(self) -> DataFrame | None:
-        """The marks that are not there yet or lower, the oldest first: of too many, a worker forgets the oldest."""
+        """The marks that the topic lacks or has lower, the oldest first, as a worker forgets the oldest of too many."""
         marks = self._merged.marks
         if marks is None:
             return None
@@ -151,9 +152,9 @@ class _HandOver:
         there = self._there("mark")
         if there is not None:
             there = there.where(F.col("value").isNotNull() & F.startswith(F.col("key"), F.lit(b"sequence/")))
-            known = there.select("partition", "key", F.col("value").cast("string").cast("bigint").alias("known"))
+            on_topic = there.select("partition", "key", F.col("value").cast("string").cast("bigint").alias("known"))
             number = F.col("value").cast("string").cast("bigint")
-            wanted = wanted.join(known, ["partition", "key"], "left").where(
+            wanted = wanted.join(on_topic, ["partition", "key"], "left").where(
                 F.col("known").isNull() | (F.col("known") < number)
             )
         return (
@@ -163,7 +164,7 @@ class _HandOver:
         )
 
     def _positions(self) -> DataFrame | None:
-        """Tombstones of the input positions that workers left."""
+        """Tombstones for the input positions of former workers."""
         there = self._there("mark")
         if there is None:
             return None
@@ -171,11 +172,11 @@ class _HandOver:
         return left.select("partition", "key", F.lit(None).cast("binary").alias("value"))
 
     def _there(self, role: Role) -> DataFrame | None:
-        """The last record of every key on a topic; None where it has no record at all."""
+        """The last record of every key on a topic; None for an empty topic."""
         return self._unless_empty(role, lambda: latest(self._spark, self._settings, self._family, role, self._options))
 
     def _all(self, role: Role) -> DataFrame | None:
-        """Every record of a topic; None where there is none."""
+        """Every record of a topic; None for an empty topic."""
         return self._unless_empty(
             role,
             lambda: read_topic(
@@ -193,19 +194,94 @@ class _HandOver:
 
     def _write(self, role: Role, rows: DataFrame | None) -> None:
         if rows is not None:
-            chosen = sink_options(self._settings.name, role, self._options, self._settings.names)
-            rows.write.format("kafka").options(**chosen).save()
+            kafka_options = sink_options(self._settings.name, role, self._options, self._settings.names)
+            rows.write.format("kafka").options(**kafka_options).save()
+
+
+def _cut_of(merged: Merged, cut: Offsets | None) -> Offsets:
+    """The first offsets for the workers: the end of the merge, or `cut` for a history from elsewhere.
+
+    Raises:
+        ConfigurationError: both or neither are known.
+    """
+    if (merged.cut is None) == (cut is None):
+        raise ConfigurationError(
+            "the history came from elsewhere: say with `cut` where the workers begin, offset of each partition of the "
+            "input topic"
+            if cut is None
+            else "the cut is where the merge ended, and cannot be another one; leave `cut` out"
+        )
+    offsets = merged.cut if cut is None else cut
+    assert offsets is not None
+    return offsets
+
+
+def _refuse_topics(merged: Merged, family: TopicFamily, cut: Offsets) -> None:
+    """Make sure that every topic exists, with the same partitions, and that the input topic has the cut.
+
+    Raises:
+        ConfigurationError: a topic or its partitions or offsets are missing.
+    """
+    expected = merged.settings.topic.partitions
+    roles: tuple[Role, ...] = ("publish", "sow", "delta", "mark", "dlq")
+    for role in roles:
+        count = family.partitions(role)
+        if count != expected:
+            raise ConfigurationError(
+                f"{merged.settings.kafka_topic(role)} has {count} partitions, the settings say {expected}: keys "
+                "would lie elsewhere than workers look; mend the settings, or make the topics anew"
+            )
+    bounds = family.bounds("publish", expected)
+    for partition, offset in all_of("cut", cut, expected).items():
+        begin, end = bounds.begins[partition], bounds.ends[partition]
+        if not begin <= offset <= end:
+            why = "what lies between is gone" if offset < begin else "so it is of another topic"
+            raise ConfigurationError(
+                f"partition {partition}: the cut is at offset {offset}, and the input topic has {begin} to {end}: "
+                f"{why}; merge again"
+            )
+
+
+def _refuse_group(merged: Merged, family: TopicFamily, cut: Offsets, mode: Mode) -> None:
+    """Make sure that the workers' group is empty, at offsets that the mode allows.
+
+    Raises:
+        ConfigurationError: it has members or other offsets.
+    """
+    family.refuse_members("two would write the same records")
+    committed = family.committed(merged.settings.topic.partitions)
+    if mode == "bootstrap" and committed and committed != dict(cut):
+        raise ConfigurationError(
+            f"the group {family.group} has offsets already, {_first(committed)}, and the cut is at "
+            f"{_first(dict(cut))}: workers have been here. mode='continue' goes on with their records after "
+            "merge_batch(…, base='sow'), mode='repair' makes their SOW topic what was merged"
+        )
+    if mode == "continue":
+        bounds = merged.bounds
+        if bounds is None or not merged.has_base:
+            raise ConfigurationError(
+                "mode='continue' goes on with a SOW topic: merge_batch(…, base='sow') begins there"
+            )
+        if bounds.begins | committed not in (bounds.begins, dict(cut)):
+            raise ConfigurationError(
+                f"the group {family.group} has moved to {_first(committed)} since the SOW topic was read: merge again"
+            )
+
+
+def _first(offsets: dict[int, int]) -> str:
+    partition = min(offsets)
+    return f"such as {offsets[partition]} in partition {partition}"
 
 
 def _lacking(rows: DataFrame, others: DataFrame, columns: Sequence[str] = _RECORD) -> DataFrame:
-    """Rows that are not among others, as records; values and keys may be null."""
+    """The rows that are not among the others, compared as records; values and keys may be null."""
     left, right = rows.alias("l"), others.select(*columns).alias("r")
     same = [F.col(f"l.{name}").eqNullSafe(F.col(f"r.{name}")) for name in columns]
     return left.join(right, same, "left_anti")
 
 
 def _with_nth(rows: DataFrame, order: str) -> DataFrame:
-    """Rows with how many there are of each up to it: a key that is deleted and comes again may tell the same twice."""
+    """Number equal rows: a key that is deleted and inserted again may have equal deltas."""
     return rows.withColumn(_NTH, F.row_number().over(Window.partitionBy(*_RECORD).orderBy(order)))
 
 

@@ -1,4 +1,4 @@
-"""The input of a merge: what was published up to a cut, which is fixed before anything is read."""
+"""The input of a merge: the records published before a cut, which is fixed before the read."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
 from processor.errors import ConfigurationError
-from spark_integration.merge.rows import HEADERS_DDL
+from spark_integration.merge.arrow_records import HEADERS_DDL
 from spark_integration.merge.topic_family import Bounds
 from spark_integration.options import table_options
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
-    from spark_integration.merge.topic_family import Family
+    from spark_integration.merge.topic_family import TopicFamily
     from spark_integration.options import Options
     from spark_integration.settings import TopicSettings
 
 Offsets: TypeAlias = Mapping[int, int]
-"""An offset of each partition, by its number."""
+"""An offset for each partition, by partition number."""
 
 _OURS: Final = {
     "endingoffsets": "`until` says where the history ends",
@@ -33,28 +33,30 @@ _OURS: Final = {
 }
 
 
-def bounds_of(family: Family, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
-    """From where to where the input topic is read.
+def bounds_of(family: TopicFamily, partitions: int, since: Offsets | None, until: Offsets | datetime | None) -> Bounds:
+    """The offsets of the input topic to read, from begin to end.
 
     Args:
-        family: tells what there is.
-        partitions: their number.
-        since: where to begin; None: with the oldest record kept.
-        until: offset after the last record of each partition, or a time, which the records have to be before; None:
-            all that is committed now.
+        family: the family of topics.
+        partitions: the number of partitions.
+        since: the first offset of each partition; None: the oldest record kept.
+        until: offset after the last record of each partition, or a time after the last record; None: everything
+            committed now.
 
     Raises:
-        ConfigurationError: there is not what is asked for.
+        ConfigurationError: the topic does not have these offsets.
     """
-    found = family.bounds("publish", partitions)
-    ends = found.ends
+    available = family.bounds("publish", partitions)
+    ends = available.ends
     if isinstance(until, datetime):
-        ends = family.at_time("publish", found, round(until.timestamp() * 1000))
+        ends = family.at_time("publish", available, round(until.timestamp() * 1000))
     elif until is not None:
         ends = all_of("until", until, partitions)
-    begins = found.begins if since is None else all_of("since", since, partitions)
+    begins = available.begins if since is None else all_of("since", since, partitions)
     for partition in range(partitions):
-        begin, end, oldest, newest = (offsets[partition] for offsets in (begins, ends, found.begins, found.ends))
+        begin, end, oldest, newest = (
+            offsets[partition] for offsets in (begins, ends, available.begins, available.ends)
+        )
         if not oldest <= begin <= end <= newest:
             raise ConfigurationError(
                 f"partition {partition} is to be read from offset {begin} to {end}; the topic has {oldest} to {newest}"
@@ -64,7 +66,7 @@ def bounds_of(family: Family, partitions: int, since: Offsets | None, until: Off
 
 
 def all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
-    """Offsets of every partition."""
+    """Make sure that offsets are given for every partition."""
     if set(offsets) != set(range(partitions)):
         raise ConfigurationError(
             f"{argument} has the partitions {sorted(offsets)}; the topic has 0 to {partitions - 1}: give each of them"
@@ -73,26 +75,26 @@ def all_of(argument: str, offsets: Offsets, partitions: int) -> dict[int, int]:
 
 
 def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds: Bounds, options: Options) -> DataFrame:
-    """The committed records of a part of a topic, in the columns of Spark's Kafka source.
+    """Read the committed records of a part of a topic, in the columns of Spark's Kafka source.
 
     Raises:
-        ConfigurationError: an option is ours to set.
+        ConfigurationError: an option is set by Sowstream itself.
     """
     names = {name.lower(): name for name in options}
     for name, reason in _OURS.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
     kafka_topic = settings.kafka_topic(role)
-    chosen = table_options(settings.family, role, options, settings.names) | {
+    kafka_options = table_options(settings.family, role, options, settings.names) | {
         "startingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.begins.items()}}),
         "endingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.ends.items()}}),
         "failOnDataLoss": "true",
     }
-    return spark.read.format("kafka").options(**chosen).load()
+    return spark.read.format("kafka").options(**kafka_options).load()
 
 
 def as_records(history: DataFrame) -> DataFrame:
-    """Rows with the columns of Spark's Kafka source as the columns that a merge reads: `RECORDS_DDL`.
+    """Convert rows of Spark's Kafka source to the columns that a merge reads: `RECORDS_DDL`.
 
     Args:
         history: `key` and `value` (binary or string), `partition` and `offset` (whole numbers), `timestamp`; `headers`
@@ -109,16 +111,16 @@ def as_records(history: DataFrame) -> DataFrame:
     ):
         for name in names:
             if not isinstance(types.get(name), kinds):
-                found = types[name].simpleString() if name in types else "missing"
+                type_name = types[name].simpleString() if name in types else "missing"
                 raise ConfigurationError(
-                    f"column {name!r} of the history is {found}, not {word}; it has the columns of Spark's Kafka "
+                    f"column {name!r} of the history is {type_name}, not {word}; it has the columns of Spark's Kafka "
                     "source: key, value, headers, partition, offset, timestamp. `history_of` makes them of plain files"
                 )
-    given = isinstance(types.get("headers"), ArrayType)
+    has_headers = isinstance(types.get("headers"), ArrayType)
     return history.select(
         F.col("key").cast("binary").alias("key"),
         F.col("value").cast("binary").alias("value"),
-        (F.col("headers") if given else F.lit(None)).cast(HEADERS_DDL).alias("headers"),
+        (F.col("headers") if has_headers else F.lit(None)).cast(HEADERS_DDL).alias("headers"),
         F.col("partition").cast("int").alias("partition"),
         F.col("offset").cast("bigint").alias("offset"),
         F.unix_millis("timestamp").alias("timestamp_ms"),

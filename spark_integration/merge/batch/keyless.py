@@ -1,7 +1,6 @@
-"""Brings records to their own key and partition, as a worker does that sends them to the input again.
+"""Moves records to their own key and partition, as a worker does that forwards them to its input.
 
-These are records without a Kafka key, whose key is in their body, and records of a key that belongs to another
-partition.
+These are records without a Kafka key, whose key is in the body, and records of a key that belongs to another partition.
 """
 
 from __future__ import annotations
@@ -13,35 +12,35 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.merge.partition_merge import Host, KeyedState
-from spark_integration.merge.rows import headers_column, records
+from spark_integration.merge.arrow_records import headers_column, records
+from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:
     from processor.record import Headers, Record
     from spark_integration.settings import TopicSettings
 
 AFTER: Final = 1 << 62
-"""The first offset of those that such records get, behind every other."""
+"""The first offset for moved records, after every other offset."""
 _OFFSET_BITS: Final = 46
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """The task that does so; travels to the executors."""
+    """Moves the records of one task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
     partitions: int | None
     """Number of partitions that keys are hashed over; None: records with a key stay where they are."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Records (`RECORDS_DDL`) to the same under their own key, in the partition and place where they are merged.
+        """Convert records (`RECORDS_DDL`) to the same records under their own key, partition and offset.
 
-        A worker's copies come behind all that was published before, so these have offsets behind all others. A record
-        that a worker rejects instead keeps its place, for the merge to reject.
+        A worker's copies come after all records published before, so moved records get offsets after all others. A
+        record that a worker would reject keeps its place, so that the merge rejects it.
         """
         codec, partitions = self.settings.codec(), self.partitions
-        hosts: dict[int, Host] = {}
+        merges: dict[int, PartitionMerge] = {}
         for batch in batches:
             numbers = batch.column("partition").to_pylist()
             rows = []
@@ -49,18 +48,18 @@ class Keyed:
                 if record.key is not None and (partitions is None or partition_for(record.key, partitions) == number):
                     rows.append((number, record))
                     continue
-                host = hosts.get(number)
-                if host is None:
+                merge = merges.get(number)
+                if merge is None:
                     state = KeyedState()
-                    host = Host(self.settings, number, state, None, codec=codec, partitions=partitions or 1)
-                    hosts[number] = host
-                rows.append(self._forwarded(host, number, record))
+                    merge = PartitionMerge(self.settings, number, state, None, codec=codec, partitions=partitions or 1)
+                    merges[number] = merge
+                rows.append(self._forwarded(merge, number, record))
             yield _batch(rows)
 
-    def _forwarded(self, host: Host, partition: int, record: Record) -> tuple[int, Record]:
-        """Partition and record as a worker's copy has them."""
-        host.process([record], record.timestamp_ms)
-        copies = host.take().get("publish")
+    def _forwarded(self, merge: PartitionMerge, partition: int, record: Record) -> tuple[int, Record]:
+        """The partition and the record of a worker's copy."""
+        merge.process([record], record.timestamp_ms)
+        copies = merge.take().get("publish")
         if not copies:
             return partition, record
         key, _, headers = copies[0]

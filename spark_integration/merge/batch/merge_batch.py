@@ -12,11 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
 from spark_integration.merge.batch.base import Base, as_base, from_topics
-from spark_integration.merge.batch.deduplicate import Keyless, Plan, settle
+from spark_integration.merge.batch.deduplicate import Keyless, MergePlan, deduplicate
 from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.result import Merged
-from spark_integration.merge.topic_family import Bounds, Family
+from spark_integration.merge.topic_family import Bounds, TopicFamily
 from spark_integration.options import client_properties
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
@@ -39,34 +39,34 @@ def merge_batch(
     keyless: Keyless = "error",
     partitions: int | None = None,
 ) -> Merged:
-    """Merge what was published as a worker would that takes each record at the time when it was published.
+    """Merge a history as a worker would that reads each record at the time of its publish.
 
     Args:
         spark: a session; with Spark's Kafka connector where topics are read.
         topic: the family's name.
         config: its settings; see `topic_settings`.
-        options: of Spark's Kafka source; needed where topics are read.
+        options: options of Spark's Kafka source; needed where topics are read.
         history: rows with the columns of Spark's Kafka source, such as an archive; None: `<topic>.publish` itself.
-        base: what keys begin with: SOW records with the columns `key`, `value`, `headers` and `partition`, or `"sow"`
-            for the topic's own and its marks, to which the part of the input is added that the stopped workers have not
-            seen.
-        since: the first offset of each partition to be read; None: the oldest kept, or after a base of `"sow"` where
-            the workers stopped.
-        until: the offset after the last one of each partition, or a time; None: all that is committed now.
-        as_of: what is due then expires in the end; None: now.
-        deltas: keep every delta too.
-        keyless: what is done with records that a worker forwards: those without a Kafka key, and those of a new key
-            that belongs to another partition. `error`: nothing is merged. `skip`: they are left out, as workers have
-            read them and sent them again. `merge`: as no worker has, they are merged behind all others of their key,
-            where a worker's copies would be.
-        partitions: how many tasks fold; None: `spark.sql.shuffle.partitions`.
+        base: the state before the history: SOW records with the columns `key`, `value`, `headers` and `partition`, or
+            `"sow"` for the topic's own records and marks; then the merge reads the input that the stopped workers have
+            not read.
+        since: the first offset of each partition to read; None: the oldest kept, or with a base of `"sow"` the offsets
+            of the workers.
+        until: the offset after the last one of each partition, or a time; None: everything committed now.
+        as_of: records due at this time expire at the end; None: now.
+        deltas: output every delta too.
+        keyless: the treatment of records that a worker forwards: those without a Kafka key, and those of a new key that
+            belongs to another partition. `error`: nothing is merged. `skip`: they are left out, because workers have
+            read and forwarded them. `merge`: no worker has, and they are merged after all others of their key, the
+            place of a worker's copies.
+        partitions: the number of tasks that merge; None: `spark.sql.shuffle.partitions`.
 
     Returns:
-        The records, counted and kept on the executors' disks.
+        The merged records and counters, persisted on the executors' disks.
 
     Raises:
         ConfigurationError: settings, options or columns cannot be used, or records have no key.
-        Stop: more records were rejected than `dlq_max_ratio` allows; nothing is kept.
+        Stop: more records were rejected than `dlq_max_ratio` allows; nothing stays persisted.
     """
     settings = topic_settings(topic, config, options=options)
     _refuse(history, base, since, until, as_of, keyless)
@@ -78,10 +78,10 @@ def merge_batch(
     as_of_ms = round((time.time() if as_of is None else as_of.timestamp()) * 1000)
     bounds: Bounds | None = None
     first: Base | None = None
-    # An archive does not say how many partitions its topic had; the settings may.
+    # The number of partitions of an archive's topic is only known from the settings.
     hashed_over = settings.topic.partitions if "partitions" in settings.topic.model_fields_set else None
     if history is None or isinstance(base, str):
-        with Family(settings, client_properties(settings.kafka, options)) as family:
+        with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
             count = hashed_over = family.partitions("publish")
             if isinstance(base, str):
                 first, since = from_topics(spark, settings, family, options or {})
@@ -91,11 +91,11 @@ def merge_batch(
     if isinstance(base, DataFrame):
         first = Base(as_base(base), None)
     fold = Fold(settings, as_of_ms, deltas, keyless == "merge", hashed_over)
-    plan = Plan(settings, as_records(history), first, fold, keyless, partitions)
-    rows, marks, counted, kept = settle(plan)
-    counts, rejected_for = _told(counted)
+    plan = MergePlan(settings, as_records(history), first, fold, keyless, partitions)
+    rows, marks, counted, kept = deduplicate(plan)
+    counts, rejected_for = _totals(counted)
     try:
-        _judge(settings, counts, rejected_for)
+        _refuse_many_rejected(settings, counts, rejected_for)
     except Stop:
         for frame in kept:
             frame.unpersist()
@@ -122,7 +122,7 @@ def _refuse(
     as_of: datetime | None,
     keyless: str,
 ) -> None:
-    """Refuse what cannot be meant."""
+    """Refuse arguments that contradict each other."""
     if isinstance(base, str) and base != "sow":
         raise ConfigurationError(f"base={base!r}: say 'sow', or give a DataFrame of SOW records")
     if history is not None and (since is not None or until is not None or isinstance(base, str)):
@@ -139,8 +139,8 @@ def _refuse(
             raise ConfigurationError(f"{name} has no time zone: {moment.isoformat()} could mean several moments")
 
 
-def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
-    """What is told of what was counted: of all records, and of those that were rejected for each reason."""
+def _totals(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
+    """Compute the public counters from those of the tasks: of all records, and of the rejected ones by reason."""
     rejected_for = Counter(
         {name.removeprefix(REJECTED): count for name, count in counted.items() if name.startswith(REJECTED)}
     )
@@ -152,8 +152,8 @@ def _told(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
     return +counts, rejected_for
 
 
-def _judge(settings: TopicSettings, counts: Counter[str], rejected_for: Counter[str]) -> None:
-    """Refuse a history of rubbish: then a setting is wrong, not the records."""
+def _refuse_many_rejected(settings: TopicSettings, counts: Counter[str], rejected_for: Counter[str]) -> None:
+    """Refuse a history with too many rejected records: then probably a setting is wrong."""
     topic = settings.topic
     records, rejected = counts[RECORDS], counts["rejected"]
     if records < topic.dlq_window_records or rejected <= topic.dlq_max_ratio * records:

@@ -1,4 +1,4 @@
-"""What a SOW topic lacks of what it should be: records that differ, with versions that go on, and their deltas."""
+"""Computes the repair of a SOW topic: the records that differ, with higher versions, and their deltas."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ import pyarrow as pa
 
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.merge import KeyFields, diff
-from processor.record import Name, Record, Stored
-from processor.wire.removed import removed_header
-from processor.wire.sow_record import stored_from
-from spark_integration.merge.rows import outgoing, records
+from processor.record import Record, Stored
+from processor.wire.heads import (
+    EMPTY,
+    INSERT,
+    delta_base_headers,
+    removal_headers,
+    removed_header,
+    renumbered,
+    shared_with_delta,
+)
+from processor.wire.sow_headers import kind_of_update, stored_from, version_of
+from spark_integration.merge.arrow_records import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing
@@ -21,9 +29,9 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 THERE: Final = 0
-"""In column `offset`: the record is on the topic; of each key there are two rows at most."""
+"""Value of column `offset` for a record on the topic; each key has at most one row of each kind."""
 WANTED: Final = 1
-"""It should be there."""
+"""Value of column `offset` for a record that should be on the topic."""
 
 
 _NOTHING: Final[Outgoing] = None, None, []
@@ -31,13 +39,13 @@ _NOTHING: Final[Outgoing] = None, None, []
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a task does to two states of the world; travels to the executors."""
+    """Compares two states of the world in a task; pickled for the executors."""
 
     settings: TopicSettings
-    """The topic's."""
+    """The settings of the topic."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows (`RECORDS_DDL`) sorted by partition, key and offset, to what is to be written (`OUTGOING_DDL`)."""
+        """Compare sorted rows (`RECORDS_DDL`, by partition, key, offset); yields the rows to write (`OUTGOING_DDL`)."""
         codec, key = self.settings.codec(), KeyFields(self.settings.topic.key_fields)
         there: tuple[int, Outgoing] | None = None
         for batch in batches:
@@ -65,13 +73,13 @@ def _put(out: dict[tuple[Role, int], list[Outgoing]], partition: int, sent: Iter
 def _changes(
     codec: Codec, key: KeyFields, old: Outgoing | None, new: Outgoing | None
 ) -> Iterator[tuple[Role, Outgoing]]:
-    """The records that make one state of a key out of another: role and record of each.
+    """The records that change one state of a key to another: role and record of each.
 
     Args:
         codec: the message type.
         key: the key fields.
-        old: the SOW record that there is; None or a tombstone: there is none.
-        new: the one that should be; a tombstone tells how the record ended.
+        old: the SOW record on the topic; None or a tombstone where there is none.
+        new: the SOW record that should be there; the `kind` of a tombstone is kept.
     """
     name = (old or new or _NOTHING)[0]
     before = None if old is None else _stored(old)
@@ -82,19 +90,19 @@ def _changes(
             yield "delta", (name, *_delta(codec, key, new[2], 0, None, after))
         return
     if after is None:
-        version = max(before.version + 1, 0 if new is None else _version(new[2]))
-        kind = b"delete" if new is None else dict(new[2]).get(Name.KIND) or b"delete"
-        headers: Headers = [(Name.VERSION, b"%d" % version), (Name.KIND, kind)]
-        told, more = key_alone(codec, key, before)
+        version = max(before.version + 1, 0 if new is None else (version_of(new[2]) or 0))
+        kind = None if new is None else kind_of_update(new[2])
+        headers = removal_headers(version, kind or "delete")
+        value, more = key_alone(codec, key, before)
         yield "sow", (name, None, headers)
-        yield "delta", (name, told, headers + _based_on(before.version, version) + more)
+        yield "delta", (name, value, headers + delta_base_headers(before.version, version) + more)
         return
     assert new is not None
     same = before.value == after.value and before.expires_at_ms == after.expires_at_ms
     if same and after.version <= before.version:
         return
     version = max(after.version, before.version + 1)
-    headers = [(Name.VERSION, b"%d" % version), *(h for h in new[2] if h[0] not in (Name.VERSION, Name.KIND))]
+    headers = renumbered(new[2], version)
     yield "sow", (name, new[1], headers)
     yield "delta", (name, *_delta(codec, key, headers, before.version, before, after))
 
@@ -102,12 +110,12 @@ def _changes(
 def _delta(
     codec: Codec, key: KeyFields, headers: Headers, base: int, before: Stored | None, after: Stored
 ) -> tuple[bytes, Headers]:
-    """Value and headers of the delta from one record to the next."""
-    version = _version(headers)
-    kept = [h for h in headers if h[0] not in (Name.EXPIRES_AT, Name.KIND)]
-    told = kept + ([(Name.KIND, b"insert")] if before is None else []) + _based_on(base, version)
+    """The value and headers of the delta from one record to the next."""
+    version = version_of(headers) or 0
+    kind = [INSERT] if before is None else []
+    delta_headers = shared_with_delta(headers) + kind + delta_base_headers(base, version)
     if not codec.can_delta:
-        return after.value, told
+        return after.value, delta_headers
     record = codec.decode_own(after.value)
     _, changed, removed = diff(None if before is None else codec.decode_own(before.value), record)
     delta = key.with_delta(record, changed)
@@ -115,19 +123,10 @@ def _delta(
     if removed:
         more = [*more, removed_header(removed)]
     elif not changed:
-        more = [*more, (Name.EMPTY, b"true")]
-    return value, told + more
-
-
-def _based_on(base: int, version: int) -> Headers:
-    """The version that a delta applies to, where it is not the one before its own."""
-    return [] if base == version - 1 else [(Name.DELTA_BASE, b"%d" % base)]
+        more = [*more, EMPTY]
+    return value, delta_headers + more
 
 
 def _stored(record: Outgoing) -> Stored | None:
     key, value, headers = record
     return stored_from(Record(key, value, headers, 0, 0))
-
-
-def _version(headers: Headers) -> int:
-    return int(dict(headers).get(Name.VERSION) or 0)

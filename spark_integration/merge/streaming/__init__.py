@@ -1,1 +1,1 @@
-"""`merge_stream`: a Structured Streaming job in the place of workers."""
+"""`merge_stream`: a Structured Streaming job that replaces workers."""

@@ -1,8 +1,8 @@
-"""Many look-ups in a Spark map state at once.
+"""Reads and writes many keys of a Spark map state at once.
 
-PySpark asks the JVM for one key at a time and waits for each answer, some 100 µs; a micro-batch asks for thousands. The
-questions are the same here, and the answers too, but the next questions are on their way before the first answer is
-there. That uses what PySpark does not document: where it is not as it was, keys are asked for one at a time.
+PySpark requests one key at a time from the JVM and waits for each answer, some 100 µs; a micro-batch needs thousands.
+This class sends the same requests, but many of them before it reads the first answer. It uses undocumented parts of
+PySpark; in a version without them, it requests one key at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState
 
 _QUESTIONS_MAX: Final = 256
-"""Questions on their way. Their answers must fit a socket's buffer where nobody reads them yet."""
+"""Limit of requests without an answer: their answers must fit the buffer of a socket until they are read."""
 _BYTES_MAX: Final = 32 * 1024
-"""Bytes of questions on their way. They must fit a socket's buffer where the JVM is busy with answers."""
+"""Limit of the bytes of these requests: they must fit the buffer of a socket while the JVM writes answers."""
 
 
 class BulkMap:
@@ -27,14 +27,14 @@ class BulkMap:
         self._wire = _Wire.of(state)
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """The values of these keys, None where there is none."""
+        """The values of these keys, None for a missing one."""
         if self._wire is not None:
             return dict(zip(keys, self._wire.get_many(keys), strict=True))
         rows = [(key, self._state.getValue((key,))) for key in keys]
         return {key: None if row is None else bytes(row[0]) for key, row in rows}
 
     def put_many(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Set values; None removes."""
+        """Set values; None removes a key."""
         if self._wire is not None:
             self._wire.put_many(changes)
             return
@@ -60,7 +60,7 @@ class _Wire:
 
     @classmethod
     def of(cls, state: MapState) -> _Wire | None:
-        """The connection of a state; None where this PySpark has none that we know."""
+        """The connection of a state; None where this version of PySpark has another one."""
         try:
             return cls(state._stateName, state._mapStateClient._stateful_processor_api_client)  # noqa: SLF001
         except (AttributeError, ImportError):
@@ -83,7 +83,7 @@ class _Wire:
         return {"updateValue": self._messages.UpdateValue(userKey=row, value=self._dumps((value,)))}
 
     def _answers(self, questions: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-        """The value of each answer, in the order of the questions."""
+        """Send requests; yields the value of each answer, in their order."""
         messages = self._messages
         waiting = waiting_bytes = 0
         for question in questions:

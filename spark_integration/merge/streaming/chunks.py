@@ -1,7 +1,7 @@
-"""Records in bundles: one binary of Arrow for up to a thousand of them.
+"""Bundles records: one Arrow binary for up to a thousand of them.
 
-Between Spark and a stateful processor there are pandas data frames, which cost more than merging where each record is a
-row with an array of headers. So records are bundled before, and what comes out is taken apart behind.
+Spark passes pandas data frames to a stateful processor. With one row and an array of headers for each record, they cost
+more than merging. So records are bundled before the processor and its output is unbundled after it.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_integration.merge.rows import in_chunks
+from spark_integration.merge.arrow_records import in_chunks
 from spark_integration.merge.streaming.slot import slot_of
 
 CHUNKS_DDL: Final = "slot int, first_offset bigint, chunk binary"
-"""The columns that `bundled` makes: whose records, the offset of the first, and the records."""
+"""The columns of `bundled`: the slot of the partition, the offset of the first record, and the records."""
 
 CHUNK_DDL: Final = "chunk binary"
-"""What `taken_apart` reads."""
+"""The column that `taken_apart` reads."""
 
 RECORDS_MAX: Final = 1_000
-"""Records of a bundle."""
+"""Highest number of records in a bundle."""
 
 
 def bundled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bundle records, those of each partition by themselves, in the order they come.
+    """Bundle the records of each partition, in their order.
 
     Args:
-        batches: columns as `RECORDS_DDL` has them.
+        batches: records with the columns `RECORDS_DDL`.
     """
     for batch in batches:
         for partition in pc.unique(batch.column("partition")).to_pylist():
@@ -47,14 +47,14 @@ def bundled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def taken_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches that were bundled, in their order."""
+    """Unbundle batches, in their order."""
     for batch in batches:
         for chunk in batch.column("chunk"):
             yield unpack(chunk.as_buffer())
 
 
 def pack(batch: pa.RecordBatch) -> bytes:
-    """A batch as bytes."""
+    """Encode a batch as bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -63,6 +63,6 @@ def pack(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack(chunk: bytes | pa.Buffer) -> pa.RecordBatch:
-    """The batch that was packed."""
+    """Decode a batch from `pack`."""
     with pa.ipc.open_stream(chunk) as reader:
         return reader.read_next_batch()

@@ -1,4 +1,4 @@
-"""What a streaming merge begins with: the records and marks that workers left in their topics."""
+"""The initial state of a streaming merge: the records and marks that workers have written to their topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import Stop
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
-from processor.wire.sow_record import stored_from
+from processor.wire.sow_headers import stored_from
 from spark_integration.merge.streaming.chunks import CHUNKS_DDL, bundled
 from spark_integration.merge.streaming.slot import slot_of
 from spark_integration.options import table_options
@@ -29,26 +29,26 @@ _BEGINNING: Final = "beginning"
 
 
 def initial_state(spark: SparkSession, settings: TopicSettings, options: Mapping[str, str]) -> DataFrame:
-    """The last record of every key and the last value of every mark, by slot; and a row for each partition.
+    """Read the last record of every key and the last value of every mark, by slot, and add a row for each partition.
 
-    Without that row a partition with nothing in its topics would not know a micro-batch for the first one.
+    Without that row, a partition with empty topics could not recognise its first micro-batch.
     """
     beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(settings.topic.partitions)]
-    found = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
+    state = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
     roles: tuple[Role, ...] = (SOW, MARK)
     for role in roles:
         latest = _latest(spark, settings, role, options).mapInArrow(bundled, CHUNKS_DDL)
-        found = found.union(latest.withColumn("kind", F.lit(role)))
-    return found
+        state = state.union(latest.withColumn("kind", F.lit(role)))
+    return state
 
 
-def load(state: SparkState, found: Sequence[Record]) -> None:
-    """Take over records of the SOW topic.
+def load(state: SparkState, records: Sequence[Record]) -> None:
+    """Store records of the SOW topic in the state.
 
     Raises:
-        Stop: one is not what a worker writes.
+        Stop: a record was not written by a worker.
     """
-    for record in found:
+    for record in records:
         try:
             state.put_many({record.key or b"": stored_from(record)})
         except ValueError as error:
@@ -57,9 +57,9 @@ def load(state: SparkState, found: Sequence[Record]) -> None:
 
 
 def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: Mapping[str, str]) -> DataFrame:
-    """The last record of each key, tombstones left out, with the columns that are bundled."""
-    chosen = table_options(settings.family, role, options, settings.names)
-    records = spark.read.format("kafka").options(**chosen).load()
+    """The last record of each key, without tombstones, in the columns for `bundled`."""
+    kafka_options = table_options(settings.family, role, options, settings.names)
+    records = spark.read.format("kafka").options(**kafka_options).load()
     # As in `read_sow`: a key has one partition, where offsets order its records.
     return (
         records.groupBy("partition", "key")

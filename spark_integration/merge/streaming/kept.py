@@ -1,9 +1,9 @@
-"""What a micro-batch leaves to the next one: acks, which must not be ahead of what they tell, and records.
+"""Keeps acks and records for the next micro-batch; acks wait until their records are in Kafka.
 
 name         value
 acks         a bundle for the ack topic
-held         how many bundles of records there are, ASCII decimal
-held/<n>     the n-th of them
+held         the number of bundles of records, ASCII decimal
+held/<n>     the n-th bundle
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ _HELD: Final = b"held"
 
 
 class Kept:
-    """One map state of Spark's, in which each partition has its own names."""
+    """Wraps a Spark map state with the names above, separately for each partition."""
 
     def __init__(self, kept: BulkMap) -> None:
         self._kept = kept
 
     def keep_acks(self, bundle: bytes) -> None:
-        """Leave acks to the next micro-batch, which begins when Kafka has all of this one."""
+        """Keep acks for the next micro-batch, which begins after Kafka has all records of this one."""
         self._kept.put_many({_ACKS: bundle})
 
     def take_acks(self) -> list[bytes]:
-        """The acks of the micro-batch before."""
+        """Remove and return the acks of the previous micro-batch."""
         return self._take([_ACKS])
 
     def hold(self, bundles: Sequence[bytes]) -> None:
-        """Leave records to the next micro-batch."""
+        """Keep records for the next micro-batch."""
         self._kept.put_many({_HELD: b"%d" % len(bundles), **dict(zip(_names(len(bundles)), bundles, strict=True))})
 
     def take_held(self) -> list[bytes]:
-        """The records that were left, in their order."""
+        """Remove and return the kept records, in their order."""
         count = self._take([_HELD])
         return self._take(_names(int(count[0]))) if count else []
 
     def _take(self, names: Sequence[bytes]) -> list[bytes]:
-        found = [value for value in self._kept.get_many(names).values() if value is not None]
-        if found:
+        values = [value for value in self._kept.get_many(names).values() if value is not None]
+        if values:
             self._kept.put_many(dict.fromkeys(names))
-        return found
+        return values
 
 
 def _names(count: int) -> list[bytes]:

@@ -1,10 +1,10 @@
 """Merges a micro-batch, partition by partition, with Spark's state store as the workers' RocksDB.
 
-    rows of a partition ─▶ in the order of offsets ─▶ Host ─▶ sow, delta, dlq, publish, mark      now
-                                                          └─▶ ack                                 a micro-batch later
+    rows of a partition ─▶ in the order of offsets ─▶ PartitionMerge ─▶ sow, delta, dlq, publish, mark   now
+                                                                    └─▶ ack                              one batch later
 
-Whatever a micro-batch does hangs on its records, the state before it and its time, and Spark keeps all three: one that
-comes again after a failure does the same again, byte for byte.
+The output of a micro-batch depends on its records, the state before it and its time. Spark keeps all three, so a
+micro-batch that is repeated after a failure writes the same records, byte for byte.
 """
 
 # ruff: noqa: N802, N803 - the names are Spark's.
@@ -19,9 +19,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
-from processor.topics.family import Role
-from spark_integration.merge.partition_merge import Host
-from spark_integration.merge.rows import outgoing, records
+from spark_integration.merge.arrow_records import outgoing, records
+from spark_integration.merge.partition_merge import PartitionMerge
 from spark_integration.merge.streaming.bulk import BulkMap
 from spark_integration.merge.streaming.chunks import pack, unpack
 from spark_integration.merge.streaming.initial import MARK, SOW, load
@@ -38,32 +37,32 @@ if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
 
 MARKS_KEPT_MS: Final = 7 * 86_400_000
-"""How long a mark is kept that does not change: as long as the mark topic has it."""
+"""Time to live of an unchanged mark, the same as in the mark topic."""
 
-_LOOKED_AT_MAX: Final = 50_000  # Records that expire at once: they are in memory.
+_LOOKED_AT_MAX: Final = 50_000  # Records that expire together: they are in memory.
 _BINARY: Final = "value binary"
 
 _codecs: dict[bytes, Codec] = {}
 
 
 class MergeProcessor(StatefulProcessor):
-    """The merge of one topic, as Spark's `transformWithStateInPandas` calls it; groups are slots, one a partition."""
+    """The merge of one topic for Spark's `transformWithStateInPandas`; a group is the slot of one partition."""
 
     def __init__(self, settings: TopicSettings) -> None:
         self._settings = settings
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state: once on the driver, and for each task."""
+        """Declare the state; Spark calls this once on the driver and once in each task."""
         self._handle = handle
         self._records = BulkMap(handle.getMapState("records", "key binary", _BINARY))
         self._expiring = BulkMap(handle.getMapState("expiring", "time binary", _BINARY))
         self._marks = BulkMap(handle.getMapState("marks", "name binary", _BINARY, MARKS_KEPT_MS))
         self._kept = Kept(BulkMap(handle.getMapState("kept", "name binary", _BINARY)))
         self._seen_until: dict[int, int] = {}
-        """Until when everything of a partition was seen that this task had to do with."""
+        """By slot, the time until which all records of the partition have been processed."""
         self._codec = _codec_of(self._settings)
         self._began: set[int] = set()
-        """Partitions that this very micro-batch gave their first state."""
+        """The slots that got their initial state in this micro-batch."""
 
     def handleInitialState(
         self,
@@ -71,9 +70,9 @@ class MergeProcessor(StatefulProcessor):
         initialState: pd.DataFrame,
         timerValues: TimerValues,
     ) -> None:
-        """Take over what the topics have.
+        """Store the records and marks of the topics as initial state.
 
-        Nothing else is done in that micro-batch: if it had told anything, it would begin with that when it came again.
+        That micro-batch writes no output: if it were repeated, the initial state would already include the output.
         """
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         self._began.add(int(key[0]))
@@ -95,8 +94,8 @@ class MergeProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Merge the records of a partition."""
         slot, now_ms = int(key[0]), timerValues.getCurrentProcessingTimeInMs()
-        found = [row for frame in rows for row in zip(frame["first_offset"], frame["chunk"], strict=True)]
-        chunks = [chunk for _, chunk in sorted(found, key=_first_offset)]
+        bundles = [row for frame in rows for row in zip(frame["first_offset"], frame["chunk"], strict=True)]
+        chunks = [chunk for _, chunk in sorted(bundles, key=_first_offset)]
         if slot in self._began:
             self._kept.hold(chunks)
             self._wake_at([now_ms + 1])
@@ -109,7 +108,7 @@ class MergeProcessor(StatefulProcessor):
         timerValues: TimerValues,
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[pd.DataFrame]:
-        """Expire what is due, not before every record published in time has been seen."""
+        """Expire the records that are due, after all records published before that time."""
         slot, now_ms = int(key[0]), timerValues.getCurrentProcessingTimeInMs()
         time_ms = expiredTimerInfo.getExpiryTimeInMs()
         if slot not in self._seen_until:
@@ -121,12 +120,12 @@ class MergeProcessor(StatefulProcessor):
         merge = self._merge(slot)
         for begin in range(0, len(keys), _LOOKED_AT_MAX):
             merge.state.look_at(keys[begin : begin + _LOOKED_AT_MAX], time_ms)
-            merge.host.expire(until_ms)
-            yield from self._told(merge.partition, merge.host.take())
+            merge.partition_merge.expire(until_ms)
+            yield from self._output_frames(merge.partition, merge.partition_merge.take())
             self._wake_at(merge.state.flush(now_ms, until_ms))
 
     def _begin(self, slot: int, chunks: Sequence[bytes], now_ms: int) -> Iterator[pd.DataFrame]:
-        """Do what a partition's micro-batch begins with: what was left to it, then its records."""
+        """Process the kept acks and records of the previous micro-batch, then the new records."""
         until_ms = now_ms - GRACE_MS
         yield from _frame(self._kept.take_acks())
         chunks = [*self._kept.take_held(), *chunks]
@@ -135,13 +134,13 @@ class MergeProcessor(StatefulProcessor):
             acks: list[Outgoing] = []
             for chunk in chunks:
                 batch = records(unpack(chunk))
-                merge.host.process(batch, now_ms)
+                merge.partition_merge.process(batch, now_ms)
                 until_ms = min(batch[-1].timestamp_ms, until_ms)
-                sent = merge.host.take()
+                sent = merge.partition_merge.take()
                 acks += sent.pop("ack", [])
-                yield from self._told(merge.partition, sent)
+                yield from self._output_frames(merge.partition, sent)
             self._wake_at(merge.state.flush(now_ms, until_ms))
-            yield from self._told(merge.partition, {"mark": merge.marks.flush()})
+            yield from self._output_frames(merge.partition, {"mark": merge.marks.flush()})
             if acks:
                 self._kept.keep_acks(pack(self._batch("ack", merge.partition, acks)))
                 self._wake_at([now_ms + 1])
@@ -150,15 +149,15 @@ class MergeProcessor(StatefulProcessor):
     def _merge(self, slot: int) -> _Merge:
         return _Merge(self._settings, partition_of(slot), self._records, self._expiring, self._marks, self._codec)
 
-    def _told(self, partition: int, sent: Mapping[Role, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
-        """What goes to the topics, as Spark takes it."""
+    def _output_frames(self, partition: int, sent: Mapping[str, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
+        """The output for the topics, as data frames of bundles."""
         return _frame([pack(self._batch(role, partition, sent[role])) for role in sent if sent[role]])
 
-    def _batch(self, role: Role, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
+    def _batch(self, role: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
         batch = outgoing(self._settings.kafka_topic(role), partition, sent)
         if role != "publish":
             return batch
-        # A record that came without a key, or under a key of another partition, goes to the partition of its own.
+        # A forwarded record goes to the partition of its own key.
         places = [partition_for(key or b"", self._settings.topic.partitions) for key, _, _ in sent]
         return batch.set_column(1, batch.schema.field(1), pa.array(places, pa.int32()))
 
@@ -168,7 +167,7 @@ class MergeProcessor(StatefulProcessor):
 
 
 class _Merge:
-    """One partition's, during one micro-batch."""
+    """The merge and the state of one partition, during one micro-batch."""
 
     def __init__(
         self,
@@ -182,11 +181,13 @@ class _Merge:
         self.partition = partition
         self.state = SparkState(records, expiring)
         self.marks = SparkMarks(marks)
-        self.host = Host(settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions)
+        self.partition_merge = PartitionMerge(
+            settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions
+        )
 
 
 def _codec_of(settings: TopicSettings) -> Codec:
-    """The topic's message type: kept for the tasks that follow in this process, as making one takes some 10 ms."""
+    """The codec of the topic, cached for the next tasks in this process, as creating one takes some 10 ms."""
     name = pickle.dumps(settings)
     if name not in _codecs:
         _codecs.clear()

@@ -1,4 +1,4 @@
-"""Spreads Kafka partitions evenly over Spark's state partitions: which grouping key stands for which partition."""
+"""Spreads Kafka partitions evenly over Spark's state partitions: computes the grouping key, or slot, of a partition."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _INT_BYTES: Final = 4
 
 
 def slot_of(partition: int) -> int:
-    """The integer that Spark hashes to the partition: it goes to state partition `partition` modulo their count.
+    """The integer that Spark hashes to `partition`: its state partition is `partition` modulo their number.
 
-    Hashes of the numbers themselves would put two Kafka partitions of four on one state partition, and leave one idle.
+    With the partition numbers as keys, two of four Kafka partitions would share a state partition, and one be idle.
     """
     h = partition
     h ^= h >> 16
@@ -33,7 +33,7 @@ def slot_of(partition: int) -> int:
 
 
 def partition_of(slot: int) -> int:
-    """The partition that a slot stands for: Spark's hash of the integer."""
+    """The partition of a slot: Spark's hash of the integer."""
     k = _rotated((slot & _MASK) * _C1 & _MASK, 15) * _C2 & _MASK
     h = _rotated(_SEED ^ k, 13) * _M + _N & _MASK
     h ^= _INT_BYTES

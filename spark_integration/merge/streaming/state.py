@@ -1,16 +1,16 @@
-"""One partition's records and marks in Spark's state store, and every byte that they are there.
+"""The records and marks of one partition in Spark's state store, and their encoding.
 
     map        key                         value
-    records    record key                  placed_at_ms, little-endian int64, 0 is nowhere; then a record as
-                                           `processor.store.layout` has it
-    expiring   time in ms, ASCII decimal   keys: for each its length, little-endian uint32, and the key
+    records    record key                  placed_at_ms, little-endian int64, 0 where there is none; then a record
+                                           in the encoding of `processor.store.layout`
+    expiring   time in ms, ASCII decimal   keys, each as its length, little-endian uint32, and the key
     marks      name                        value
 
-A micro-batch reads each key it meets once, and writes each key it changed once, at its end.
+A micro-batch reads each of its keys once, and writes each changed key once, at its end.
 
-A record that expires stands in `expiring` once, at a time that is not before its own end or was there before it was
-touched again. When that time comes, what has been touched since is put where it belongs now: a key that is touched
-each second costs one entry and not thousands.
+A record that expires has one entry in `expiring`, at its end or, if it was touched later, at an earlier time. When that
+time comes, a record that was touched since gets an entry at its new end: a key that is touched each second costs one
+entry and not thousands.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from spark_integration.merge.streaming.bulk import BulkMap
 
 GRACE_MS: Final = 1_000
-"""How long after its end a record is looked at where no input came: as long as a publish may have been on its way to
-Kafka, unseen, when the micro-batch began."""
+"""Delay of an expiry without input: the longest time that a publish may have been on its way to Kafka when the
+micro-batch began."""
 
 BUCKET_MS: Final = 500
-"""Records whose ends are so close are looked at together."""
+"""Records that end within this time are checked together."""
 
 _DELAY_MS_MAX: Final = 60_000
 
@@ -52,44 +52,44 @@ class SparkState:
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:
         """The states of these keys."""
-        known = self._known
-        if missing := [key for key in dict.fromkeys(keys) if key not in known]:
+        cache = self._known
+        if missing := [key for key in dict.fromkeys(keys) if key not in cache]:
             for key, row in self._records.get_many(missing).items():
                 if row is None:
-                    known[key] = None
+                    cache[key] = None
                     continue
-                known[key] = decode_record(row[_PLACED_AT.size :])
+                cache[key] = decode_record(row[_PLACED_AT.size :])
                 (self._placed_at[key],) = _PLACED_AT.unpack_from(row)
-        return {key: known[key] for key in keys}
+        return {key: cache[key] for key in keys}
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
         """The states of all these keys: Spark bounds its batches."""
         return self.get_many(keys), len(keys)
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
-        """Take over changes; they are in Spark's store after `flush`."""
+        """Store changes; `flush` writes them to Spark's store."""
         self._known.update(changes)
         self._changed.update(dict.fromkeys(changes))
 
     def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:
-        """What is due until then, of the keys that were looked at."""
-        due, known = self._due, self._known
-        found: list[tuple[bytes, Stored]] = []
-        while due and due[0][0] <= until_ms and len(found) < keys_max:
+        """The records due until a time, among the keys of `look_at`."""
+        due, cache = self._due, self._known
+        expired: list[tuple[bytes, Stored]] = []
+        while due and due[0][0] <= until_ms and len(expired) < keys_max:
             time_ms, key = due.popleft()
-            stored = known[key]
+            stored = cache[key]
             if stored is not None and stored.expires_at_ms == time_ms:
-                found.append((key, stored))
-        # They stay due until they are put.
-        due.extendleft((stored.expires_at_ms, key) for key, stored in reversed(found))
-        return found
+                expired.append((key, stored))
+        # They stay due until `put_many`.
+        due.extendleft((stored.expires_at_ms, key) for key, stored in reversed(expired))
+        return expired
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
-        """Not here; see `refuse_scan`."""
+        """Reject the scan; see `refuse_scan`."""
         refuse_scan()
 
     def expiring(self, time_ms: int) -> list[bytes]:
-        """The keys that stand at a time, which must be over; they do no more after `flush`."""
+        """Remove and return the keys with an entry at a past time."""
         name = b"%d" % time_ms
         row = self._expiring.get_many([name])[name]
         if row is None:
@@ -98,28 +98,28 @@ class SparkState:
         return list(dict.fromkeys(_keys(row)))
 
     def look_at(self, keys: Sequence[bytes], time_ms: int) -> None:
-        """Keys stood at a time: those that still belong there may be due, and are put elsewhere if they are not."""
-        found = self.get_many(keys)
-        here = [key for key in keys if self._placed_at.get(key) == time_ms and found[key] is not None]
+        """Check the keys of a time's entry: a key that is still placed there may be due, or gets a new entry."""
+        states = self.get_many(keys)
+        here = [key for key in keys if self._placed_at.get(key) == time_ms and states[key] is not None]
         for key in here:
             self._placed_at[key] = 0
             self._changed[key] = None
-        due = [(stored.expires_at_ms, key) for key in here if (stored := found[key]) and stored.expires_at_ms]
+        due = [(stored.expires_at_ms, key) for key in here if (stored := states[key]) and stored.expires_at_ms]
         self._due = deque(sorted(due))
 
     def flush(self, now_ms: int, until_ms: int) -> list[int]:
-        """Write what has changed, and forget all that was read.
+        """Write all changes, and clear the cache.
 
         Args:
             now_ms: the time of the micro-batch.
-            until_ms: the time until which everything was seen.
+            until_ms: the time until which all records have been processed.
 
         Returns:
-            The times to be woken at, to look for what expires.
+            The times for new timers, at which records may expire.
         """
         rows: dict[bytes, bytes | None] = {}
         placed: defaultdict[int, list[bytes]] = defaultdict(list)
-        # Who is behind does not look again and again at what has to wait.
+        # A job that is behind must not check waiting records again and again.
         earliest_ms = now_ms + 1 + min((now_ms - until_ms) // 2, _DELAY_MS_MAX)
         for key in self._changed:
             stored = self._known[key]
@@ -138,7 +138,7 @@ class SparkState:
         return self._place(placed)
 
     def _place(self, placed: Mapping[int, Sequence[bytes]]) -> list[int]:
-        """Put keys at their times; the times at which there was nothing."""
+        """Add keys to the entries of their times; returns the times without an earlier entry."""
         if not placed:
             return []
         there = self._expiring.get_many([b"%d" % time_ms for time_ms in placed])
@@ -156,24 +156,24 @@ class SparkMarks:
         self._changed: dict[bytes, bytes] = {}
 
     def get(self, name: bytes) -> bytes | None:
-        """The value of a mark; None if there is none."""
+        """The value of a mark; None for a missing one."""
         if name not in self._known:
             self._known.update(self._marks.get_many([name]))
         return self._known[name]
 
     def put(self, name: bytes, value: bytes) -> None:
-        """Change a mark; it is in Spark's store after `flush`."""
+        """Change a mark; `flush` writes it to Spark's store."""
         self._known[name] = self._changed[name] = value
 
     def flush(self) -> list[Outgoing]:
-        """Write what has changed; what the mark topic is to be told."""
+        """Write all changes; returns the records for the mark topic."""
         changed, self._changed = self._changed, {}
         self._marks.put_many(changed)
         return [(name, value, []) for name, value in changed.items()]
 
 
 def _bucket(expires_at_ms: int) -> int:
-    """The first time at which everything with that end, or one shortly before, can be looked at."""
+    """The first time at which all records with this end, or one shortly before, can be checked."""
     return -(-(expires_at_ms + GRACE_MS) // BUCKET_MS) * BUCKET_MS
 
 

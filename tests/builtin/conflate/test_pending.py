@@ -8,11 +8,11 @@ from processor.builtin.conflate.pending import (
     HEADERS_BYTES,
     KEY_BYTES,
     UPDATE_BYTES,
-    VERSION_BYTES_MAX,
     Window,
     pack_head,
 )
 from processor.record import Record
+from processor.wire.sow_headers import PLAIN_DIGITS_MAX
 
 
 def wait(window, key, now_ms, *, offset=0, value=b"{}", version=b"1", headers=None):
@@ -98,13 +98,13 @@ def test_what_nobody_has_looked_at_is_as_it_came(window):
     wait(window, b"k", 0, offset=2**62, value=b"one", version=b"007")
     wait(window, b"k", 0, offset=5, value=None, version=b"", headers=[("version", b"9"), ("kind", b"delete")])
     wait(window, b"k", 0, offset=6, value=b"three", version=b"", headers=None)
-    wait(window, b"k", 0, offset=7, value=b"four", version=b"9" * VERSION_BYTES_MAX)
+    wait(window, b"k", 0, offset=7, value=b"four", version=b"9" * PLAIN_DIGITS_MAX)
     pending = window.pending[b"k"]
     assert [pending.unread(place) for place in range(4)] == [
         Record(b"k", b"one", [("version", b"007")], 2**62, 2**62 + 7),
         Record(b"k", None, [("version", b"9"), ("kind", b"delete")], 5, 12),
         Record(b"k", b"three", None, 6, 13),
-        Record(b"k", b"four", [("version", b"9" * VERSION_BYTES_MAX)], 7, 14),
+        Record(b"k", b"four", [("version", b"9" * PLAIN_DIGITS_MAX)], 7, 14),
     ]
     assert pending.unread_timestamp_ms == 2**62 + 7
 

@@ -16,7 +16,7 @@ from processor.config import ConflatedConfig, TopicConfig
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.message import Message, records
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.programs.benchmarks.conflation_feed import Price
 
@@ -59,7 +59,7 @@ def _filled(keys: int) -> tuple[Task, int]:
     settings = ConflatedConfig(underlying="prices", interval="1h", max_pending=keys, max_pending_bytes=1 << 40)
     pipeline = Pipeline.of(Conflate, settings, name="copy", topic=TopicConfig(), underlying="prices")
     task = Task(pipeline, 0, JsonCodec())
-    task.open(TransactionalState(MemoryStore(), cache_bytes=0))
+    task.open(LayeredState(MemoryStore(), cache_bytes=0))
     task.start(0)
     # Nothing comes again: no key is asked for what was delivered of it.
     task.reached_end()

@@ -17,7 +17,7 @@ import psutil
 from processor.config import RuntimeConfig
 from processor.record import Stored
 from processor.store import layout
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from tests.programs.benchmarks.figures import write
@@ -48,7 +48,7 @@ class States:
         memory = self.memory = RocksMemory(self._runtime.block_cache_bytes)
         count = len(self._positions)
         self.states = [
-            TransactionalState(
+            LayeredState(
                 RocksStore(self._directory / str(number), identity=f"bench.sow/{number}", memory=memory),
                 cache_bytes=self._runtime.write_back_bytes // count,
             )

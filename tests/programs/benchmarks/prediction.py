@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.standby.assignment_forecast import chains
+from processor.runtime.standby.assignment_forecast import successors
 from processor.topics.family import TopicSpec
 from tests.programs.benchmarks.throughput import broker, say
 
 if TYPE_CHECKING:
-    from processor.kafka.admin.group_description import Group
+    from processor.kafka.admin.descriptions import Group
 
 TIMEOUT_S = 60.0
 
@@ -88,10 +88,7 @@ class Crowd:
         """The group, once exactly the living have all partitions."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline_s:
-            question = self._admin.ask_group(self._group, self._topic, 5.0)
-            while not question.is_answered:
-                time.sleep(0.01)
-            group = question.answer()
+            group = self._admin.ask_group(self._group, self._topic, 5.0).wait()
             everything = sum(map(len, group.assigned.values())) == self._partitions
             if group.is_stable and everything and group.assigned.keys() == self._processes.keys():
                 return group
@@ -123,7 +120,7 @@ def rounds(crowd: Crowd, members: int, kills: int, rng: random.Random) -> tuple[
     for _ in range(kills):
         before = crowd.settled()
         assignor = before.assignor
-        told = chains(before.assigned, assignor, 2)
+        told = successors(before.assigned, assignor, 2)
         dead = rng.choice(sorted(before.assigned))
         crowd.kill(dead)
         after = crowd.settled()

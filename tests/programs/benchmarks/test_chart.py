@@ -50,5 +50,5 @@ def test_both_kinds_of_file_are_read(told: dict[str, Any]):
 @pytest.mark.parametrize("told", [{}, {"programs": {}}, {"worker": [{"records_per_s": 1.0}]}])
 def test_a_file_without_throughput_is_refused(told: dict[str, Any]):
     """With the command that makes one."""
-    with pytest.raises(SystemExit, match=r"tests\.benchmarks\.throughput"):
+    with pytest.raises(SystemExit, match=r"tests\.programs\.benchmarks\.throughput"):
         throughput_of(told)

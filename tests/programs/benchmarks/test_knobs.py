@@ -94,7 +94,7 @@ def test_the_readmes_tell_the_accepted_ratios():
     """Those that readers look for: nobody forgets one when new ones are accepted."""
     rounds = json.loads((HERE / "accepted.json").read_text(encoding="utf-8"))["ratios"]
     middle = {name: statistics.median(values) for name, values in rounds.items()}
-    front = " ".join((HERE.parents[1] / "README.md").read_text(encoding="utf-8").split())
+    front = " ".join((HERE.parents[2] / "README.md").read_text(encoding="utf-8").split())
     here = " ".join(README.split())
     faster = f"**{middle['throughput: sowstream / Kafka Streams, records_per_s']:.2f} times Kafka Streams**"
     work = 1 / middle["throughput: Kafka Streams / sowstream, cpu_s_per_million"]

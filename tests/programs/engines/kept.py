@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.merge import apply_delta, strictly_equal
-from processor.record import Name, Value
+from processor.record import Value
+from processor.wire.headers import Name
 from tests.programs.engines.commands import KINDS
 
 PARTITIONS = 4

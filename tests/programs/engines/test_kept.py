@@ -13,8 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.record import Name, Record
+from processor.record import Record
 from processor.testing import ProcessorTestDriver
+from processor.wire.headers import Name
 from tests.programs.engines.commands import KINDS, Commands
 from tests.programs.engines.kept import PARTITIONS, Kept, differences, kept
 

@@ -12,7 +12,7 @@ from processor.cli.main import main
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.runtime.task import Task
 from processor.store.contract import Progress
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from tests.endtoend.crashing_worker import arm
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def once(owner: type, name: str, harm: Callable[..., Any], accept: Callable[...,
 
 def apply_before_commit() -> None:
     """The store gets what is not committed, and then the transaction is rolled back."""
-    original = TransactionalState.put_many
+    original = LayeredState.put_many
 
-    def put_many(self: TransactionalState, changes: Any) -> None:
+    def put_many(self: LayeredState, changes: Any) -> None:
         original(self, changes)
         self.store.apply(changes, Progress(self.position, int(time.time() * 1000)))
 
-    TransactionalState.put_many = put_many  # type: ignore[method-assign]
+    LayeredState.put_many = put_many  # type: ignore[method-assign]
     arm("abort", 1)
 
 

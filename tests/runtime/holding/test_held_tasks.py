@@ -1,4 +1,4 @@
-"""What becomes of a task that cannot go on, and what operators may order."""
+"""Tests of held tasks and of operators' orders."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from processor.runtime.holding.holds import Hold, Holds, Resume
 from processor.runtime.process.metrics import HELD, ThreadMetrics
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.holding.test_holds import Clock
 from tests.runtime.test_task import Script, Scripted
 
 
 class Notices:
-    """Keeps what was told."""
+    """Keeps the published holds."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, Hold | None]] = []
         self.queue: SimpleQueue[Resume] = SimpleQueue()
 
-    def tell(self, pipeline: str, partition: int, hold: Hold | None) -> None:
-        """As a worker's."""
+    def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
+        """Keep a hold, or its end."""
         self.told.append((pipeline, partition, hold))
 
     def orders(self, _pipeline: str) -> SimpleQueue[Resume]:
-        """As a worker's."""
+        """Return the queue of orders."""
         return self.queue
 
 
@@ -50,27 +50,27 @@ class Scene:
         pipeline = Pipeline.of(Scripted, Script(), name=name, topic=topic)
         self.tasks = {number: Task(pipeline, number, load_codec("json")) for number in (1, 2)}
         for task in self.tasks.values():
-            task.open(TransactionalState(MemoryStore(), cache_bytes=1_000))
+            task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
             task.start(40)
 
     def hold(self, partition: int, error: PartitionHeld) -> None:
-        """As the thread does it."""
+        """Hold a task as the thread does."""
         self.tasks[partition].rewind()
         self.held.hold(self.tasks[partition], error)
 
     def shown(self, reason: str) -> float:
-        """The metric's value."""
+        """Read the value of the metric."""
         return HELD.labels(self.name, reason)._value.get()
 
 
 @pytest.fixture
 def scene(unique: str) -> Scene:
-    """Nothing is held yet."""
+    """Create a scene without held tasks."""
     return Scene(unique)
 
 
-def test_a_hold_is_told_counted_and_over_with_the_first_commit(scene: Scene):
-    """Not with the next try: that may fail again."""
+def test_a_hold_is_published_and_counted_until_the_first_commit(scene: Scene):
+    """A hold ends with the first commit, not with the retry, which may fail again."""
     scene.hold(1, PartitionHeld("registry", "silent"))
     assert scene.held.is_held(1)
     assert not scene.held.is_held(2)
@@ -84,15 +84,15 @@ def test_a_hold_is_told_counted_and_over_with_the_first_commit(scene: Scene):
     assert scene.held.due(scene.tasks) == [task]
     assert scene.shown("registry") == 0
     task.start(40)
-    scene.held.went_on(scene.tasks.values())
+    scene.held.release_recovered(scene.tasks.values())
     assert scene.notices.told[-1][2] is not None, "nothing is committed yet"
     task.committed_offset = 41
-    scene.held.went_on(scene.tasks.values())
+    scene.held.release_recovered(scene.tasks.values())
     assert scene.notices.told[-1] == (scene.name, 1, None)
 
 
-def test_an_order_given_before_the_hold_is_none(scene: Scene):
-    """The topic of orders is read from its beginning: what was ordered last month must not let today's records pass."""
+def test_an_order_older_than_the_hold_is_ignored(scene: Scene):
+    """The topic of orders is read from its beginning: an old order must not accept today's rejected records."""
     scene.hold(1, PartitionHeld("rejects", "bad"))
     scene.notices.queue.put(Resume(1, None, 999))
     scene.notices.queue.put(Resume(2, None, 2_000))
@@ -103,14 +103,14 @@ def test_an_order_given_before_the_hold_is_none(scene: Scene):
 
 @pytest.mark.parametrize(("until", "is_due"), [(39, False), (40, True), (42, True)])
 def test_an_order_to_skip_begins_where_the_partition_stands(scene: Scene, until: int, is_due: bool):
-    """One for what is behind it already means nothing, so that it may be read again and again."""
+    """An order to skip records that are processed already has no effect, so it may be read repeatedly."""
     scene.hold(1, PartitionHeld("rejects", "bad"))
     scene.notices.queue.put(Resume(1, until, 0))
     assert (scene.held.due(scene.tasks) == [scene.tasks[1]]) is is_due
 
 
 def test_skipped_records_are_dead_letters_and_the_next_one_is_processed(scene: Scene):
-    """The processor never sees them."""
+    """Skipped records become dead letters without a call of the processor."""
     task = scene.tasks[1]
     scene.hold(1, PartitionHeld("rejects", "bad"))
     scene.notices.queue.put(Resume(1, 41, 0))
@@ -125,8 +125,8 @@ def test_skipped_records_are_dead_letters_and_the_next_one_is_processed(scene: S
     assert task.next_offset == 43
 
 
-def test_what_cannot_be_read_is_skipped_with_one_letter(scene: Scene):
-    """It has no value; its detail says which offsets it stands for."""
+def test_unreadable_records_are_skipped_with_one_dead_letter(scene: Scene):
+    """One dead letter without a value stands for all unreadable records; its detail has their offsets."""
     task = scene.tasks[1]
     scene.hold(1, PartitionHeld("unreadable_batch", "bad"))
     scene.notices.queue.put(Resume(1, 49, 0))

@@ -1,4 +1,4 @@
-"""When a held partition is asked again, and what of it is remembered."""
+"""Tests of the schedule of retries of held partitions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class Clock:
         self.now_s = 100.0
 
     def __call__(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now_s
 
 
 def error(text: str = "no") -> PartitionHeld:
-    """Why a partition is held."""
+    """Create a reason to hold a partition."""
     return PartitionHeld("registry", text)
 
 
 def test_each_pause_is_twice_as_long_up_to_five_minutes():
-    """A partition that gets no further is asked after 1, 2, 4 ... 300 s."""
+    """A partition without progress is retried after 1, 2, 4 ... 300 s."""
     clock = Clock()
     holds = Holds(clock, lambda: 7)
     pauses_s = []
@@ -37,8 +37,8 @@ def test_each_pause_is_twice_as_long_up_to_five_minutes():
     assert hold.tries == 10
 
 
-def test_one_that_is_being_asked_is_not_held_and_not_forgotten():
-    """Only once it has got further it begins with a pause of a second again."""
+def test_a_retried_partition_is_not_held_and_not_forgotten():
+    """Only progress resets the pause of a retried partition to a second."""
     clock = Clock()
     holds = Holds(clock, lambda: 7)
     holds.add(3, error(), 40)
@@ -53,8 +53,8 @@ def test_one_that_is_being_asked_is_not_held_and_not_forgotten():
     assert holds.add(3, error(), 41)[4:] == (0, clock.now_s + 1)
 
 
-def test_it_is_held_since_the_first_time():
-    """However often it was asked again, and whatever it said then."""
+def test_a_hold_keeps_the_time_of_its_first_failure():
+    """The start of a hold does not change with retries, or with another reason."""
     times_ms = iter((5, 6, 7))
     holds = Holds(Clock(), lambda: next(times_ms))
     holds.add(3, error("no"), 40)
@@ -63,7 +63,7 @@ def test_it_is_held_since_the_first_time():
 
 
 def test_an_order_is_obeyed_at_once():
-    """For one partition or for all; those that are not held are left alone."""
+    """An order retries one partition or all held ones at once; partitions that are not held are left alone."""
     clock = Clock()
     holds = Holds(clock)
     for partition in (1, 2):

@@ -1,4 +1,4 @@
-"""When too much of the input is rejected: how it is counted, and what is told."""
+"""Tests of the limit of rejected records: the count, and the message of the hold."""
 
 import random
 
@@ -15,13 +15,13 @@ from tests.runtime.test_task import Script, Scripted
 
 
 def a_limit(ratio: float, window: int) -> RejectLimit:
-    """The limit of a partition."""
+    """Create the limit of a partition."""
     topic = TopicConfig(dlq_max_ratio=ratio, dlq_window_records=window)
     return RejectLimit(Pipeline.of(Scripted, Script(), name="orders", topic=topic), 3)
 
 
 def records(first: int, count: int) -> list[Record]:
-    """Input records, as a transaction's markers leave them: with gaps."""
+    """Create input records whose offsets have gaps, as transaction markers leave them."""
     return [Record(b"k", b"1", None, 3 * offset, 0) for offset in range(first, first + count)]
 
 
@@ -42,7 +42,7 @@ def stops_at(verdicts: list[bool], batches: list[int], *, ratio: float, window: 
 
 
 def cut(rng: random.Random, count: int) -> list[int]:
-    """A number as a sum of random ones."""
+    """Split a number into random summands."""
     sizes = []
     while count:
         sizes.append(rng.randint(1, count))
@@ -51,8 +51,8 @@ def cut(rng: random.Random, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_windows_lie_where_they_lie_whatever_the_batches_are(seed: int):
-    """It stops with the batch that fills the first window of which more than the ratio was rejected, or never."""
+def test_windows_do_not_depend_on_batches(seed: int):
+    """The limit stops with the batch that fills the first window above the ratio, or never."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     window, ratio = rng.randint(1, 12), rng.choice([0.0, 0.5, 0.9, 1.0])
@@ -67,8 +67,8 @@ def test_windows_lie_where_they_lie_whatever_the_batches_are(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_what_is_rejected_late_counts_in_the_window_where_it_came(seed: int):
-    """By a processor that lets records wait: however late, however often, and however many at once."""
+def test_a_late_rejection_counts_in_the_window_of_its_record(seed: int):
+    """A processor that lets records wait may reject them late, repeatedly and many at once."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     window, count = rng.randint(1, 12), 60
@@ -90,7 +90,7 @@ def test_what_is_rejected_late_counts_in_the_window_where_it_came(seed: int):
 
 
 def test_windows_whose_input_is_committed_are_forgotten():
-    """Nothing of them comes again, nor late: no more is kept than may wait."""
+    """No record of a committed window is rejected any more, so the memory is bounded by waiting records."""
     limit = a_limit(0.5, 2)
     given = records(0, 100)
     for record in given:
@@ -101,8 +101,8 @@ def test_windows_whose_input_is_committed_are_forgotten():
     assert len(limit._full) == 5
 
 
-def test_a_record_counts_once_however_often_it_comes():
-    """Rollbacks bring the same records again, in other batches: they fill no window twice."""
+def test_a_record_counts_once_although_it_is_repeated():
+    """Rollbacks repeat records in other batches, which must not fill a window twice."""
     limit = a_limit(0.5, 10)
     for first, last in [(0, 4), (0, 4), (2, 6), (0, 6), (4, 9)]:
         given = records(first, last - first)
@@ -112,8 +112,8 @@ def test_a_record_counts_once_however_often_it_comes():
     assert (limit._seen, len(limit._open.reasons)) == (9, 5)
 
 
-def test_what_was_rejected_in_an_attempt_that_failed_is_forgotten():
-    """The record may be taken the next time."""
+def test_rejections_of_a_failed_batch_are_forgotten():
+    """A record that was rejected in a failed batch may be accepted when it is repeated."""
     limit = a_limit(0.0, 2)
     given = records(0, 2)
     limit.rejected(given[0], "undecodable", "no")
@@ -121,8 +121,8 @@ def test_what_was_rejected_in_an_attempt_that_failed_is_forgotten():
     limit.took(given)
 
 
-def test_it_tells_where_how_many_why_and_what_to_do():
-    """The most frequent reason of the window, with its first example, cut to a sane length."""
+def test_the_hold_describes_place_count_reason_and_remedy():
+    """The message has the most frequent reason of the window with its first example, cut to a limited length."""
     limit = a_limit(0.5, 4)
     given = records(0, 4)
     limit.rejected(given[0], "key_mismatch", "no")
@@ -138,8 +138,8 @@ def test_it_tells_where_how_many_why_and_what_to_do():
     assert len(told) < 1_200
 
 
-def test_a_topic_of_the_settings_is_told_by_the_name_of_its_setting():
-    """So that the message can be copied."""
+def test_the_message_names_the_setting_of_the_topic():
+    """The name of the setting can be copied from the message."""
     topic = TopicConfig(dlq_window_records=10)
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
     with pytest.raises(PartitionHeld, match=r"raise topics\.orders\.dlq_max_ratio \(now 0\.9; 1 holds nothing\)"):
@@ -147,8 +147,8 @@ def test_a_topic_of_the_settings_is_told_by_the_name_of_its_setting():
     assert driver.read_output("dlq") == []
 
 
-def test_what_an_operator_lets_pass_counts_no_more():
-    """Neither what was counted, nor the same records when they come again; what comes after them does."""
+def test_accepted_rejections_count_no_more():
+    """Accepted records do not count when they are repeated; later rejections do."""
     limit = a_limit(0.5, 2)
 
     def give(given: list[Record]) -> None:
@@ -166,7 +166,7 @@ def test_what_an_operator_lets_pass_counts_no_more():
 
 
 def test_skipped_records_do_not_count():
-    """An operator ordered it: they are in the dead letters as they should be."""
+    """Records that an operator ordered to skip are no rejections."""
     limit = a_limit(0.0, 2)
     given = records(0, 2)
     for record in given:
@@ -175,7 +175,7 @@ def test_skipped_records_do_not_count():
 
 
 def test_with_ratio_1_everything_may_be_rejected():
-    """The worker goes on, and every record is in the dead-letter topic."""
+    """With the ratio 1 the worker goes on, and every record becomes a dead letter."""
     topic = TopicConfig(dlq_window_records=10, dlq_max_ratio=1)
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
     driver.pipe_batch([("k", b"rubbish", None)] * 100)
@@ -185,7 +185,7 @@ def test_with_ratio_1_everything_may_be_rejected():
 
 @pytest.mark.parametrize(("failing", "stops"), [(9, False), (10, True)])
 def test_records_that_make_the_processor_raise_count_as_any_others(failing: int, stops: bool):
-    """Each is given three times and more until it is put aside, and counts once."""
+    """A record on which the processor raises is processed several times and counts once."""
     topic = TopicConfig(dlq_window_records=10)
     values = [b"%d" % number for number in range(10)]
     script = Script(failing=frozenset(values[:failing]))

@@ -1,4 +1,4 @@
-"""The log lines about rejected records."""
+"""Tests of the log lines about rejected records."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from processor.runtime.holding.rejection_log import RejectionLog
 
 
 class Clock:
-    """A clock that is turned by hand."""
+    """A clock that is set by hand."""
 
     now_s = 0.0
 
     def __call__(self) -> float:
-        """The time, in seconds."""
+        """Return the time in seconds."""
         return self.now_s
 
 
 def test_the_first_of_each_reason_is_logged_and_the_others_are_counted():
-    """Each reason has one line a minute with place and detail, then one with the number of those that followed."""
+    """Each reason has one line a minute with offset and detail, then one with the number of further records."""
     clock = Clock()
     rejections = RejectionLog("orders.publish", clock)
     with capture_logs() as lines:
@@ -40,7 +40,7 @@ def test_the_first_of_each_reason_is_logged_and_the_others_are_counted():
 
 
 def test_nothing_is_logged_twice_for_a_single_rejection():
-    """A rejection that none followed leaves one line."""
+    """A single rejection leaves one log line."""
     clock = Clock()
     rejections = RejectionLog("orders.publish", clock)
     with capture_logs() as lines:

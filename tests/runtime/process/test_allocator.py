@@ -1,4 +1,4 @@
-"""Who gives a process its memory."""
+"""Tests of the memory allocator of a process."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from processor.runtime.process import allocator
 
-SAY = [sys.executable, "-c", "from processor import allocator; print(allocator.in_use())"]
+SAY = [sys.executable, "-c", "from processor.runtime.process import allocator; print(allocator.in_use())"]
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ SAY = [sys.executable, "-c", "from processor import allocator; print(allocator.i
         ("7f00-7f01 r-xp 0 fe:00 1 /home/jemalloc/libc.so.6", "libc"),
     ],
 )
-def test_it_is_read_off_the_libraries_of_the_process(tmp_path: Path, line: str, name: str) -> None:
-    """Of which a directory may be called anything."""
+def test_the_allocator_is_detected_from_the_loaded_libraries(tmp_path: Path, line: str, name: str) -> None:
+    """Only the file name of a library counts, not the name of its directory."""
     maps = tmp_path / "maps"
     maps.write_text(f"7e00-7e01 r-xp 0 fe:00 1 /usr/bin/python\n{line}\n")
     assert allocator.in_use(maps) == name
@@ -31,9 +31,9 @@ def test_it_is_read_off_the_libraries_of_the_process(tmp_path: Path, line: str, 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
 def test_large_blocks_that_are_freed_go_back_to_the_system() -> None:
-    """Also after many of them were freed, and beside small ones that are kept; without it, next to nothing does."""
+    """Freed blocks return to the system also between small blocks that stay; by default next to none do."""
     program = (
-        "import sys; from processor import allocator\n"
+        "import sys; from processor.runtime.process import allocator\n"
         "assert allocator.return_large_blocks() or sys.argv[1] == 'no'\n"
         "lines = lambda: open('/proc/self/status')\n"
         "held = lambda: next(int(line.split()[1]) for line in lines() if 'VmRSS' in line) // 1024\n"
@@ -51,14 +51,14 @@ def test_large_blocks_that_are_freed_go_back_to_the_system() -> None:
     assert int(said.stdout) < 40, said.stdout
 
 
-def test_where_nothing_tells_it_is_taken_for_libcs(tmp_path: Path) -> None:
-    """No other system than Linux has the list."""
+def test_the_allocator_is_libc_without_a_list_of_libraries(tmp_path: Path) -> None:
+    """Systems other than Linux have no list of loaded libraries."""
     assert allocator.in_use(tmp_path / "none") == "libc"
 
 
 @pytest.mark.skipif(find_library("jemalloc") is None, reason="jemalloc is not installed")
-def test_a_program_started_for_it_has_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loader finds what was found."""
+def test_a_program_with_the_environment_has_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader loads the library that `environment` has found."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     said = subprocess.run(
         SAY, env={**os.environ, **allocator.environment()}, capture_output=True, text=True, check=True
@@ -67,8 +67,8 @@ def test_a_program_started_for_it_has_jemalloc(monkeypatch: pytest.MonkeyPatch) 
     assert allocator.of_programs() == "jemalloc"
 
 
-def test_what_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is installed."""
+def test_an_ld_preload_of_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`environment` adds no variable if the user has set `LD_PRELOAD`."""
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libmine.so")
     monkeypatch.setattr(allocator, "find_library", lambda _: "libjemalloc.so.2")
     assert allocator.environment() == {}
@@ -76,8 +76,8 @@ def test_what_a_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allocator.environment() == {"LD_PRELOAD": "libjemalloc.so.2"}
 
 
-def test_a_machine_without_it_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says so."""
+def test_a_machine_without_jemalloc_uses_its_own_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without jemalloc `environment` is empty, and the reported allocator is the one in use."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     monkeypatch.setattr(allocator, "find_library", lambda _: None)
     assert allocator.environment() == {}

@@ -19,7 +19,7 @@ except ZeroDivisionError:
 
 
 def logged(arguments: str = "") -> list[dict[str, object]]:
-    """What a process without a terminal logs, line by line."""
+    """Return the log lines of a process without a terminal."""
     done = subprocess.run(
         [sys.executable, "-c", CODE.format(arguments=arguments)], capture_output=True, text=True, timeout=30, check=True
     )
@@ -28,7 +28,7 @@ def logged(arguments: str = "") -> list[dict[str, object]]:
 
 
 def test_every_line_is_json_off_a_terminal():
-    """Our loggers and the library's come out alike, on stderr, one object a line, errors included."""
+    """Lines of all loggers, errors included, are one JSON object each on stderr."""
     settings, broker, oops = logged()
     assert settings["event"] == "settings"
     assert (broker["event"], broker["level"], broker["logger"]) == (
@@ -41,12 +41,12 @@ def test_every_line_is_json_off_a_terminal():
 
 
 def test_secrets_are_stars():
-    """What a name says is secret is hidden, also inside a section."""
+    """Values of secret settings are replaced by stars, also inside a section."""
     (settings, *_) = logged()
     assert settings["kafka"] == {"sasl.password": "****", "bootstrap.servers": "here:9092"}
     assert settings["token"] == "****"
 
 
 def test_verbose_adds_our_details_only():
-    """`verbose` brings our debug lines, not those of other libraries."""
+    """`verbose` adds Sowstream's debug lines, not those of other libraries."""
     assert [line["event"] for line in logged("verbose=True")] == ["settings", "details", "broker 7 is down", "oops"]

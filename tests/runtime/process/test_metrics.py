@@ -7,7 +7,7 @@ from processor.runtime.task_state import TaskState
 
 
 def test_a_partition_that_left_is_shown_no_more():
-    """Neither its state, nor a lag or a restore that from now on are another process' to tell."""
+    """State, lag and remaining records of a partition that has left are removed."""
     metrics = ThreadMetrics("leaver")
     metrics.states({0: TaskState.RUNNING, 1: TaskState.RUNNING}, {0: 7, 1: 7})
     metrics.lag({0: 5, 1: 5})
@@ -22,8 +22,8 @@ def test_a_partition_that_left_is_shown_no_more():
         assert (shown("sowstream_restore_remaining_records", partition) is not None) is there
 
 
-def test_a_gauge_shows_what_was_said_last_until_its_partition_leaves():
-    """One that a new processor does not set is gone too: it would be its predecessor's word."""
+def test_a_gauge_shows_its_last_value_until_its_partition_leaves():
+    """A gauge that a new processor does not set is removed: the value would be its predecessor's."""
     metrics = ThreadMetrics("gauging")
 
     def shown(partition: int, gauge: str) -> float | None:
@@ -39,8 +39,8 @@ def test_a_gauge_shows_what_was_said_last_until_its_partition_leaves():
     assert shown(0, "pending") is None
 
 
-def test_what_a_processor_counted_is_shown_with_its_name():
-    """Events, rejections and how long things took."""
+def test_events_of_a_processor_are_shown_with_its_name():
+    """Events, rejections and durations are labelled with the processor."""
     timing = Timing()
     timing.add(0.2, 5)
     ThreadMetrics("counting").counts(Counts({"folded": 2}, {"missing_key": 1}, {"sent": timing}))

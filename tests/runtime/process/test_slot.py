@@ -1,4 +1,4 @@
-"""A worker's place on its machine: one each, and the same one after a restart."""
+"""Tests of the identity of a worker process: unique on its machine, and the same after a restart."""
 
 import re
 import subprocess
@@ -9,14 +9,14 @@ import pytest
 
 from processor.errors import Stop
 from processor.runtime.process import slot
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 
 HOLDER = """
 import sys
 from pathlib import Path
-from processor.runtime.process.slot import Slot
+from processor.runtime.process.slot import ProcessSlot
 
-held = Slot(Path(sys.argv[1]))
+held = ProcessSlot(Path(sys.argv[1]))
 print(held.number, flush=True)
 sys.stdin.read()
 """
@@ -24,11 +24,11 @@ sys.stdin.read()
 
 @pytest.fixture
 def take(tmp_path):
-    """Take a slot, of `tmp_path` or of another directory; those that the test keeps are given back."""
-    taken: list[Slot] = []
+    """Take a slot of `tmp_path` or another directory; slots that a test keeps are released at its end."""
+    taken: list[ProcessSlot] = []
 
-    def take_slot(directory: Path = tmp_path) -> Slot:
-        taken.append(Slot(directory))
+    def take_slot(directory: Path = tmp_path) -> ProcessSlot:
+        taken.append(ProcessSlot(directory))
         return taken[-1]
 
     yield take_slot
@@ -37,7 +37,7 @@ def take(tmp_path):
 
 
 def test_each_worker_has_a_number_of_its_own(take):
-    """The first that is free; one that was given back goes to the next who asks."""
+    """A worker gets the first free number; a released number goes to the next worker."""
     slots = [take() for _ in range(3)]
     assert [held.number for held in slots] == [0, 1, 2]
     slots[1].release()
@@ -45,14 +45,14 @@ def test_each_worker_has_a_number_of_its_own(take):
 
 
 def test_workers_of_other_directories_do_not_count(take, tmp_path):
-    """A state directory is a world of its own, and so are the transactional ids made of its slots."""
+    """Each state directory numbers its slots from 0, and has transactional ids of its own."""
     slots = [take(tmp_path / name) for name in "ab"]
     assert [held.number for held in slots] == [0, 0]
     assert slots[0].name != slots[1].name
 
 
 def test_the_same_directory_gives_the_same_name(take, tmp_path, monkeypatch):
-    """However it is spelled: a worker that comes back ends the transaction that it left open."""
+    """The name does not depend on the spelling of the path: a restarted worker ends its own open transaction."""
     held = take(tmp_path / "state")
     held.release()
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def test_the_same_directory_gives_the_same_name(take, tmp_path, monkeypatch):
 
 
 def test_a_killed_workers_number_is_free_again(take, tmp_path):
-    """Whoever comes after it has the same transactional id, and ends the transaction it left open."""
+    """The next worker gets the same transactional id, and ends the open transaction of the killed one."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -76,7 +76,7 @@ def test_a_killed_workers_number_is_free_again(take, tmp_path):
 
 @pytest.mark.parametrize("host", ["worker-2", "straße.example", "a" * 300])
 def test_the_name_is_fit_for_a_transactional_id(take, monkeypatch, host):
-    """The host's name in Kafka's characters, a mark of the directory and the number."""
+    """The name has only characters that Kafka allows: host, checksum of the directory, number and UUID."""
     monkeypatch.setattr(slot.socket, "gethostname", lambda: host)
     name = take().name
     assert re.fullmatch(r"[a-zA-Z0-9._-]{1,60}-[0-9a-f]{8}-0-[0-9a-f]{32}", name)
@@ -84,7 +84,7 @@ def test_the_name_is_fit_for_a_transactional_id(take, monkeypatch, host):
 
 
 def test_two_installations_with_the_same_names_have_different_identities(take, tmp_path, monkeypatch):
-    """Pods of one release name in two namespaces see the same host name and the same path, each on its own volume."""
+    """Pods of one release name in two namespaces have equal host names and paths, each on its own volume."""
     first = take(tmp_path / "state")
     first.release()
     (tmp_path / "state").rename(tmp_path / "elsewhere")
@@ -95,7 +95,7 @@ def test_two_installations_with_the_same_names_have_different_identities(take, t
 
 @pytest.mark.parametrize("left", ["", "4711", "0123"])
 def test_a_slot_file_of_an_older_version_or_a_torn_one_gets_an_identity(take, tmp_path, left):
-    """It is kept from then on."""
+    """A file without a valid UUID gets one, which is kept from then on."""
     (tmp_path / "slots").mkdir()
     (tmp_path / "slots" / "0").write_text(left)
     held = take()
@@ -104,14 +104,14 @@ def test_a_slot_file_of_an_older_version_or_a_torn_one_gets_an_identity(take, tm
 
 
 def test_a_directory_that_cannot_be_used_stops_the_worker(tmp_path):
-    """With the setting to change."""
+    """The error names the setting to change."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Stop, match=rf"state_dir {tmp_path / 'file'}: Not a directory; choose a directory"):
-        Slot(tmp_path / "file")
+        ProcessSlot(tmp_path / "file")
 
 
-def test_there_is_an_end_to_them(take, monkeypatch):
-    """A machine with so many workers has another problem, and is told."""
+def test_the_number_of_slots_is_limited(take, monkeypatch):
+    """The error reports that all slots are taken."""
     monkeypatch.setattr(slot, "_SLOTS_MAX", 2)
     assert [take().number for _ in range(2)] == [0, 1]
     with pytest.raises(Stop, match="all 2 slots are taken"):

@@ -1,4 +1,4 @@
-"""A pipeline that fails is started again; the others of its process do not notice."""
+"""Tests of supervision: a failed pipeline is restarted, and the others of its process go on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIPELINE = Pipeline.of(DeltaMerge, TOPIC, name="orders", topic=TOPIC)
 
 
 def reached(fact: Callable[[], bool]) -> None:
-    """Wait for a fact."""
+    """Wait until a condition is true."""
     deadline_s = time.monotonic() + 20
     while not fact():
         assert time.monotonic() < deadline_s
@@ -33,7 +33,7 @@ def reached(fact: Callable[[], bool]) -> None:
 
 
 class Runs:
-    """What a pipeline does, run after run: raise at the start, run, or run until it is told to raise."""
+    """Scripted runs of a pipeline: raise at the start, run, or run until an error is ordered."""
 
     def __init__(self, *runs: Exception | None) -> None:
         self._runs = list(runs)
@@ -54,7 +54,7 @@ class Runs:
 
 @pytest.fixture
 def started() -> Iterator[Callable[..., Runs]]:
-    """Starts pipelines, and ends them."""
+    """Start pipelines, and end them after the test."""
     all_runs: list[Runs] = []
 
     def start(*runs: Exception | None) -> Runs:
@@ -70,15 +70,15 @@ def started() -> Iterator[Callable[..., Runs]]:
 
 
 def test_a_pipeline_that_fails_is_started_again_until_it_runs(started: Callable[..., Runs]):
-    """Any error: a foreign one, too. What it failed with is told, and that it runs again."""
+    """After any error, also a foreign one, the pipeline is restarted; error and recovery are reported."""
     runs = started(Stop("topics"), ValueError("a plug-in's"), None)
     reached(lambda: runs.supervised.state is PipelineState.RUNNING)
     assert (runs.begun, runs.told) == (3, ["topics", "a plug-in's", None])
     assert runs.supervised.error is None
 
 
-def test_one_that_is_made_to_fail_ends_its_run_first(started: Callable[..., Runs]):
-    """As by a topic that was deleted: it commits what it has, fails with that error, and is started again."""
+def test_a_pipeline_that_is_made_to_fail_ends_its_run_first(started: Callable[..., Runs]):
+    """A pipeline whose topic was deleted commits, fails with that error, and is restarted."""
     runs = started()
     reached(lambda: runs.supervised.state is PipelineState.RUNNING)
     runs.supervised.fail(Stop("deleted"))
@@ -87,15 +87,15 @@ def test_one_that_is_made_to_fail_ends_its_run_first(started: Callable[..., Runs
 
 
 def test_kafka_s_silence_is_no_failure(started: Callable[..., Runs], caplog: pytest.LogCaptureFixture):
-    """The process waits for it, and says so once, not with each try."""
+    """While Kafka is silent the process waits, and logs it once, not with each try."""
     runs = started(*[BrokerUnavailable("silence")] * 3, None)
     reached(lambda: runs.supervised.state is PipelineState.RUNNING)
     assert runs.begun == 4
     assert "silence" not in [message for message in runs.told if message]
 
 
-def test_it_has_failed_only_by_what_waiting_does_not_mend(monkeypatch: pytest.MonkeyPatch):
-    """While Kafka is silent the process is not to end."""
+def test_waiting_for_kafka_does_not_count_as_failed(monkeypatch: pytest.MonkeyPatch):
+    """A process does not end while Kafka is silent."""
     supervised = Supervised(PIPELINE, cast("Any", None))
     monkeypatch.setattr(supervision.PIPELINE_STATE, "labels", lambda *_: cast("Any", threading.local()))
     for error, has_failed in ((BrokerUnavailable("silence"), False), (Stop("disk"), True)):
@@ -104,15 +104,15 @@ def test_it_has_failed_only_by_what_waiting_does_not_mend(monkeypatch: pytest.Mo
 
 
 def test_the_pauses_grow_and_kafka_s_do_not():
-    """1 s, 2 s ... five minutes; after Kafka's silence never more than five seconds."""
+    """Pauses are 1 s, 2 s ... five minutes; after Kafka's silence never more than five seconds."""
     supervised = Supervised(PIPELINE, cast("Any", None))
     pauses_s = [supervised._pause_s(Stop("disk")) for _ in range(12)]
     assert pauses_s == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert supervised._pause_s(BrokerUnavailable("silence")) == 5
 
 
-def test_an_order_starts_it_at_once():
-    """Whoever has mended the cause need not wait for five minutes."""
+def test_an_order_restarts_a_pipeline_at_once():
+    """An operator who has mended the cause need not wait for the end of the pause."""
     orders: SimpleQueue[Resume] = SimpleQueue()
     supervised = Supervised(PIPELINE, cast("Any", None), orders=orders)
     orders.put(Resume(None, None, 0))

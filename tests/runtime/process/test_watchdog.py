@@ -1,4 +1,4 @@
-"""A stuck thread ends the process; a process that was stopped as a whole is not stuck."""
+"""Tests of the watchdog: a stuck thread ends the process, a suspended process goes on."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ for line in range(100_000):
 
 
 class Clock:
-    """A clock that a test turns."""
+    """A clock that is set by hand."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
 
     def __call__(self) -> float:
-        """The time."""
+        """Return the time in seconds."""
         return self.now_s
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """At some time."""
+    """Create a clock."""
     return Clock()
 
 
 @pytest.fixture
 def watchdog(clock: Clock) -> Watchdog:
-    """One that watches this thread."""
+    """Create a watchdog that watches this thread."""
     made = Watchdog(10.0, clock)
     made.watch()
     return made
 
 
 def passed(watchdog: Watchdog, clock: Clock, seconds: float, step_s: float = 0.5) -> list[Stuck]:
-    """What looks found while time went by."""
+    """Let time pass and return the results of the looks."""
     found = []
     for _ in range(round(seconds / step_s)):
         clock.now_s += step_s
@@ -74,21 +74,21 @@ def passed(watchdog: Watchdog, clock: Clock, seconds: float, step_s: float = 0.5
     return found
 
 
-def test_who_does_not_beat_within_the_limit_is_stuck(watchdog, clock):
-    """And is named, with the time."""
+def test_a_thread_that_does_not_beat_within_the_limit_is_stuck(watchdog, clock):
+    """A stuck thread is reported with its name and the time since its last beat."""
     assert passed(watchdog, clock, 10.0) == []
     assert passed(watchdog, clock, 0.5) == [Stuck(threading.current_thread().name, 10.5)]
 
 
-def test_who_beats_is_not(watchdog, clock):
-    """However long it goes on."""
+def test_a_thread_that_beats_is_not_stuck(watchdog, clock):
+    """A thread that beats is never stuck."""
     for _ in range(5):
         assert passed(watchdog, clock, 9.5) == []
         watchdog.beat()
 
 
-def test_time_in_which_nobody_looked_counts_for_nobody(watchdog, clock):
-    """The process stood still; what was nearly stuck before has what it had left, and no more."""
+def test_time_without_looks_does_not_count(watchdog, clock):
+    """While a process is suspended the remaining time of its threads neither shrinks nor grows."""
     assert passed(watchdog, clock, 8.0) == []
     clock.now_s += 3600.0
     assert watchdog.look() is None
@@ -97,14 +97,14 @@ def test_time_in_which_nobody_looked_counts_for_nobody(watchdog, clock):
 
 
 def test_a_thread_that_ended_is_not_missed(watchdog, clock):
-    """Nor is a beat of a thread that was never watched."""
+    """A released thread is never stuck, and a beat of an unwatched thread is ignored."""
     watchdog.release()
     watchdog.beat()
     assert passed(watchdog, clock, 60.0) == []
 
 
 def run(*arguments: str) -> subprocess.Popen[str]:
-    """A process with one thread and a watchdog, its thread at work."""
+    """Run a process with a watchdog and one thread at work."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROCESS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -114,7 +114,7 @@ def run(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_a_call_that_never_returns_ends_the_process_and_is_named():
-    """Exit code 1, the stacks of all threads on stderr."""
+    """The process ends with exit code 1 and the stacks of all threads on stderr."""
     process = run("0.3", "stuck")
     out, said = process.communicate(timeout=20)
     assert process.returncode == 1
@@ -123,7 +123,7 @@ def test_a_call_that_never_returns_ends_the_process_and_is_named():
 
 
 def test_a_process_that_was_stopped_for_longer_than_the_limit_goes_on():
-    """SIGSTOP for longer than the limit, then SIGCONT: it runs to its end."""
+    """After SIGSTOP for longer than the limit and SIGCONT a process runs to its end."""
     process = run("2.2", "beats", "30")
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The input position: what is written, and where a partition begins by it and by the group's offset."""
+"""Tests of the input position: its format, and the beginning of a partition by position and group offset."""
 
 from __future__ import annotations
 
@@ -6,80 +6,83 @@ import pytest
 from structlog.testing import capture_logs
 
 from processor.errors import PartitionHeld
-from processor.runtime.recovery.input_position import Beginning, Found, InputPosition, InputPositions
+from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
+from processor.wire.input_position import InputPosition
 
 OURS = InputPosition("desk", "topic-1", 100, "seen 104")
 
 
 @pytest.fixture
 def positions() -> InputPositions:
-    """Those of `orders`, whose input is `topic-1`."""
+    """Create the positions of `orders`, whose input is `topic-1`."""
     made = InputPositions("desk", "orders", "orders.publish")
     made.topic_id = "topic-1"
     return made
 
 
-def found(committed: int | None, note: str | None = None, *, oldest: int = 0, has_records: bool = True) -> Found:
-    """What a restore knows of the input."""
-    return Found(committed, note, oldest, has_records)
+def group_offset(
+    committed: int | None, note: str | None = None, *, oldest: int = 0, has_records: bool = True
+) -> GroupOffset:
+    """Create a group offset."""
+    return GroupOffset(committed, note, oldest, has_records)
 
 
 @pytest.mark.parametrize("position", [OURS, OURS._replace(note='sow 7 mark 8 sowstream noted é"')])
-def test_what_is_written_is_read(position):
-    """With any note; members that a later version adds do no harm."""
+def test_a_written_position_is_read_back(position):
+    """Any note is read back, and members that a later version adds are ignored."""
     written = bytes(position)
     assert InputPosition.read(written) == position
     assert InputPosition.read(written[:-1] + b',"more":1}') == position
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"7", b"[]", b"\xff", b'{"offset":"x"}', b"null"])
-def test_anything_else_is_none(value):
-    """As of a tombstone, or of somebody else."""
+def test_another_value_is_no_position(value):
+    """Tombstones and values of other programs are no positions."""
     assert InputPosition.read(value) is None
 
 
 @pytest.mark.parametrize(
     ("what", "position", "begin"),
     [
-        (found(None, has_records=False), None, Beginning(0, None)),
-        (found(None, oldest=20, has_records=False), None, Beginning(20, None)),
-        (found(100), None, Beginning(100, None)),
-        (found(100, "sowstream noted a"), OURS, Beginning(100, "sowstream noted a")),
-        (found(None), OURS, Beginning(100, "seen 104")),
-        (found(90, "sow 7 mark 8"), OURS, Beginning(90, "sow 7 mark 8")),
-        (found(120, "sow 7 mark 8"), OURS, Beginning(120, "sow 7 mark 8")),
-        (found(120), OURS, Beginning(120, None)),
+        (group_offset(None, has_records=False), None, Beginning(0, None)),
+        (group_offset(None, oldest=20, has_records=False), None, Beginning(20, None)),
+        (group_offset(100), None, Beginning(100, None)),
+        (group_offset(100, "sowstream noted a"), OURS, Beginning(100, "sowstream noted a")),
+        (group_offset(None), OURS, Beginning(100, "seen 104")),
+        (group_offset(90, "sow 7 mark 8"), OURS, Beginning(90, "sow 7 mark 8")),
+        (group_offset(120, "sow 7 mark 8"), OURS, Beginning(120, "sow 7 mark 8")),
+        (group_offset(120), OURS, Beginning(120, None)),
     ],
     ids=["new", "new, old input", "no position", "agree", "no group", "tail", "lag", "ahead"],
 )
-def test_where_it_begins(positions, what, position, begin):
-    """A new group begins with the oldest record; a lost one where the outputs stand."""
+def test_the_beginning_by_group_offset_and_position(positions, what, position, begin):
+    """A new group begins with the oldest record; without an offset a group begins at the position."""
     assert positions.begin(3, what, position) == begin
 
 
-def test_a_group_that_is_ahead_is_told_of(positions):
-    """Somebody skipped records, or an older version merged them; it is gone on with."""
+def test_a_group_ahead_of_the_position_is_logged(positions):
+    """Records were skipped, or merged by an older version: the partition goes on with a warning."""
     with capture_logs() as logs:
-        positions.begin(3, found(120), OURS)
-        positions.begin(3, found(100), OURS)
+        positions.begin(3, group_offset(120), OURS)
+        positions.begin(3, group_offset(100), OURS)
     assert [entry["offset"] for entry in logs] == [120]
 
 
 @pytest.mark.parametrize(
     ("what", "position", "reason", "says"),
     [
-        (found(None), None, "offsets_lost", "nothing says which input its outputs have"),
-        (found(90), OURS, "offsets_lost", "somebody has set the group back"),
-        (found(90, "sowstream noted a"), OURS, "offsets_lost", "somebody has set the group back"),
-        (found(100), OURS._replace(topic_id="topic-0"), "offsets_lost", "another topic of this name"),
-        (found(None), OURS._replace(topic_id="topic-0"), "offsets_lost", "as on a mirrored cluster"),
-        (found(100), OURS._replace(application_id="old"), "offsets_lost", "by application_id 'old'"),
-        (found(90, oldest=95), None, "input_gone", "sowstream offsets adopt orders --from earliest"),
-        (found(None, oldest=101), OURS, "input_gone", "the oldest record kept is 101"),
+        (group_offset(None), None, "offsets_lost", "nothing says which input its outputs have"),
+        (group_offset(90), OURS, "offsets_lost", "somebody has set the group back"),
+        (group_offset(90, "sowstream noted a"), OURS, "offsets_lost", "somebody has set the group back"),
+        (group_offset(100), OURS._replace(topic_id="topic-0"), "offsets_lost", "another topic of this name"),
+        (group_offset(None), OURS._replace(topic_id="topic-0"), "offsets_lost", "as on a mirrored cluster"),
+        (group_offset(100), OURS._replace(application_id="old"), "offsets_lost", "by application_id 'old'"),
+        (group_offset(90, oldest=95), None, "input_gone", "sowstream offsets adopt orders --from earliest"),
+        (group_offset(None, oldest=101), OURS, "input_gone", "the oldest record kept is 101"),
     ],
 )
-def test_what_contradicts_itself_is_held(positions, what, position, reason, says):
-    """With the command for each way out."""
+def test_a_partition_with_contradictory_positions_is_held(positions, what, position, reason, says):
+    """The error message has a command for each way out."""
     with pytest.raises(PartitionHeld, match=r"orders\.publish partition 3") as raised:
         positions.begin(3, what, position)
     assert raised.value.reason == reason

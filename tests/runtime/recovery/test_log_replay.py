@@ -1,4 +1,4 @@
-"""The quick way from messages into a store is the slow way, whatever stands in the topic."""
+"""Tests that bulk load and single records replay any SOW topic into the same store."""
 
 import random
 
@@ -8,14 +8,14 @@ from confluent_kafka import Message
 from processor.errors import PartitionHeld
 from processor.kafka.message import by_log, records
 from processor.runtime.recovery import log_replay
-from processor.runtime.recovery.log_replay import SowLog
-from processor.store.layered_state import TransactionalState
+from processor.runtime.recovery.log_replay import SowReplay
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 
 
 def message(offset, key=b"k", value=b"{}", headers=(("version", b"1"),), partition=0, topic="orders.sow"):
-    """One as it comes from Kafka."""
+    """Create a Kafka message."""
     return Message(
         topic=topic, partition=partition, offset=offset, key=key, value=value,
         headers=list(headers) or None, timestamp=(1, 1000 + offset),
@@ -23,7 +23,7 @@ def message(offset, key=b"k", value=b"{}", headers=(("version", b"1"),), partiti
 
 
 def topic_of(seed, count, keys, *, expiring):
-    """Records, deletes and headers of every kind; from `expiring` on some of them expire."""
+    """Create records, deletes and headers of every kind; records from `expiring` on may expire."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     for offset in range(count):
@@ -39,14 +39,14 @@ def topic_of(seed, count, keys, *, expiring):
 
 @pytest.fixture
 def open_log(tmp_path):
-    """Opens a store and its log, target behind everything."""
+    """Open a store and its log with a target behind all records."""
     memory = RocksMemory(8 << 20)
     opened = []
 
     def make():
         store = RocksStore(tmp_path / str(len(opened)), identity="i", memory=memory)
         opened.append(store)
-        log = SowLog("orders.sow", 0, TransactionalState(store, cache_bytes=1 << 20))
+        log = SowReplay("orders.sow", 0, LayeredState(store, cache_bytes=1 << 20))
         log.target = 10**9
         return log, store
 
@@ -58,7 +58,7 @@ def open_log(tmp_path):
 @pytest.mark.parametrize("expiring", [0, 1500, 10**9])
 @pytest.mark.parametrize("many", [0, 10**10])
 def test_both_ways_end_in_the_same_state(open_log, monkeypatch, expiring, many):
-    """Records, their heads, the index of what expires, and the progress."""
+    """Records, headers, expiry index and progress are equal after both ways."""
     monkeypatch.setattr(log_replay, "_MANY", many)
     (quick, quick_store), (slow, slow_store) = open_log(), open_log()
     messages = list(topic_of(5, 3_000, 300, expiring=expiring))
@@ -74,8 +74,8 @@ def test_both_ways_end_in_the_same_state(open_log, monkeypatch, expiring, many):
 @pytest.mark.parametrize(
     "bad", [{"headers": [("version", b"one")]}, {"key": None}, {"headers": [("version", b"9" * 30)]}]
 )
-def test_what_no_worker_wrote_is_told_by_its_offset(open_log, bad):
-    """Among thousands, also by the quick way."""
+def test_a_foreign_record_is_reported_by_its_offset(open_log, bad):
+    """A record that no worker wrote is found among thousands, also by the bulk load."""
     log, _ = open_log()
     messages = [message(offset) for offset in range(100)]
     messages[71] = message(71, **bad)
@@ -83,8 +83,8 @@ def test_what_no_worker_wrote_is_told_by_its_offset(open_log, bad):
         log.take_messages(messages)
 
 
-def test_messages_of_several_logs_are_told_apart():
-    """Partitions and topics mixed; the order within each stays."""
+def test_messages_of_several_logs_are_separated():
+    """Messages of mixed partitions and topics keep their order within each log."""
     rng = random.Random(9)
     print("seed 9")
     mixed = [

@@ -1,4 +1,4 @@
-"""A restore is shown to whoever waits for it, and to nobody else."""
+"""Tests of the progress bar and counter of restores."""
 
 import io
 
@@ -9,7 +9,7 @@ from processor.runtime.recovery.progress import RestoreBar, RestoreProgress
 
 
 def shown(*, is_terminal, seconds):
-    """What two processors' restores draw that take so long."""
+    """Draw the restores of two processors of the given duration."""
     file = io.StringIO()
     clock = iter(range(0, 1000, seconds))
     bar = RestoreBar(Console(file=file, force_terminal=is_terminal, width=100), lambda: next(clock) * 1.0)
@@ -24,15 +24,15 @@ def shown(*, is_terminal, seconds):
 
 
 def test_a_terminal_sees_a_bar_of_each_processor_that_restores_for_long():
-    """Of the most there was to do: the topic may have grown."""
+    """The total of a bar is the largest number of remaining offsets: the topic may grow."""
     drawn = shown(is_terminal=True, seconds=2)
     assert "restoring orders" in drawn
     assert "restoring trades" in drawn
     assert "/100" in drawn
 
 
-def test_what_is_soon_done_draws_no_bar():
-    """Most restarts are."""
+def test_a_short_restore_draws_no_bar():
+    """Most restarts restore little."""
     file = io.StringIO()
     bar = RestoreBar(Console(file=file, force_terminal=True), lambda: 0.0)
     for left in (5, 3, 0):
@@ -45,8 +45,8 @@ def test_without_a_terminal_there_are_log_lines_only():
     assert shown(is_terminal=False, seconds=2) == ""
 
 
-def test_what_is_read_back_is_counted():
-    """The counter's rate is the restore's."""
+def test_restored_records_are_counted():
+    """The rate of the counter is the rate of the restore."""
     progress = RestoreProgress("counted", RestoreBar(Console(file=io.StringIO())))
     progress.took(5)
     progress.took(7)

@@ -1,4 +1,4 @@
-"""A restore that asks a broker which has just started."""
+"""Tests of a restore that asks a broker which has just started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runtime.test_task import Script, Scripted
 
 
 def restorer(code: int) -> Restorer:
-    """One whose first question, which topic a state is a cache of, is answered with an error."""
+    """Create a restorer whose first question, the id of the SOW topic, is answered with an error."""
 
     def open_state(_: int) -> NoReturn:
         error = KafkaException(KafkaError(code))
@@ -41,13 +41,13 @@ def restorer(code: int) -> Restorer:
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TRANSPORT])
 def test_a_broker_that_does_not_know_its_topics_yet_is_asked_again(code):
-    """The worker has seen that they are there: it waits, as for one that does not answer."""
+    """The topics existed at the start of the worker, so the question is repeated until it is answered."""
     waiting = restorer(code)
     assert waiting.advance(0.0) == []
     assert waiting.is_busy
 
 
 def test_a_broker_that_refuses_ends_the_worker():
-    """To ask again would be refused again."""
+    """A refused question is not repeated."""
     with pytest.raises(ConfigurationError, match="ACLs"):
         restorer(KafkaError.TOPIC_AUTHORIZATION_FAILED).advance(0.0)

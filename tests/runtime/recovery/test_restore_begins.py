@@ -1,4 +1,4 @@
-"""The beginning of a restore; librdkafka's own cluster is Kafka here."""
+"""Tests of the beginning of a restore, with librdkafka's mock cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.test_task import Script, Scripted
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 class Troubled(MemoryStore):
-    """A store that is damaged while it is in use: it cannot say how far it has come, until it was wiped."""
+    """A store that is damaged while it is in use, until it is wiped."""
 
     is_damaged = False
 
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Raise the damage, or return the progress."""
         if self.is_damaged:
             raise StateDamaged("a block's checksum is wrong")
         return super().progress()
 
     def wipe(self) -> None:
-        """Forget everything, the damage too."""
+        """Delete all data, and the damage."""
         self.is_damaged = False
         super().wipe()
 
 
 @pytest.fixture
-def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Restorer]]:
-    """Makes a restorer that has partitions to restore; their topics are empty."""
+def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]]:
+    """Create a restorer with partitions to restore, whose topics are empty."""
     mock = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     brokers = mock.list_topics(timeout=10).brokers.values()
     for topic in ("orders.publish", "orders.sow"):
@@ -54,7 +54,7 @@ def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Res
     kafka = {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
     made: list[Restorer] = []
 
-    def made_of(open_state: Callable[[int], TransactionalState], partitions: int) -> Restorer:
+    def derived_from(open_state: Callable[[int], LayeredState], partitions: int) -> Restorer:
         restorer = Restorer(
             reader=LogReader(kafka, group="g"),
             admin=Admin(kafka),
@@ -71,14 +71,14 @@ def begin() -> Iterator[Callable[[Callable[[int], TransactionalState], int], Res
         made.append(restorer)
         return restorer
 
-    yield made_of
+    yield derived_from
     for one in made:
         one.close()
     mock.flush(0)
 
 
 def until_ready(restorer: Restorer) -> None:
-    """Go on until every partition is ready."""
+    """Advance until every partition is ready."""
     deadline_s = time.monotonic() + 20
     while restorer.is_busy:
         assert time.monotonic() < deadline_s, "not ready"
@@ -86,11 +86,11 @@ def until_ready(restorer: Restorer) -> None:
 
 
 def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
-    """The store is wiped and restored, like one whose damage is found later."""
+    """The store is wiped and restored, as with damage that is found later."""
     store = Troubled()
 
-    def open_state(_: int) -> TransactionalState:
-        state = TransactionalState(store, cache_bytes=1_000)
+    def open_state(_: int) -> LayeredState:
+        state = LayeredState(store, cache_bytes=1_000)
         store.is_damaged = True
         return state
 
@@ -99,13 +99,13 @@ def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
 
 
 def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
-    """Here each takes longer than a turn may; those that are ready have their turns in between."""
+    """Opening takes longer than a turn may, and ready partitions have their turns in between."""
     monkeypatch.setattr(restoring, "_OPEN_S", 0.0)
     opened: list[int] = []
 
-    def open_state(partition: int) -> TransactionalState:
+    def open_state(partition: int) -> LayeredState:
         opened.append(partition)
-        return TransactionalState(MemoryStore(), cache_bytes=1_000)
+        return LayeredState(MemoryStore(), cache_bytes=1_000)
 
     restorer = begin(open_state, 3)
     restorer.advance(0.0)
@@ -115,8 +115,8 @@ def test_many_partitions_are_opened_over_many_turns(begin, monkeypatch):
 
 
 def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
-    """Only the committed position is asked for; no directory is opened and no settings of topics are."""
-    restorer = begin(lambda _: TransactionalState(MemoryStore(), cache_bytes=0), 2)
+    """Only the committed offset is asked for; no directory is opened."""
+    restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=0), 2)
     restorer._sow = None
     deadline_s, ready = time.monotonic() + 20, []
     while restorer.is_busy:

@@ -1,4 +1,4 @@
-"""Restores for which Kafka has no answer, a wrong one, or none of the records."""
+"""Tests of restores that wait: for an answer, for records, or after a wrong answer of Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from processor.kafka.readers.log_reader import LogReader, Position
 from processor.runtime.recovery import stall
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.topics.family import TopicSpec
 from tests.programs.faults.broker.broker import Broker
@@ -36,7 +36,7 @@ _PATIENCE_S = 40.0
 
 
 class Restoring:
-    """Two partitions of a topic of its own, with records in SOW and committed input offsets."""
+    """Two partitions of a topic, with records in SOW and committed input offsets."""
 
     def __init__(self, bootstrap: str, name: str, *, through: str | None = None, stall_timeout_s: float = 60.0) -> None:
         kafka = {"bootstrap.servers": bootstrap}
@@ -52,7 +52,7 @@ class Restoring:
             self.writer.commit_transaction(30)
         kafka = {"bootstrap.servers": through or bootstrap}
         self.admin = Admin(kafka)
-        self.reader = LogReader(kafka, group=name, bears_trouble=True)
+        self.reader = LogReader(kafka, group=name, collects_trouble=True)
         self.restorer = Restorer(
             reader=self.reader, admin=self.admin, source=f"{name}.publish", sow=f"{name}.sow", mark=None,
             open_state=self._open, stall_timeout_s=stall_timeout_s, on_held=self._hold,
@@ -60,7 +60,7 @@ class Restoring:
         self.tasks = self._tasks()
 
     def begin(self, partition: int) -> None:
-        """A transaction: a SOW record and an input offset."""
+        """Begin a transaction with a SOW record and an input offset."""
         self.writer.begin_transaction()
         self.writer.produce(f"{self.name}.sow", b"{}", b"k", partition, headers=[("version", b"1")])
         offset = [TopicPartition(f"{self.name}.publish", partition, 0)]
@@ -68,23 +68,23 @@ class Restoring:
         assert self.writer.flush(30) == 0
 
     def add(self, *partitions: int) -> None:
-        """Begin to restore."""
+        """Begin to restore a partition."""
         for partition in partitions:
             self.restorer.add(self.tasks[partition])
 
     def until(self, reached: Callable[[], object]) -> None:
-        """Go on until something has happened."""
+        """Advance until a condition is true."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while not reached():
             assert time.monotonic() < deadline_s, (self.ready, self.held, self.restorer.waits_for)
             self.ready |= {task.partition: offset for task, offset in self.restorer.advance(0.01)}
 
     def stall(self) -> None:
-        """Have no patience any more."""
+        """End the patience with stalled restores."""
         self.restorer._stalls._timeout_s = 2.0
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Close all clients."""
         self.restorer.close()
         self._group.close()
         self._owner.delete([f"{self.name}.publish", f"{self.name}.sow"])
@@ -93,8 +93,8 @@ class Restoring:
         pipeline = Pipeline.of(Scripted, Script(), name=self.name, topic=TopicConfig())
         return [Task(pipeline, partition, load_codec("json")) for partition in (0, 1)]
 
-    def _open(self, _partition: int) -> TransactionalState:
-        return TransactionalState(MemoryStore(), cache_bytes=1_000, on_wipe=self.wiped.append)
+    def _open(self, _partition: int) -> LayeredState:
+        return LayeredState(MemoryStore(), cache_bytes=1_000, on_wipe=self.wiped.append)
 
     def _hold(self, task: Task, error: PartitionHeld) -> None:
         self.held.append((task.partition, error.reason, str(error)))
@@ -102,14 +102,14 @@ class Restoring:
 
 @pytest.fixture
 def restoring(bootstrap: str, unique: str) -> Iterator[Restoring]:
-    """On the broker that all tests share."""
+    """Create two partitions on the broker that all tests share."""
     made = Restoring(bootstrap, unique)
     yield made
     made.close()
 
 
-def test_an_offset_in_the_balance_holds_up_no_other_partition(restoring: Restoring) -> None:
-    """The other one is ready at once; this one is held with the reason, and ready when the transaction has ended."""
+def test_an_unstable_offset_delays_no_other_partition(restoring: Restoring) -> None:
+    """The partition with an open transaction is held with the reason, and ready after its end."""
     restoring.begin(1)
     restoring.add(0, 1)
     restoring.until(lambda: restoring.ready)
@@ -127,7 +127,7 @@ def test_an_offset_in_the_balance_holds_up_no_other_partition(restoring: Restori
 
 
 def test_a_transaction_that_is_open_in_sow_is_named(restoring: Restoring) -> None:
-    """No record comes although there are some, and the broker says where the last stable offset stands."""
+    """If records do not arrive because of an open transaction, the error has the last stable offset."""
     restoring.writer.begin_transaction()
     restoring.writer.produce(f"{restoring.name}.sow", b"{}", b"k", 1, headers=[("version", b"1")])
     assert restoring.writer.flush(30) == 0
@@ -143,7 +143,7 @@ def test_a_transaction_that_is_open_in_sow_is_named(restoring: Restoring) -> Non
 
 
 class Confused:
-    """A client whose first answers of some ends are librdkafka's invalid offset."""
+    """A client whose first answers for some ends are librdkafka's invalid offset."""
 
     def __init__(self, client: Any, partitions: Sequence[int], times: int) -> None:
         self._client = client
@@ -154,7 +154,7 @@ class Confused:
         return getattr(self._client, name)
 
     def list_offsets(self, asked: dict[TopicPartition, Any], **more: Any) -> dict[TopicPartition, Future[Any]]:
-        """The real answers, or the invalid offset."""
+        """Return the real answers, or the invalid offset."""
         answers = self._client.list_offsets(asked, **more)
         if self.left == 0:
             return cast("dict[TopicPartition, Future[Any]]", answers)
@@ -165,7 +165,7 @@ class Confused:
 
 
 def test_an_invalid_offset_wipes_no_state_and_completes_no_restore(restoring: Restoring) -> None:
-    """-1001 was taken for the end: a good state was "ahead" of it, and any end of partition would have done."""
+    """The invalid offset -1001 is not the end of a topic: a good state would be ahead of it."""
     restoring.add(0)
     restoring.until(lambda: 0 in restoring.ready)
     task = restoring.tasks[0]
@@ -183,7 +183,7 @@ def test_an_invalid_offset_wipes_no_state_and_completes_no_restore(restoring: Re
 
 
 class Distant(Restoring):
-    """Its questions go through a proxy."""
+    """A restore whose questions pass through a proxy."""
 
     def __init__(self, broker: Broker, proxy: Proxy, name: str, **more: float) -> None:
         super().__init__(broker.bootstrap, name, through=broker.proxied_bootstrap, **more)
@@ -192,14 +192,14 @@ class Distant(Restoring):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One whose answers can be lost."""
+    """Create a broker whose answers can be lost."""
     with Broker(tmp_path_factory.mktemp("waits") / "broker") as made:
         yield made
 
 
 @pytest.fixture
 def distant(broker: Broker, unique: str) -> Iterator[Callable[..., Distant]]:
-    """Makes one behind a proxy."""
+    """Create a restore behind a proxy."""
     made: list[Distant] = []
     with Proxy(broker.proxied_port, broker.target_port) as proxy:
 
@@ -215,13 +215,13 @@ def distant(broker: Broker, unique: str) -> Iterator[Callable[..., Distant]]:
 
 
 def lose(proxy: Proxy, *apis: Api) -> list[Fault]:
-    """Lose every answer to these."""
+    """Drop every answer to these requests."""
     return [proxy.inject(Fault(api, Way.ANSWER, Act.LOSE, times=10_000)) for api in apis]
 
 
 @pytest.mark.long
 def test_a_question_that_stays_unanswered_costs_the_client(distant: Callable[..., Distant], monkeypatch) -> None:
-    """The coordinator says nothing: what is waited for is logged, and a new client asks and gets its answer."""
+    """If the coordinator is silent, the wait is logged, and a new client gets the answer."""
     monkeypatch.setattr(stall, "_SLOW_S", 1.0)
     restoring = distant()
     [fault] = lose(restoring.proxy, Api.OFFSET_FETCH)
@@ -239,8 +239,8 @@ def test_a_question_that_stays_unanswered_costs_the_client(distant: Callable[...
 
 
 @pytest.mark.long
-def test_a_silent_coordinator_is_told_as_that(distant: Callable[..., Distant]) -> None:
-    """Other questions are answered: the partition is held, and the process goes on."""
+def test_a_silent_coordinator_holds_the_partition(distant: Callable[..., Distant]) -> None:
+    """While other questions are answered, the partition is held as `kafka_silent` and the process goes on."""
     restoring = distant(stall_timeout_s=3.0)
     lose(restoring.proxy, Api.OFFSET_FETCH)
     restoring.add(0)
@@ -252,7 +252,7 @@ def test_a_silent_coordinator_is_told_as_that(distant: Callable[..., Distant]) -
 
 @pytest.mark.long
 def test_a_kafka_that_is_away_holds_nothing(distant: Callable[..., Distant]) -> None:
-    """All wait for it, for longer than a partition may stall, and are ready when it is back."""
+    """While Kafka is away partitions wait longer than the timeout of a stall, and are ready once it is back."""
     restoring = distant(stall_timeout_s=4.0)
     restoring.proxy.refuse()
     restoring.add(0, 1)
@@ -268,8 +268,8 @@ def test_a_kafka_that_is_away_holds_nothing(distant: Callable[..., Distant]) -> 
     assert outage.seconds() == 0
 
 
-def test_a_reader_that_connects_anew_goes_on_where_it_was(restoring: Restoring) -> None:
-    """Each record once, of what was read before and of what was not, and the end of each partition."""
+def test_a_renewed_reader_continues_at_its_positions(restoring: Restoring) -> None:
+    """Each record is read once, before or after the renewal, and each partition's end is reported."""
     sow = f"{restoring.name}.sow"
     for _ in range(5):
         restoring.begin(0)

@@ -1,4 +1,4 @@
-"""States that a process has no more are removed in time, at once where room is short, and never one that is in use."""
+"""Tests of the removal of former states: after the delay, at once on a full disk, and never while in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskFull, StateBehind
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.partition_questions import Answers
+from processor.kafka.admin.answers import Answers
 from processor.record import Stored
 from processor.runtime.recovery.state_cleaner import Claims, Place, StateCleaner
 from processor.runtime.recovery.state_directory import StateDirectory
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from processor.store.layered_state import TransactionalState
+    from processor.store.layered_state import LayeredState
 
 DELAY_S = 600.0
 MB = 1 << 20
@@ -36,23 +36,23 @@ NOW_MS = 3_600_000
 
 
 class Topics:
-    """Tells which topic it is, as Kafka does."""
+    """Answers with the id of a topic, as Kafka does."""
 
     def ask_topic_id(self, topic: str) -> Answers[str]:
-        """Of the topic now; answered at once."""
+        """Answer at once with the current id."""
         future: Future[str] = Future()
         future.set_result("first")
         return Answers({0: future}, lambda _, topic_id: topic_id)
 
 
 class Worker:
-    """The states of one pipeline in one process, opened and closed as the group's calls say; time is told to it."""
+    """The states of one pipeline in one process, opened and closed by the group's calls; the test sets the time."""
 
     def __init__(self, state_dir: Path, name: str) -> None:
         self.later_s = 0.0
         self.owned: set[int] | None = set(range(100))
         self.standbys: frozenset[int] = frozenset()
-        self.states: dict[int, TransactionalState] = {}
+        self.states: dict[int, LayeredState] = {}
         self.seen_at_close: list[frozenset[int]] = []
         self.name = name
         self.directory = state_dir / "desk" / name
@@ -71,12 +71,12 @@ class Worker:
         self.opener = StateDirectory(self.directory, pipeline, runtime, memory, Topics(), self.cleaner.make_room)
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """Opens what came."""
+        """Open the states of assigned partitions."""
         for partition in partitions:
             self.states[partition] = self.opener.open(partition)
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """Closes what goes, as a stream thread does: what a full disk does not take then is restored later."""
+        """Close the states of revoked partitions as a stream thread does, also on a full disk."""
         self.seen_at_close.append(self.claims.partitions)
         for partition in partitions:
             with contextlib.suppress(DiskFull, StateBehind):
@@ -85,13 +85,13 @@ class Worker:
     on_lost = on_revoked
 
     def has(self, partitions: list[int]) -> None:
-        """The group has settled: these are ours now, and no others."""
+        """Settle the group: this worker owns these partitions only."""
         gone = [partition for partition in self.states if partition not in partitions]
         self.claims.on_revoked(gone)
         self.claims.on_assigned([partition for partition in partitions if partition not in self.states])
 
     def restore(self, partition: int, size: int, *, count: int = 1000) -> int:
-        """Bring a state to its end as the restorer does, however often it is behind; how many records were read."""
+        """Restore a state to its end; returns the number of records that were read."""
         state, read = self.states[partition], 0
         while state.position < count:
             begin = state.position
@@ -105,29 +105,29 @@ class Worker:
 
     @property
     def on_disk(self) -> set[int]:
-        """The partitions of which there is a database."""
+        """List the partitions that have a database."""
         return {int(path.parent.name) for path in self.directory.glob(f"[0-9]*/{layout.ROCKSDB_DIRECTORY}")}
 
     def removed(self, reason: str) -> float:
-        """How many the metrics say were removed."""
+        """Read the number of removed states from the metrics."""
         labels = {"processor": self.name, "reason": reason}
         return REGISTRY.get_sample_value("sowstream_state_removed_total", labels) or 0
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open states."""
         self.has([])
 
 
 @pytest.fixture
 def worker(tmp_path: Path, unique: str) -> Iterator[Worker]:
-    """Its disk is the machine's, which has room."""
+    """Create a worker on the disk of the machine, which has free space."""
     made = Worker(tmp_path, unique)
     yield made
     made.close()
 
 
 def test_a_state_that_another_worker_has_goes_after_the_delay(worker: Worker):
-    """Not before; what is ours stays, and the metrics tell of both."""
+    """The state of another worker's partition is removed after the delay, and owned states stay."""
     worker.has([0, 1, 2])
     worker.has([0])
     worker.cleaner.look()
@@ -151,7 +151,7 @@ def test_a_state_that_another_worker_has_goes_after_the_delay(worker: Worker):
 
 
 def test_a_state_that_was_there_at_the_start_goes_after_the_delay(worker: Worker, tmp_path: Path):
-    """Counted from the start: a worker that was down for a day finds its states."""
+    """The delay begins with the start of the worker: after a day offline a worker still has its states."""
     worker.has([0, 1])
     worker.close()
     again = Worker(tmp_path, worker.name)
@@ -167,8 +167,8 @@ def test_a_state_that_was_there_at_the_start_goes_after_the_delay(worker: Worker
 
 
 @pytest.mark.parametrize("owned", [None, set(), {0}])
-def test_nothing_goes_while_nobody_has_the_partition(worker: Worker, owned: set[int] | None):
-    """As while Kafka is away, while partitions move, and where all workers are down: it may come back to us."""
+def test_no_state_goes_while_its_partition_has_no_owner(worker: Worker, owned: set[int] | None):
+    """Without an owner, as in a rebalance or while Kafka is away, the partition may return."""
     worker.has([0, 1])
     worker.has([0])
     worker.owned = owned
@@ -182,7 +182,7 @@ def test_nothing_goes_while_nobody_has_the_partition(worker: Worker, owned: set[
 
 
 def test_a_partition_that_comes_back_in_time_restores_nothing(worker: Worker):
-    """And its time begins anew."""
+    """A partition that returns within the delay finds its state, and the delay begins again later."""
     worker.has([0, 1])
     assert worker.restore(1, 10_000) == 1000
     for _ in range(3):
@@ -196,7 +196,7 @@ def test_a_partition_that_comes_back_in_time_restores_nothing(worker: Worker):
 
 
 def test_a_state_is_closed_before_its_partition_is_given_up(worker: Worker):
-    """However long closing takes, the cleaner takes it for ours meanwhile."""
+    """The cleaner counts a partition as owned until its state is closed, however long that takes."""
     worker.has([0, 1])
     worker.has([0])
     assert worker.seen_at_close[-1] == {0, 1}
@@ -206,8 +206,8 @@ def test_a_state_is_closed_before_its_partition_is_given_up(worker: Worker):
     assert worker.claims.partitions == frozenset()
 
 
-def test_what_is_open_is_not_removed(worker: Worker, tmp_path: Path):
-    """By another process on this disk, however long: it is locked, and its time begins when it is closed."""
+def test_an_open_state_is_not_removed(worker: Worker, tmp_path: Path):
+    """A state that another process has open is locked, and its delay begins when it is closed."""
     other = Worker(tmp_path, worker.name)
     other.has([1])
     other.restore(1, 10_000)
@@ -226,8 +226,8 @@ def test_what_is_open_is_not_removed(worker: Worker, tmp_path: Path):
     assert worker.on_disk == {0}
 
 
-def test_what_another_process_used_meanwhile_is_not_old(worker: Worker, tmp_path: Path):
-    """It was opened and closed between two looks: the time on disk says so."""
+def test_a_state_that_another_process_has_used_is_not_old(worker: Worker, tmp_path: Path):
+    """A use between two looks is recognised by the time on disk."""
     worker.has([0, 1])
     worker.has([0])
     worker.cleaner.look()
@@ -242,7 +242,7 @@ def test_what_another_process_used_meanwhile_is_not_old(worker: Worker, tmp_path
 
 
 def test_a_standby_stays(worker: Worker):
-    """Also one that is closed at the moment, for want of an answer or for an owner on the same disk."""
+    """The state of a standby is kept, also while it is closed for a pause."""
     worker.has([0, 1, 2])
     worker.has([0])
     worker.standbys = frozenset([2])
@@ -254,7 +254,7 @@ def test_a_standby_stays(worker: Worker):
 
 
 def test_only_our_own_directories_are_removed(worker: Worker, tmp_path: Path):
-    """Not those of another application, of another topic, what is no partition, and a database without its lock."""
+    """Directories of other applications and topics, other files, and databases without a lock stay."""
     other_topic, other_application = Worker(tmp_path, "quotes"), Worker(tmp_path / "elsewhere", worker.name)
     for one in (worker, other_topic, other_application):
         one.has([0, 1])
@@ -271,7 +271,7 @@ def test_only_our_own_directories_are_removed(worker: Worker, tmp_path: Path):
 
 
 def test_a_removal_that_was_interrupted_is_finished(worker: Worker):
-    """The database was moved aside before; what is left of it goes with the next removal, and opening minds nothing."""
+    """The rest of an interrupted removal goes with the next one, and does not disturb an open."""
     worker.has([0, 1])
     worker.restore(1, 10_000)
     worker.has([0])
@@ -286,13 +286,13 @@ def test_a_removal_that_was_interrupted_is_finished(worker: Worker):
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MB."""
+    """Create a file system of 16 MB."""
     with small_disks(tmp_path) as make:
         yield make(16 * MB).path
 
 
 def test_where_room_is_short_former_states_go_at_once(disk: Path, unique: str):
-    """The longest unused first, and no more than are needed."""
+    """On a full disk former states are removed at once, the longest unused first, and no more than needed."""
     worker = Worker(disk, unique)
     for partition in range(4):
         worker.has([partition])
@@ -312,7 +312,7 @@ def test_where_room_is_short_former_states_go_at_once(disk: Path, unique: str):
 
 
 def test_a_full_disk_drops_former_states_before_it_stops_anything(disk: Path, unique: str):
-    """The partition goes on where the disk has it; once there is nothing more to drop, the worker is told."""
+    """A write that finds the disk full removes a former state; without one it raises."""
     worker = Worker(disk, unique)
     for partition in range(3):
         worker.has([partition])
@@ -332,7 +332,7 @@ def test_a_full_disk_drops_former_states_before_it_stops_anything(disk: Path, un
 
 @pytest.mark.long
 def test_ten_rollouts_on_a_disk_for_one_and_a_half_shares(tmp_path: Path, unique: str):
-    """Each moves half of the partitions away and brings others: the disk is never too full to go on."""
+    """Each rollout moves half of the partitions away and others in, and the disk never stops a worker."""
     size, share = 2 * MB, 4
     with small_disks(tmp_path) as make:
         path = make(int(1.5 * share * size)).path

@@ -1,4 +1,4 @@
-"""What a pipeline makes of the directory that it finds: told in one line, counted, and never in the way."""
+"""Tests of opening a state directory in any condition: logged in one line, counted, and usable afterwards."""
 
 import os
 import shutil
@@ -15,11 +15,11 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskUnusable, StateLocked
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.partition_questions import Answers
+from processor.kafka.admin.answers import Answers
 from processor.kafka.renewal import Renewal
 from processor.record import Stored
 from processor.runtime.recovery import state_directory
-from processor.runtime.recovery.log_replay import SowLog
+from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.recovery.state_directory import StateDirectory
 from processor.store import layout
 from processor.store.rocksdb_memory import RocksMemory
@@ -29,7 +29,7 @@ NOBODY = 65534
 
 
 class Topics:
-    """Tells which topic it is, as Kafka does."""
+    """Answers with the id of a topic, as Kafka does."""
 
     id = "first"
 
@@ -37,20 +37,20 @@ class Topics:
         nothing = lambda: None  # noqa: E731
         self.renewal = Renewal(nothing, nothing)
 
-    def make_anew(self) -> None:
-        """Another topic has the name; a moment later, when no answer holds any more."""
+    def recreate(self) -> None:
+        """Recreate the topic, and let the last answer expire."""
         self.id = "second"
         time.sleep(state_directory._FRESH_S)
 
     def ask_topic_id(self, topic: str) -> Answers[str]:
-        """Of the topic now; answered at once."""
+        """Answer at once with the current id."""
         future: Future[str] = Future()
         future.set_result(self.id)
         return Answers({0: future}, lambda _, topic_id: topic_id)
 
 
 class Place:
-    """A pipeline's directory, and what was said and counted of it."""
+    """A pipeline's state directory, with the log lines and counters of its opening."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.partition = directory / name / "0"
@@ -62,17 +62,17 @@ class Place:
         self.name = name
 
     def leave(self, count: int = 1000) -> None:
-        """A state with some records, closed in good order."""
+        """Leave a state with some records, closed properly."""
         state = self.directory.open(0)
         state.restore({b"%d" % n: Stored(1, os.urandom(50)) for n in range(count)}, count, HOUR_MS)
         state.close(HOUR_MS)
 
     def count(self, metric: str, **labels: str) -> float:
-        """How often it was counted."""
+        """Read a counter."""
         return REGISTRY.get_sample_value(f"sowstream_{metric}_total", {"processor": self.name, **labels}) or 0
 
     def found(self) -> str:
-        """What is told of the directory when it is opened; the count and the line agree."""
+        """Return the reported condition of the directory when it is opened; log line and counter must agree."""
         ways = ("new", "clean", "unclean", "format", "identity", "damaged")
         before = {way: self.count("state_opened", how=way) for way in ways}
         with capture_logs() as lines:
@@ -85,18 +85,18 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path, request):
-    """A directory with a name of its own, as counters are the process's."""
+    """Create a directory with a name of its own, as counters belong to the process."""
     return Place(tmp_path, f"p{abs(hash(request.node.name))}")
 
 
 def rewrite(file: Path, data: bytes) -> None:
-    """Put something else in a file's place."""
+    """Replace the content of a file."""
     file.unlink()
     file.write_bytes(data)
 
 
 def instead(path: Path, what: str) -> None:
-    """A file where a directory belongs, or the other way round."""
+    """Put a file in place of a directory, or the other way round."""
     if path.is_dir():
         shutil.rmtree(path)
         path.write_text(what)
@@ -106,7 +106,7 @@ def instead(path: Path, what: str) -> None:
 
 
 def rocksdb(place: Place) -> Path:
-    """RocksDB's own directory."""
+    """Return RocksDB's own directory."""
     return place.partition / layout.ROCKSDB_DIRECTORY
 
 
@@ -120,13 +120,13 @@ CALAMITIES = {
     "RocksDB's log is garbage": ("clean", lambda place: rewrite(rocksdb(place) / "LOG", b"\0\xff" * 50)),
     "the database is gone": ("new", lambda place: shutil.rmtree(rocksdb(place))),
     "everything is gone": ("new", lambda place: shutil.rmtree(place.partition)),
-    "the topic was made anew": ("identity", lambda place: place.topics.make_anew()),
+    "the topic was made anew": ("identity", lambda place: place.topics.recreate()),
 }
 
 
 @pytest.mark.parametrize(("found", "calamity"), CALAMITIES.values(), ids=CALAMITIES)
-def test_what_is_found_is_told_and_counted(place, found, calamity):
-    """And whatever it was, a good state stands there afterwards."""
+def test_the_condition_of_a_directory_is_logged_and_counted(place, found, calamity):
+    """After any condition of the directory the state is usable."""
     assert place.found() == "new"
     place.leave()
     calamity(place)
@@ -137,7 +137,7 @@ def test_what_is_found_is_told_and_counted(place, found, calamity):
 
 
 def test_the_state_of_another_partition_is_not_taken(place):
-    """Copied there by whoever wanted to help."""
+    """A state that was copied from another partition is replaced by an empty one."""
     place.leave()
     shutil.copytree(place.partition, place.partition.with_name("1"))
     other = place.directory.open(1)
@@ -146,15 +146,15 @@ def test_the_state_of_another_partition_is_not_taken(place):
     other.close(0)
 
 
-def test_damage_while_running_and_distrust_are_counted(place):
-    """Each with its reason."""
+def test_damage_while_running_and_stale_states_are_counted(place):
+    """Each wipe is counted with its reason."""
     state = place.directory.open(0)
     state.restore({b"a": Stored(1, b"x")}, 10, HOUR_MS)
-    log = SowLog("orders.sow", 0, state)
+    log = SowReplay("orders.sow", 0, state)
     log.target = 10
-    assert "older than the topic's delete.retention.ms" in log.distrust(HOUR_MS)
+    assert "older than the topic's delete.retention.ms" in log.wipe_if_stale(HOUR_MS)
     state.restore({b"a": Stored(1, b"x")}, 11, HOUR_MS)
-    assert "ahead of the SOW topic" in log.distrust(HOUR_MS)
+    assert "ahead of the SOW topic" in log.wipe_if_stale(HOUR_MS)
     state.wipe()
     assert {reason: place.count("state_wiped", reason=reason) for reason in ("too_old", "ahead", "damaged")} == {
         "too_old": 1,
@@ -165,7 +165,7 @@ def test_damage_while_running_and_distrust_are_counted(place):
 
 
 def test_a_directory_in_use_is_refused(place):
-    """With the place, and what to do."""
+    """The error has the path and the remedy."""
     state = place.directory.open(0)
     with pytest.raises(StateLocked, match=f"{place.partition} is in use by another process; give each worker"):
         place.directory.open(0)
@@ -173,7 +173,7 @@ def test_a_directory_in_use_is_refused(place):
 
 
 def test_a_database_in_use_is_refused_though_its_lock_file_was_deleted(place):
-    """RocksDB has a lock of its own; to take this for damage would be to wipe under its user."""
+    """RocksDB's own lock keeps a state from being wiped while another process uses it."""
     state = place.directory.open(0)
     state.restore({b"a": Stored(1, b"x")}, 10, HOUR_MS)
     (place.partition / layout.LOCK_FILE).unlink()
@@ -184,7 +184,7 @@ def test_a_database_in_use_is_refused_though_its_lock_file_was_deleted(place):
 
 
 def test_a_file_in_the_way_of_the_whole_directory_stops_the_worker(place):
-    """It is not ours to remove."""
+    """A foreign file in place of the directory is not removed."""
     place.partition.parent.write_text("a note")
     with pytest.raises(DiskUnusable, match=r"Not a directory.*move it away"):
         place.directory.open(0)
@@ -193,7 +193,7 @@ def test_a_file_in_the_way_of_the_whole_directory_stops_the_worker(place):
 
 @pytest.fixture
 def common_users_place():
-    """A directory of a user to whom things can be forbidden; root becomes nobody meanwhile."""
+    """Create a directory as an unprivileged user; root changes to the user `nobody` meanwhile."""
     with tempfile.TemporaryDirectory() as directory:
         is_root = os.geteuid() == 0
         if is_root:
@@ -208,7 +208,7 @@ def common_users_place():
 
 @pytest.mark.parametrize("forbidden", ["", layout.ROCKSDB_DIRECTORY, layout.LOCK_FILE, "rocksdb/CURRENT"])
 def test_a_directory_that_may_not_be_read_stops_the_worker(common_users_place, forbidden):
-    """Nothing is wiped; with the right to read it is clean as before."""
+    """A state without read permission is not wiped, and usable once the permission is granted."""
     place = common_users_place
     place.leave()
     path = place.partition / forbidden
@@ -222,8 +222,8 @@ def test_a_directory_that_may_not_be_read_stops_the_worker(common_users_place, f
     assert place.found() == "clean"
 
 
-def test_what_a_state_takes_is_known(place):
-    """By kind, in bytes."""
+def test_the_size_of_a_state_is_reported(place):
+    """The size in bytes is reported by kind."""
     place.leave(20_000)
     state = place.directory.open(0)
     state.get_many([b"1"])

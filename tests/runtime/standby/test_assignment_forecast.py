@@ -1,4 +1,4 @@
-"""Who would take a partition over: what the assignors do with the partitions of a dead member, done beforehand."""
+"""Tests of the forecast of a partition's next owners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.runtime.standby.assignment_forecast import after_death, chains, inherited
+from processor.runtime.standby.assignment_forecast import after_death, standby_partitions, successors
 
 PROVED = settings(deadline=None, print_blob=True)
 ASSIGNORS = ["cooperative-sticky", "uniform"]
@@ -15,7 +15,7 @@ DNY, PI5 = "DnYWwIKfRzqF0o+Ou4wY2g", "pi5xvAj9Q/eorb/8gK+Qqg"  # Member ids as t
 
 @st.composite
 def groups(draw: st.DrawFn) -> dict[str, frozenset[int]]:
-    """Members with partitions, as even as an assignor leaves them."""
+    """Generate members with partitions, as evenly as an assignor leaves them."""
     members = [f"member-{number}" for number in draw(st.sets(st.integers(0, 99), min_size=2, max_size=6))]
     partitions = list(range(draw(st.integers(0, 24))))
     draw(st.randoms(use_true_random=False)).shuffle(partitions)
@@ -23,7 +23,7 @@ def groups(draw: st.DrawFn) -> dict[str, frozenset[int]]:
 
 
 def owner_of(assigned: dict[str, frozenset[int]], partition: int) -> str:
-    """Who has a partition."""
+    """Return the owner of a partition."""
     [owner] = [member for member, partitions in assigned.items() if partition in partitions]
     return owner
 
@@ -31,21 +31,21 @@ def owner_of(assigned: dict[str, frozenset[int]], partition: int) -> str:
 @PROVED
 @given(groups(), st.sampled_from(ASSIGNORS), st.integers(0, 8))
 def test_each_partition_has_as_many_successors_as_there_can_be(assigned, assignor, length):
-    """So many distinct members, or all others if there are fewer, and never the owner."""
-    found = chains(assigned, assignor, length)
-    assert found.keys() == frozenset().union(*assigned.values())
-    for partition, successors in found.items():
-        assert len(successors) == len(set(successors)) == min(length, len(assigned) - 1)
-        assert owner_of(assigned, partition) not in successors
+    """Successors are distinct members, never the owner, and fewer only if there are not enough members."""
+    by_partition = successors(assigned, assignor, length)
+    assert by_partition.keys() == frozenset().union(*assigned.values())
+    for partition, heirs in by_partition.items():
+        assert len(heirs) == len(set(heirs)) == min(length, len(assigned) - 1)
+        assert owner_of(assigned, partition) not in heirs
 
 
 @PROVED
 @given(groups(), st.sampled_from(ASSIGNORS), st.integers(1, 4), st.randoms())
-def test_the_order_in_which_members_are_told_is_of_no_account(assigned, assignor, length, random):
-    """Every worker foretells the same."""
+def test_the_forecast_does_not_depend_on_the_order_of_members(assigned, assignor, length, random):
+    """Every worker computes the same forecast."""
     members = list(assigned)
     random.shuffle(members)
-    assert chains({member: assigned[member] for member in members}, assignor, length) == chains(
+    assert successors({member: assigned[member] for member in members}, assignor, length) == successors(
         assigned, assignor, length
     )
 
@@ -53,10 +53,10 @@ def test_the_order_in_which_members_are_told_is_of_no_account(assigned, assignor
 @PROVED
 @given(groups(), st.sampled_from(ASSIGNORS), st.data())
 def test_after_a_death_the_rest_of_the_chain_stands(assigned, assignor, data):
-    """The first of the chain has it, and its own chain is what was left."""
+    """After the owner's death the first successor owns the partition, and the others remain successors."""
     dead = data.draw(st.sampled_from(sorted(assigned)))
-    before, left = chains(assigned, assignor, 3), after_death(assigned, [dead], assignor)
-    after = chains(left, assignor, 2)
+    before, left = successors(assigned, assignor, 3), after_death(assigned, [dead], assignor)
+    after = successors(left, assignor, 2)
     for partition in assigned[dead]:
         assert owner_of(left, partition) == before[partition][0]
         assert after[partition] == before[partition][1:]
@@ -65,7 +65,7 @@ def test_after_a_death_the_rest_of_the_chain_stands(assigned, assignor, data):
 @PROVED
 @given(groups(), st.sampled_from(ASSIGNORS), st.data())
 def test_a_death_loses_nothing_and_moves_nothing_else(assigned, assignor, data):
-    """Survivors keep what they have, and the rest is shared evenly."""
+    """Survivors keep their partitions, and those of the dead member are shared evenly."""
     dead = data.draw(st.sampled_from(sorted(assigned)))
     left = after_death(assigned, [dead], assignor)
     assert sorted(partition for partitions in left.values() for partition in partitions) == sorted(
@@ -79,24 +79,26 @@ def test_a_death_loses_nothing_and_moves_nothing_else(assigned, assignor, data):
 
 @PROVED
 @given(groups(), st.sampled_from(ASSIGNORS), st.integers(1, 4), st.booleans())
-def test_what_the_members_inherit_are_the_chains(assigned, assignor, length, together):
-    """Together they keep each partition as often as it has successors: all on one machine, or each on its own."""
+def test_standby_partitions_are_those_of_the_successors(assigned, assignor, length, together):
+    """All members together keep as many standbys of a partition as it has successors."""
     hosts = {member: "one" if together else member for member in assigned}
-    kept = [partition for member in assigned for partition in inherited(assigned, assignor, member, length, hosts)]
-    told = [partition for partition, chain in chains(assigned, assignor, length).items() for _ in chain]
+    kept = [
+        partition for member in assigned for partition in standby_partitions(assigned, assignor, member, length, hosts)
+    ]
+    told = [partition for partition, chain in successors(assigned, assignor, length).items() for _ in chain]
     assert sorted(kept) == sorted(told)
 
 
 @PROVED
 @given(groups(), st.sampled_from(ASSIGNORS), st.data())
-def test_each_partition_is_kept_by_whom_it_comes_to_when_its_owners_machine_dies(assigned, assignor, data):
-    """Two processes on a machine go together, and a copy on the same disk would be gone too."""
+def test_a_partition_has_a_standby_on_another_machine(assigned, assignor, data):
+    """Two processes of a machine die together, and a copy on the same disk would be lost, too."""
     dead = data.draw(st.lists(st.sampled_from(sorted(assigned)), min_size=1, max_size=len(assigned) - 1, unique=True))
     hosts = {member: "dead" if member in dead else "alive" for member in assigned}
     left = after_death(assigned, dead, assignor)
     for partition in frozenset().union(*(assigned[member] for member in dead)):
         successor = owner_of(left, partition)
-        assert partition in inherited(assigned, assignor, successor, 1, hosts)
+        assert partition in standby_partitions(assigned, assignor, successor, 1, hosts)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +127,5 @@ def test_each_partition_is_kept_by_whom_it_comes_to_when_its_owners_machine_dies
     ids=["the highest goes first", "where nobody has any the lowest does", "seen at Kafka 4.3", "and once more"],
 )
 def test_orphans_go_where_the_assignor_puts_them(assignor, assigned, dead, left):
-    """What was seen on a real broker after a kill."""
+    """The forecasts agree with assignments observed on a real broker after a kill."""
     assert after_death(assigned, [dead], assignor) == left

@@ -1,4 +1,4 @@
-"""What a worker learns of its group: what would come to it, and who is beside it."""
+"""Tests of the group watcher: the partitions that a worker may get, and the members at its address."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.group_description import Group
+from processor.kafka.admin.descriptions import Group, Member
 from processor.kafka.readers.log_reader import LogReader, Position
-from processor.runtime.recovery.log_replay import SowLog
-from processor.runtime.standby.group_watcher import Lookout
+from processor.runtime.recovery.log_replay import SowReplay
+from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys, _Standby
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 
@@ -26,62 +26,67 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 
 
 def group(owner: str, *, is_stable: bool = True) -> Group:
-    """We are a, b is beside us, c at another address; partition 9 is the owner's, and each has one of its own."""
+    """Describe a group: a is this worker, b has its address, c another one; the owner has partition 9 in addition."""
     assigned = {name: frozenset({number}) for number, name in enumerate(("a", "b", "c"), 1)}
     assigned[owner] |= {9}
-    return Group(is_stable, "cooperative-sticky", assigned, {"a": "/1", "b": "/1", "c": "/2"})
+    hosts = {"a": "1", "b": "1", "c": "2"}
+    members = tuple(
+        Member(name, name, hosts[name], None, frozenset(("t", number) for number in numbers))
+        for name, numbers in assigned.items()
+    )
+    return Group("stable" if is_stable else "preparing_rebalance", "cooperative-sticky", members)
 
 
 @pytest.fixture
-def lookout() -> Lookout:
-    """One that asks nobody."""
-    return Lookout(Admin(NOBODY), group="g", topic="t", replicas=1)
+def group_watcher() -> GroupWatcher:
+    """Create a group watcher that sends no requests."""
+    return GroupWatcher(Admin(NOBODY), group="g", topic="t", replicas=1)
 
 
-def test_it_knows_what_those_beside_it_have(lookout: Lookout) -> None:
-    """Their partitions and their names; not its own, nor what is at another address."""
-    lookout._take(group("c"), "a")
-    assert lookout.beside == {(2, "b")}
-    lookout._take(group("b"), "a")
-    assert lookout.beside == {(2, "b"), (9, "b")}
+def test_the_partitions_of_members_at_the_same_address_are_known(group_watcher: GroupWatcher) -> None:
+    """They are known with their owners, without the worker's own ones."""
+    group_watcher._take(group("c"), "a")
+    assert group_watcher.colocated == {(2, "b")}
+    group_watcher._take(group("b"), "a")
+    assert group_watcher.colocated == {(2, "b"), (9, "b")}
 
 
-def test_while_partitions_move_what_is_known_stays(lookout: Lookout) -> None:
-    """An assignment that is not settled may lack some."""
-    lookout._take(group("c"), "a")
-    known = lookout.wanted, lookout.beside
-    lookout._take(group("b", is_stable=False), "a")
-    lookout._take(group("b"), "nobody")
-    assert (lookout.wanted, lookout.beside) == known
+def test_the_forecast_stays_during_a_rebalance(group_watcher: GroupWatcher) -> None:
+    """An assignment that is not settled may lack partitions."""
+    group_watcher._take(group("c"), "a")
+    known = group_watcher.partitions, group_watcher.colocated
+    group_watcher._take(group("b", is_stable=False), "a")
+    group_watcher._take(group("b"), "nobody")
+    assert (group_watcher.partitions, group_watcher.colocated) == known
 
 
-def test_a_standby_makes_room_for_an_owner_beside_it(lookout: Lookout, tmp_path: Path) -> None:
-    """The owner has our disk, and we would inherit from it: it is not kept out of the directory until it gives up."""
+def test_a_standby_makes_room_for_an_owner_at_the_same_address(group_watcher: GroupWatcher, tmp_path: Path) -> None:
+    """An owner on the same disk gets the directory at once, although this worker would succeed it."""
     memory = RocksMemory(1 << 20)
 
-    def opened() -> TransactionalState:
+    def opened() -> LayeredState:
         store = RocksStore(tmp_path / "9", identity="t.sow/9", memory=memory)
-        return TransactionalState(store, cache_bytes=1_000)
+        return LayeredState(store, cache_bytes=1_000)
 
     standbys = Standbys(
         processor="t",
         sow="t.sow",
-        lookout=lookout,
+        group_watcher=group_watcher,
         admin=Admin(NOBODY),
         open_reader=partial(LogReader, NOBODY, group="g"),
         open_state=lambda _: opened(),
     )
-    lookout._take(group("c"), "a")
-    lookout._next_s = time.monotonic() + 3600  # What it is told here is all that it knows.
-    assert 9 in lookout.wanted
+    group_watcher._take(group("c"), "a")
+    group_watcher._next_s = time.monotonic() + 3600  # What it is told here is all that it knows.
+    assert 9 in group_watcher.partitions
     standbys._reader = LogReader(NOBODY, group="g")
     standbys._reader.add([Position("t.sow", 9, 0)])
     state = opened()
-    standbys._kept[9] = _Standby(SowLog("t.sow", 9, state), state, 0, time.monotonic())
+    standbys._kept[9] = _Standby(SowReplay("t.sow", 9, state), state, 0, time.monotonic())
     with pytest.raises(StateLocked):
         opened()
-    lookout._take(group("b"), "a")
-    assert 9 in lookout.wanted
+    group_watcher._take(group("b"), "a")
+    assert 9 in group_watcher.partitions
     standbys.turn(lambda: "a", (), is_idle=True, is_restoring=True)
     opened().close(0)
     assert 9 not in standbys._kept

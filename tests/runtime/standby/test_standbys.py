@@ -1,4 +1,4 @@
-"""A standby has what is committed, hands it over as it is, and keeps nobody from a directory."""
+"""Tests of standbys: they contain committed records, are handed over as they are, and block no directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from processor.errors import BrokerUnavailable, StateDamaged, StateLocked
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.standby.standbys import Standbys
-from processor.store.layered_state import TransactionalState
+from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 
@@ -35,7 +35,7 @@ class Shelf:
         self.topic = f"{name}.sow"
         self.directory = directory
         self.opening: Callable[[int], None] = lambda partition: None
-        """Raises what opening a directory is to raise."""
+        """Called before a directory is opened; it may raise."""
         self._memory = RocksMemory(1 << 20)
         self.admin = Admin(self.kafka)
         client = AdminClient(self.kafka | {"log_level": 0})
@@ -47,20 +47,20 @@ class Shelf:
         self.standbys = Standbys(
             processor=name,
             sow=self.topic,
-            lookout=None,
+            group_watcher=None,
             admin=self.admin,
             open_reader=partial(LogReader, self.kafka, group=name),
             open_state=self.open,
         )
 
-    def open(self, partition: int) -> TransactionalState:
-        """The state of a partition."""
+    def open(self, partition: int) -> LayeredState:
+        """Open the state of a partition."""
         self.opening(partition)
         store = RocksStore(self.directory / str(partition), identity=f"{self.topic}/{partition}", memory=self._memory)
-        return TransactionalState(store, cache_bytes=1 << 20)
+        return LayeredState(store, cache_bytes=1 << 20)
 
     def write(self, records: dict[bytes, bytes | None], *, commit: bool = True) -> None:
-        """One transaction, the same to both partitions; None is a tombstone."""
+        """Write one transaction, the same to both partitions; None is a tombstone."""
         self.producer.begin_transaction()
         for partition in (0, 1):
             for key, value in records.items():
@@ -75,7 +75,7 @@ class Shelf:
             assert time.monotonic() < deadline_s, "no marker"
 
     def advance_to_end(self, *partitions: int) -> None:
-        """Go on until these standbys have everything."""
+        """Advance until these standbys are complete."""
         ends = self.admin.end_offsets(self.topic, partitions)
         deadline_s = time.monotonic() + 20
         while any(self.position(partition) < end for partition, end in ends.items()):
@@ -84,27 +84,27 @@ class Shelf:
             self.standbys.advance()
 
     def position(self, partition: int) -> int:
-        """How far a standby is; -1 if there is none."""
+        """Return the position of a standby; -1 if there is none."""
         kept = self.standbys._kept.get(partition)
         return -1 if kept is None else kept.state.position
 
 
 @pytest.fixture
 def shelf(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Shelf]:
-    """A shelf of its own."""
+    """Create a topic and a worker for one test."""
     made = Shelf(bootstrap, tmp_path, unique)
     yield made
     made.standbys.close()
     made.admin.delete([made.topic])
 
 
-def held(state: TransactionalState) -> dict[bytes, bytes]:
-    """What a state has of the keys that these tests use."""
+def held(state: LayeredState) -> dict[bytes, bytes]:
+    """Read the keys of these tests from a state."""
     return {key: stored.value for key, stored in state.get_many([b"a", b"b", b"c"]).items() if stored is not None}
 
 
-def test_it_has_what_is_committed_and_nothing_else(shelf: Shelf) -> None:
-    """Records, deletes and updates as they come; nothing of a transaction that was rolled back."""
+def test_a_standby_has_the_committed_records_only(shelf: Shelf) -> None:
+    """Inserts, updates and deletes arrive, but no record of an aborted transaction."""
     shelf.standbys.update({0}, ())
     shelf.advance_to_end(0)
     shelf.write({b"a": b"2", b"b": b"1"})
@@ -118,8 +118,8 @@ def test_it_has_what_is_committed_and_nothing_else(shelf: Shelf) -> None:
     state.close(0)
 
 
-def test_what_it_hands_over_is_its_owners_alone(shelf: Shelf) -> None:
-    """What comes afterwards is left to the owner, the other standbys go on, and it may be one again."""
+def test_a_state_that_was_handed_over_is_left_to_its_owner(shelf: Shelf) -> None:
+    """Other standbys go on, and the partition may become a standby again."""
     for _ in range(2):
         shelf.standbys.update({0, 1}, ())
     shelf.advance_to_end(0, 1)
@@ -134,8 +134,8 @@ def test_what_it_hands_over_is_its_owners_alone(shelf: Shelf) -> None:
     shelf.advance_to_end(0, 1)
 
 
-def test_one_that_has_become_ours_waits_to_be_taken(shelf: Shelf) -> None:
-    """Between the assignment and the opening it is neither closed nor opened a second time."""
+def test_a_standby_of_an_owned_partition_waits_to_be_taken(shelf: Shelf) -> None:
+    """Between assignment and opening it is neither closed nor opened twice."""
     shelf.standbys.update({0}, ())
     shelf.advance_to_end(0)
     shelf.standbys.update((), {0})
@@ -146,8 +146,8 @@ def test_one_that_has_become_ours_waits_to_be_taken(shelf: Shelf) -> None:
     state.close(0)
 
 
-def test_one_that_is_not_wanted_any_more_lets_go_at_once(shelf: Shelf) -> None:
-    """The directory is free for a process beside this one, and what is in it is not read again."""
+def test_a_standby_that_is_not_needed_is_closed_at_once(shelf: Shelf) -> None:
+    """Its directory is free for another process, and its records are not read any more."""
     shelf.standbys.update({0}, ())
     shelf.advance_to_end(0)
     with pytest.raises(StateLocked):
@@ -160,7 +160,7 @@ def test_one_that_is_not_wanted_any_more_lets_go_at_once(shelf: Shelf) -> None:
 
 
 def test_a_directory_that_is_in_use_is_left_alone(shelf: Shelf) -> None:
-    """Its owner is a process on the same disk: the others are kept, and it is not tried again soon."""
+    """If the owner is a process on the same disk, other standbys go on, and the next try comes after a pause."""
     owners = shelf.open(0)
     for _ in range(3):
         shelf.standbys.update({0, 1}, ())
@@ -170,8 +170,8 @@ def test_a_directory_that_is_in_use_is_left_alone(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("no answer"), StateLocked("taken")])
-def test_what_keeps_one_from_being_opened_does_not_reach_the_thread(shelf: Shelf, error: Exception) -> None:
-    """It is tried again later."""
+def test_an_error_in_opening_does_not_reach_the_thread(shelf: Shelf, error: Exception) -> None:
+    """The standby is tried again later."""
 
     def refuse(partition: int) -> None:
         raise error
@@ -181,8 +181,8 @@ def test_what_keeps_one_from_being_opened_does_not_reach_the_thread(shelf: Shelf
     assert shelf.position(0) == -1
 
 
-def test_one_that_is_damaged_is_wiped_and_given_up(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one begins with nothing, and the worker goes on."""
+def test_a_damaged_standby_is_wiped_and_given_up(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next standby begins with an empty state, and the worker goes on."""
     shelf.standbys.update({0}, ())
     shelf.advance_to_end(0)
     kept = shelf.standbys._kept[0]
@@ -202,8 +202,8 @@ def test_one_that_is_damaged_is_wiped_and_given_up(shelf: Shelf, monkeypatch: py
     state.close(0)
 
 
-def test_one_that_may_have_missed_deletes_is_wiped(shelf: Shelf) -> None:
-    """It was behind for longer than deletes stay in the topic."""
+def test_a_standby_that_may_have_missed_deletes_is_wiped(shelf: Shelf) -> None:
+    """A standby that lags for longer than the retention of deletes is wiped."""
     shelf.standbys.update({0}, ())
     shelf.advance_to_end(0)
     shelf.standbys._kept[0].current_s -= DAY_S + 1
@@ -217,8 +217,8 @@ def test_one_that_may_have_missed_deletes_is_wiped(shelf: Shelf) -> None:
     state.close(0)
 
 
-def test_a_quiet_one_stays_young(shelf: Shelf) -> None:
-    """Where nothing comes nothing is missed, and the state says so now and then: an old one would be wiped."""
+def test_a_quiet_standby_stays_young(shelf: Shelf) -> None:
+    """A complete standby without new records confirms its age, so that it is not wiped as stale."""
     shelf.standbys.update({0}, ())
     shelf.advance_to_end(0)
     shelf.standbys.advance()

@@ -1,4 +1,4 @@
-"""The worker's side of the control topic, on a real Kafka: what is written, what is not, and which orders arrive."""
+"""The worker's side of the control topic, on a real Kafka: notices that are written, and orders that arrive."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class Place:
         self.threads: list[ControlThread] = []
 
     def create(self) -> None:
-        """Make the topic."""
+        """Create the topic."""
         self.admin.create([control_spec(self.prefix)])
 
     def thread(self, application_id: str = APPLICATION, process: str = "worker-0") -> ControlThread:
-        """A worker's, running."""
+        """A worker's thread, running."""
         thread = ControlThread(self.kafka, application_id, self.prefix, process=process)
         self.threads.append(thread)
         thread.start()
         return thread
 
     def end(self) -> int:
-        """How many records the topic has had."""
+        """The number of records that the topic has had."""
         return self.admin.end_offsets(self.control.topic, [0])[0]
 
     def held(self, pipeline: str = "orders") -> dict[int, tuple[str, int]]:
-        """The partitions that are held, with reason and offset."""
+        """The held partitions, with reason and offset."""
         entries = self.control.read(APPLICATION)
         assert entries is not None
         return {number: (one.reason, one.offset) for number, one in entries.held.get(pipeline, {}).items()}
@@ -66,7 +66,7 @@ class Place:
         return {name: one.message for name, one in entries.failed.get("orders", {}).items()}
 
     def write(self, key: str, value: object) -> None:
-        """A record as another program would write it."""
+        """Write a record as another program would."""
         publisher = Publisher(self.kafka)
         data = None if value is None else json.dumps(value).encode()
         publisher.send(self.control.topic, key.encode(), data, partition=0)
@@ -75,7 +75,7 @@ class Place:
 
 @pytest.fixture
 def place(bootstrap: str, unique: str) -> Iterator[Place]:
-    """A control topic that no other test has."""
+    """A control topic that no other test uses."""
     made = Place(bootstrap, f"{unique}.")
     yield made
     for thread in made.threads:
@@ -84,7 +84,7 @@ def place(bootstrap: str, unique: str) -> Iterator[Place]:
 
 
 def wait(reached: Callable[[], bool], what: str) -> None:
-    """Wait for a fact."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s"
@@ -92,10 +92,10 @@ def wait(reached: Callable[[], bool], what: str) -> None:
 
 
 def test_a_notice_is_written_and_taken_back(place: Place):
-    """A hold is in the topic with all that is known of it; once the partition goes on, nothing says so any more."""
+    """A hold is in the topic with all its fields; once the partition goes on, its notice is removed."""
     place.create()
     thread = place.thread()
-    thread.tell("orders", 3, HELD._replace(due_s=time.monotonic() + 60))
+    thread.report("orders", 3, HELD._replace(due_s=time.monotonic() + 60))
     wait(lambda: place.held() == {3: ("rejects", 120)}, "the notice")
     entries = place.control.read(APPLICATION)
     assert entries is not None
@@ -103,58 +103,58 @@ def test_a_notice_is_written_and_taken_back(place: Place):
     assert (notice.message, notice.since_ms, notice.tries) == (HELD.message, HELD.since_ms, 0)
     assert 50_000 < notice.next_try_ms - time.time() * 1000 <= 60_000
     assert notice.host
-    thread.tell("orders", 3, None)
+    thread.report("orders", 3, None)
     wait(lambda: place.held() == {}, "taking it back")
     assert place.end() == 2
 
 
 def test_a_notice_told_and_taken_back_at_once_leaves_nothing(place: Place):
-    """The newest news counts, however close they are."""
+    """A notice that is reported and removed at once leaves no record: the newest report counts."""
     place.create()
     thread = place.thread()
     for tries in range(100):
-        thread.tell("orders", 3, HELD._replace(tries=tries))
-    thread.tell("orders", 3, None)
-    thread.tell("orders", 4, HELD)
+        thread.report("orders", 3, HELD._replace(tries=tries))
+    thread.report("orders", 3, None)
+    thread.report("orders", 4, HELD)
     wait(lambda: 4 in place.held(), "the other notice")
     assert set(place.held()) == {4}
 
 
 def test_healthy_partitions_cost_no_write(place: Place):
-    """A thousand partitions that go on, told again and again, leave the topic empty."""
+    """A thousand partitions that go on, reported again and again, cause no write."""
     place.create()
     thread = place.thread()
     for partition in range(1000):
-        thread.tell("orders", partition, None)
-    thread.tell_failed("orders", None)
-    thread.tell("orders", 1000, HELD)
+        thread.report("orders", partition, None)
+    thread.report_failure("orders", None)
+    thread.report("orders", 1000, HELD)
     wait(lambda: 1000 in place.held(), "the one notice")
     assert place.end() == 1
 
 
 def test_the_notice_of_a_dead_worker_is_taken_back_by_the_next_owner(place: Place):
-    """A partition that runs again on another worker is held no more; one that nobody runs still is."""
+    """The notice of a dead worker is removed by the next owner of the partition, and kept without one."""
     place.create()
     dead = place.thread(process="dead")
-    dead.tell("orders", 3, HELD)
-    dead.tell("orders", 4, HELD)
+    dead.report("orders", 3, HELD)
+    dead.report("orders", 4, HELD)
     wait(lambda: set(place.held()) == {3, 4}, "the notices")
     dead.stop()
     assert set(place.held()) == {3, 4}
-    place.thread(process="next").tell("orders", 3, None)
+    place.thread(process="next").report("orders", 3, None)
     wait(lambda: set(place.held()) == {4}, "taking one back")
 
 
 def test_a_pipeline_that_failed_is_told_by_each_process(place: Place):
-    """It is taken back by the process that runs it again, and by one that ends in good order."""
+    """A failed pipeline is reported by each process; a process that runs it again, or ends, removes its notice."""
     place.create()
     first, second = place.thread(process="worker-0"), place.thread(process="worker-1")
-    first.tell_failed("orders", "the disk is full")
-    second.tell_failed("orders", "x" * 100_000)
+    first.report_failure("orders", "the disk is full")
+    second.report_failure("orders", "x" * 100_000)
     wait(lambda: set(place.failed()) == {"worker-0", "worker-1"}, "both notices")
     assert place.failed()["worker-0"] == "the disk is full"
     assert len(place.failed()["worker-1"]) < 5_000
-    first.tell_failed("orders", None)
+    first.report_failure("orders", None)
     wait(lambda: set(place.failed()) == {"worker-1"}, "taking the first one back")
     second.stop()
     assert place.failed() == {}
@@ -163,7 +163,7 @@ def test_a_pipeline_that_failed_is_told_by_each_process(place: Place):
 def test_without_the_topic_work_goes_on_and_the_newest_notice_is_written_later(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ):
-    """It is warned of once; when the topic is made, what counts then is written."""
+    """Without the topic work goes on with one warning; the newest notices are written when the topic was created."""
     monkeypatch.setattr(control_thread, "_ABSENT_S", 0.05)
     looks: list[bool] = []
     exists = ControlThread._exists
@@ -171,10 +171,10 @@ def test_without_the_topic_work_goes_on_and_the_newest_notice_is_written_later(
     with capture_logs() as lines:
         thread = place.thread()
         for tries in range(3):
-            thread.tell("orders", 3, HELD._replace(offset=tries))
+            thread.report("orders", 3, HELD._replace(offset=tries))
         wait(lambda: len(looks) > 3, "looking again")
         assert place.control.read(APPLICATION) is None
-    # A broker that is slow to answer is warned of too, by other words.
+    # A broker that is slow to answer causes a warning too, in other words.
     warnings = [line for line in lines if "does not exist" in line.get("why", "")]
     assert len(warnings) == 1
     assert "sowstream topics apply" in warnings[0]["why"]
@@ -184,12 +184,12 @@ def test_without_the_topic_work_goes_on_and_the_newest_notice_is_written_later(
 
 
 def test_where_no_kafka_answers_nothing_is_waited_for(bootstrap: str):
-    """Telling, asking for orders and stopping take no longer than with Kafka; the worker's end is not held up."""
+    """Without Kafka, reporting, fetching orders and stopping take no longer than with it."""
     thread = ControlThread({"bootstrap.servers": "127.0.0.1:1"}, APPLICATION)
     thread.start()
     began_s = time.monotonic()
     for number in range(10_000):
-        thread.tell("orders", number % 10, HELD)
+        thread.report("orders", number % 10, HELD)
     assert thread.orders("orders").empty()
     assert time.monotonic() - began_s < 2.0
     thread.stop()
@@ -197,7 +197,7 @@ def test_where_no_kafka_answers_nothing_is_waited_for(bootstrap: str):
 
 
 def test_an_order_arrives_once_at_each_worker_of_its_application(place: Place):
-    """Also where the topic is read again; orders of others, of newer formats and broken ones do not."""
+    """An order arrives once at each worker of its application; broken orders, newer formats and others' are ignored."""
     place.create()
     first, second = place.thread(), place.thread(process="worker-1")
     place.write("resume/desk/orders/5", {"format": 99, "partition": 5, "skip_until": 9, "at_ms": 1, "by": "x"})
@@ -205,24 +205,24 @@ def test_an_order_arrives_once_at_each_worker_of_its_application(place: Place):
     place.write("resume/desk/orders", {"format": 1})
     place.write("resume/other/orders/3", {"format": 1, "partition": 3, "skip_until": 1, "at_ms": 1, "by": "x"})
     order = Order(at_ms=int(time.time() * 1000), partition=3, skip_until=123, by="anna@desk", later=1)
-    place.control.give(APPLICATION, "orders", order)
+    place.control.write_order(APPLICATION, "orders", order)
     expected = Resume(3, 123, order.at_ms)
     assert [thread.orders("orders").get(timeout=PATIENCE_S) for thread in (first, second)] == [expected, expected]
     again = Order(at_ms=order.at_ms + 1, partition=None, skip_until=None, by="anna@desk")
-    place.control.give(APPLICATION, "orders", again)
+    place.control.write_order(APPLICATION, "orders", again)
     assert first.orders("orders").get(timeout=PATIENCE_S) == Resume(None, None, again.at_ms)
     assert second.orders("orders").get(timeout=PATIENCE_S) == Resume(None, None, again.at_ms)
     assert first.orders("other").empty()
 
 
 def test_a_worker_that_starts_obeys_young_orders_only(place: Place):
-    """One that was given while the partition moved counts; one of last week might skip what nobody meant."""
+    """A worker that starts obeys recent orders only: an old one might skip other records than intended."""
     place.create()
     now_ms = int(time.time() * 1000)
     old = Order(at_ms=now_ms - control_thread.ORDER_AGE_MAX_MS - 1, partition=3, skip_until=123, by="anna@desk")
     young = Order(at_ms=now_ms - 1000, partition=4, skip_until=7, by="anna@desk")
-    place.control.give(APPLICATION, "orders", old)
-    place.control.give(APPLICATION, "orders", young)
+    place.control.write_order(APPLICATION, "orders", old)
+    place.control.write_order(APPLICATION, "orders", young)
     orders = place.thread().orders("orders")
     assert orders.get(timeout=PATIENCE_S) == Resume(4, 7, young.at_ms)
     with pytest.raises(queue.Empty):
@@ -230,6 +230,6 @@ def test_a_worker_that_starts_obeys_young_orders_only(place: Place):
 
 
 def test_each_reason_has_a_next_step():
-    """For the operator, with the place filled in."""
+    """Each reason for a hold has a next step for the operator, with the place in it."""
     assert set(REMEDIES) == set(get_args(HoldReason))
     assert all("{" not in text.format(topic="orders", partition=3) for text in REMEDIES.values())

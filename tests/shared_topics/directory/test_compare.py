@@ -1,4 +1,4 @@
-"""Settings against the directory: which differences stop a worker, and how they are told."""
+"""Settings compared with the directory: the differences that stop a worker, and their messages."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def config(**topic):
     ],
 )
 def test_a_contradiction_has_both_values(change, field, severity, ours, theirs):
-    """What readers would misunderstand is refused, anything else is a warning; each says both values and what to do."""
+    """A difference that readers would misunderstand is refused, any other is a warning; each has both values."""
     entries = Entries(describe(config()), {})
     (problem,) = contradictions(describe(config(**change)), entries, ["orders"])
     assert (problem.severity, problem.topic) == (severity, "orders")
@@ -54,13 +54,13 @@ def test_what_a_copy_is_derived_from_is_compared():
 
 
 def test_only_the_topics_asked_for_are_compared():
-    """A worker of one topic is not stopped by another one, nor by a topic that nobody has described."""
+    """Only the topics of a worker are compared: others, and topics without a description, do not stop it."""
     entries = Entries({"orders": describe(config())["orders"]}, {})
     assert contradictions(describe(config(key=["/sku"])), entries, ["slow", "others"]) == []
 
 
 def test_long_values_are_cut_to_where_they_differ():
-    """Two schemas are shown as the part round their first difference."""
+    """Two schemas are shown as the parts around their first difference."""
     before, after = ("".join(f'{{"f{n}":"{kind}"}}' for n in range(99)) for kind in ("long", "long"))
     after = after.replace('"f50":"long"', '"f50":"string"')
     first, second = (
@@ -85,7 +85,7 @@ def test_two_files_with_one_meaning_are_one_schema():
 
 
 def test_only_what_changed_is_written():
-    """A first apply writes all, a second nothing, a changed topic itself alone, with both values told."""
+    """The first apply writes all descriptions, a second none, and a changed topic only its own, with both values."""
     before, after = config(), config(key=["/sku"])
     entries = Entries(describe(before), {})
     assert revise(before, describe(before), None).writes == describe(before)
@@ -96,7 +96,7 @@ def test_only_what_changed_is_written():
 
 
 def test_what_the_settings_no_longer_have_is_left_unless_it_is_pruned():
-    """Only descriptions of the same application are ever removed, and only when asked for."""
+    """Only descriptions of the same application are ever removed, and only on request."""
     described = describe(config())
     described["foreign"] = described["orders"].model_copy(update={"application_id": "bank"})
     fewer = Config.model_validate({"application_id": "shop", "topics": {"orders": {}}})
@@ -106,7 +106,7 @@ def test_what_the_settings_no_longer_have_is_left_unless_it_is_pruned():
 
 
 def test_a_topic_that_is_not_as_configured_keeps_its_description():
-    """Where the Kafka topics contradict the settings, readers go on with what was true."""
+    """A topic that differs from the settings keeps its description, which readers go on using."""
     after = config(partitions=9)
     revision = revise(after, describe(after), Entries(describe(config()), {}), kept={"orders", "slow"})
     assert revision.writes == {}
@@ -114,7 +114,7 @@ def test_a_topic_that_is_not_as_configured_keeps_its_description():
 
 
 def test_a_description_of_a_newer_version_is_not_overwritten():
-    """An older version leaves alone what it cannot read because it is newer, and mends what is merely broken."""
+    """A description of a newer version is not overwritten; one that is merely broken is."""
     ours = config()
     entries = Entries({}, {"orders": "has format 2", "others": "is not JSON"}, frozenset(("orders",)))
     revision = revise(ours, describe(ours), entries)

@@ -1,4 +1,4 @@
-"""The description of a topic: what it says, what it leaves out, and what a reader makes of it."""
+"""The description of a topic: its content, and the settings that a reader derives from it."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"
 
 
 def settings(tmp_path: Path) -> Config:
-    """One topic of each kind that a description must carry."""
+    """Settings with one topic of each kind that a description must support."""
     avro, protobuf = tmp_path / "r.avsc", tmp_path / "r.desc"
     avro.write_text(AVRO)
     protobuf.write_bytes(b"\x0a\x02hi\xff")
@@ -44,12 +44,12 @@ def settings(tmp_path: Path) -> Config:
 
 
 def written(config: Config) -> dict[str, Description]:
-    """The descriptions as they come back from Kafka."""
+    """The descriptions as they are read back from Kafka."""
     return {name: Description.from_json(item.to_json()) for name, item in describe(config).items()}
 
 
 def test_a_reader_gets_the_settings_that_it_needs(tmp_path):
-    """A config that is made of the written descriptions says of every topic what the settings say, schema included."""
+    """Settings derived from the descriptions equal the original ones for every topic, schema included."""
     ours = settings(tmp_path)
     theirs = described_topics(
         Config.model_validate({"kafka": {"bootstrap.servers": "h:9092"}}), Entries(written(ours), {})
@@ -69,15 +69,15 @@ def test_a_reader_gets_the_settings_that_it_needs(tmp_path):
     assert theirs.schema_registry == {"url": "https://registry:8081/x"}
 
 
-def test_it_has_no_secrets(tmp_path):
-    """Neither credentials of Kafka nor those of the registry, in its address or beside it, are written."""
+def test_a_description_has_no_secrets(tmp_path):
+    """A description has no credentials of Kafka or the registry, also not in an address."""
     for description in describe(settings(tmp_path)).values():
         for secret in (b"pass", b"joe", b"token"):
             assert secret not in description.to_json()
 
 
 def test_unknown_fields_are_ignored_and_a_newer_format_is_an_error():
-    """A later version may add fields; when it raises the format number, this version says that it is too old."""
+    """Unknown fields are ignored; a newer format number is an error that asks for an upgrade."""
     tree = {"format": 1, "kind": "topic", "partitions": 2, "key": ["/id"], "message_type": "json", "colour": "red"}
     assert Description.from_json(json.dumps(tree).encode()).partitions == 2
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_unknown_fields_are_ignored_and_a_newer_format_is_an_error():
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format":1}', b'{"format":1,"partitions":0,"key":[],"x":1}'])
 def test_rubbish_is_told(data):
-    """What is no description names the topic directory and the command that writes it again."""
+    """A record that is no description is an error that names the topic directory and the command that rewrites it."""
     with pytest.raises(Unreadable, match=r"topic directory .*`sowstream topics apply` writes it again"):
         Description.from_json(data)
 
@@ -113,7 +113,7 @@ def test_one_that_cannot_be_used_costs_its_topic_alone(tmp_path):
 
 
 def test_several_registries_or_applications_are_not_guessed(tmp_path):
-    """Where topics disagree, the application id stays the reader's own, and no registry is asked."""
+    """If topics differ in it, the application id stays the reader's own, and no registry is used."""
     described = written(settings(tmp_path))
     described["other"] = described["orders"].model_copy(
         update={"application_id": "bank", "registry": "http://elsewhere:8081"}
@@ -123,7 +123,7 @@ def test_several_registries_or_applications_are_not_guessed(tmp_path):
 
 
 def test_own_settings_beat_what_the_directory_says_of_all(tmp_path):
-    """An application id and a registry that the reader's settings give are kept, credentials too."""
+    """An application id and a registry in the reader's settings are kept, credentials included."""
     own = {"application_id": "desk", "schema_registry": {"url": "https://proxy", "basic.auth.user.info": "a:b"}}
     config = described_topics(Config.model_validate(own), Entries(written(settings(tmp_path)), {}))
     assert config.application_id == "desk"
@@ -131,14 +131,14 @@ def test_own_settings_beat_what_the_directory_says_of_all(tmp_path):
 
 
 def test_a_schema_file_that_is_missing_is_told():
-    """The directory cannot be written without the content of the file."""
+    """A missing schema file is an error: the directory cannot be written without its content."""
     config = Config.model_validate({"topics": {"q": {"message_type": "avro", "schema": "/nowhere.avsc"}}})
     with pytest.raises(ConfigurationError, match=r"topic .q.: the schema /nowhere\.avsc cannot be read"):
         describe(config)
 
 
 def test_a_schema_stands_in_one_place():
-    """A file beside a text, or what is no Base64, is refused by the settings."""
+    """Settings with a schema in two places, or with invalid Base64, are refused."""
     with pytest.raises(ValueError, match="file and text both say what the schema is"):
         SchemaConfig(file=Path("a"), text="b")
     with pytest.raises(ValueError, match="base64 is not Base64"):
@@ -147,7 +147,7 @@ def test_a_schema_stands_in_one_place():
 
 
 def test_names_of_their_own_are_described_in_a_format_that_older_readers_refuse():
-    """A reader that ignored them would look for topics that are not there; without them nothing changes for it."""
+    """Mapped topic names are described in a format that older readers refuse, as they would look for other topics."""
     topics = {"orders": {"kafka_topics": {"publish": "legacy.in"}}, "prices": {}}
     conflated = {"slow": {"underlying": "orders", "kafka_topics": {"sow": "slow.state"}}}
     config = Config(kafka=KAFKA, topic_prefix="acme.", topics=topics, conflated=conflated)
@@ -164,7 +164,7 @@ def test_names_of_their_own_are_described_in_a_format_that_older_readers_refuse(
 
 
 def test_a_worker_with_other_names_than_the_directory_says_is_refused():
-    """Its readers would look elsewhere."""
+    """A worker whose topic names differ from the directory is refused: its readers would look elsewhere."""
     ours = describe(Config(topics={"orders": {"kafka_topics": {"sow": "a"}}}))["orders"]
     theirs = describe(Config(topics={"orders": {}}))["orders"]
     (problem,) = contradictions({"orders": ours}, Entries({"orders": theirs}, {}), ["orders"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from processor.tools.demo.check import Entry, Published
-from tests.tools.demo.world import entry, failures
+from tests.tools.demo.world import Log, entry, failures
 
 
 def replaced(log: list[Entry], at: int, **changes: object) -> None:
@@ -136,3 +136,13 @@ def test_the_oracle_merges_by_the_rules() -> None:
     assert oracle.records == {"1": {"id": 1, "a": {"x": 1, "z": 2}, "b": [3]}}
     assert oracle.versions == {"1": 2}
     assert len(oracle.rejected) == 1
+
+
+def test_the_input_positions_of_the_mark_topics_are_no_dead_letters():
+    """The mark topics hold positions without a source, and the check of rejected records leaves them out."""
+
+    def position(orders: Log, conflated: Log) -> None:
+        for log in (orders, conflated):
+            log["mark"] = [entry("position", {"offset": 7})]
+
+    assert failures(position) == []

@@ -1,4 +1,4 @@
-"""The steps that bring a key home: a world of copies that carries the commands out as workers do."""
+"""The steps that heal a key, in a model of copies that carries the commands out as workers do."""
 
 import random
 
@@ -26,14 +26,14 @@ class World:
         self.deletes = 0
 
     def put(self, key: bytes, partition: int, value: bytes, version: int, timestamp_ms: int | None = None) -> None:
-        """A record, as a worker writes it."""
+        """Write a record as a worker does."""
         self.offset += 1
         self.now_ms += 1
         time_ms = self.now_ms if timestamp_ms is None else timestamp_ms
         self.copies[key, partition] = Copy(key, partition, self.offset, time_ms, version, value, [])
 
     def carry_out(self, commands, *, rejects: bool = False) -> None:
-        """Do what commands ask for, if the version is the expected one."""
+        """Carry commands out if the version is the expected one."""
         for command in commands:
             headers = dict(command.headers)
             old = self.copies.get((command.key, command.partition))
@@ -49,7 +49,7 @@ class World:
                 self.told[KEY] = command.value
 
     def heal(self, case: Case, *, between=lambda _: None) -> int:
-        """Take steps until there are none; how many."""
+        """Take steps until there are none; returns their number."""
         for step in range(20):
             commands = next_step(case, list(self.copies.values()))
             if not commands:
@@ -76,7 +76,7 @@ def copy(partition: int, version: int, timestamp_ms: int, value: bytes = b"", ke
     ],
 )
 def test_the_newest_record_is_left_alone_at_home(copies, stays):
-    """Whatever the copies, one record is left, in the key's own partition, with the value of the newest one."""
+    """One record is left, in the key's own partition, with the value of the newest copy."""
     world = World(*(copy(*each) for each in copies))
     world.heal(Case(KEY, HOME))
     (left,) = world.copies.values()
@@ -84,14 +84,14 @@ def test_the_newest_record_is_left_alone_at_home(copies, stays):
 
 
 def test_a_subscriber_by_key_has_the_record_in_the_end():
-    """The last that is told of the key is the record, not the deletion of a copy."""
+    """The last message about the key is the record, not the deletion of a copy."""
     world = World(copy(HOME, 3, 500), copy(FIRST, 9, 400))
     world.heal(Case(KEY, HOME))
     assert world.told[KEY] == b"of %d" % HOME
 
 
 def test_no_copy_is_deleted_before_the_newest_is_at_home():
-    """A publish that the worker rejects costs nothing: the copy stays where it is, and the case has a problem."""
+    """A publish that the worker rejects costs nothing: the copy stays, and the case has a problem."""
     world, case = World(copy(HOME, 3, 400), copy(FIRST, 9, 500)), Case(KEY, HOME)
     commands = next_step(case, list(world.copies.values()))
     assert [dict(command.headers)["command"] for command in commands] == [b"publish"]
@@ -102,7 +102,7 @@ def test_no_copy_is_deleted_before_the_newest_is_at_home():
 
 
 def test_a_deletion_that_is_rejected_is_a_problem():
-    """It is not tried for ever."""
+    """A deletion that is rejected is a problem, and not retried for ever."""
     world, case = World(copy(HOME, 3, 500), copy(FIRST, 9, 400)), Case(KEY, HOME)
     world.carry_out(next_step(case, list(world.copies.values())), rejects=True)
     assert next_step(case, list(world.copies.values())) == []
@@ -110,14 +110,14 @@ def test_a_deletion_that_is_rejected_is_a_problem():
 
 
 def test_clocks_that_differ_do_not_make_it_go_round():
-    """A copy that was published at home is over, even if the worker there has a clock that is behind."""
+    """A copy that was published at home is superseded, even if the worker there has a clock that is behind."""
     world, case = World(copy(HOME, 3, 400), copy(FIRST, 9, 5000, b"newest")), Case(KEY, HOME)
     assert world.heal(case) == 3
     assert [left.value for left in world.copies.values()] == [b"newest"]
 
 
 def test_other_spellings_are_copies_too():
-    """A key of several fields that is spelled with spaces becomes the canonical one, wherever that belongs."""
+    """A key of several fields with spaces becomes the canonical one, in its own partition."""
     homes = Homes(KeyFields(("/a", "/b")), PARTITIONS)
     spaced, compact = b'["x", "y"]', b'["x","y"]'
     assert homes.own_key(spaced) == compact
@@ -131,7 +131,7 @@ def test_other_spellings_are_copies_too():
 
 
 def test_what_travels_with_the_record():
-    """Headers of the publisher and the record's own time to live go along, those of the update before do not."""
+    """The publisher's headers and the record's time to live are kept, those of the former update are not."""
     headers = [
         ("version", b"9"),
         ("kind", b"insert"),
@@ -153,7 +153,7 @@ def test_what_travels_with_the_record():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_updates_in_between_lose_nothing_that_came_last(seed):
-    """With updates at home and deletes of copies between the steps, the last update at home is what is left."""
+    """With updates at home and deletes of copies between the steps, the last update at home is left."""
     chance = random.Random(seed)
     world = World(copy(HOME, 3, chance.choice([400, 500])), copy(FIRST, 9, 450), copy(SECOND, 2, 460))
     last: list[bytes] = []
@@ -175,7 +175,7 @@ def test_updates_in_between_lose_nothing_that_came_last(seed):
 
 
 def test_the_line_for_people_says_which_stays():
-    """Key, partitions, versions, and what becomes of each copy."""
+    """The line for people has the key, the partitions, the versions and the outcome for each copy."""
     case = Case(KEY, HOME)
     assert describe_step(case, [copy(HOME, 3, 500), copy(FIRST, 9, 400)]) == (
         f"7: partition {HOME} version 3 stays; partition {FIRST} version 9 is deleted"

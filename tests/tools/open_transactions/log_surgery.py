@@ -1,4 +1,4 @@
-"""Brings a stopped broker's disk into the state of KAFKA-20734: a transaction that ended, without its marker."""
+"""Changes a stopped broker's disk to the state of KAFKA-20734: a transaction that ended, without its marker."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def batches(data: bytes) -> Iterator[Batch]:
 
 
 def remove_last_marker(records: Path, topic: str, partition: int, producer_id: int) -> int:
-    """Take a producer's last marker out of a partition of a broker that is stopped; the marker's offset.
+    """Remove a producer's last marker from a partition of a stopped broker; returns the marker's offset.
 
-    A gap between offsets is what compaction leaves as well. What Kafka derives from the log goes too, so that it is
-    made again from what is there.
+    Compaction leaves such gaps between offsets as well. The files that Kafka derives from the log are deleted, so that
+    they are rebuilt from it.
     """
     directory = records / f"{topic}-{partition}"
     (segment,) = directory.glob("*.log")

@@ -1,4 +1,4 @@
-"""What is said of the keys of a transaction that was ended: which of them readers see rightly, and which not."""
+"""The check of the keys of a transaction that was ended: readers see some right, and some not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.transactions.open_ranges import OpenStretch
+from processor.kafka.transactions.open_ranges import OpenRange
 from processor.tools.open_transactions.aftermath import Aftermath, KeyInQuestion
 from tests.endtoend.world import World
 
@@ -22,7 +22,7 @@ _PARTITION = 2
 
 
 def _write(world: World, role: str, records: list[tuple[bytes, int, str]], *, value: bytes | None = b"{}") -> int:
-    """Write records of one partition: key, version and kind; the offset after them."""
+    """Write records of one partition: key, version and kind; returns the offset after them."""
     producer = Producer({"bootstrap.servers": world.bootstrap})
     for key, version, kind in records:
         headers = {"version": str(version), **({"kind": kind} if kind else {})}
@@ -42,9 +42,9 @@ def test_each_key_is_judged_by_its_versions(bootstrap: str, tmp_path: Path, uniq
     end = _write(world, "sow", [(b"right", 2, ""), (b"short", 3, ""), (b"gap", 3, ""), (b"gone", 2, "delete")])
     _write(world, "delta", [(b"right", 2, ""), (b"short", 2, ""), (b"gap", 3, ""), (b"gone", 2, "delete")])
     since_ms = int(time.time() * 1000)
-    stretches = [OpenStretch(f"{unique}.sow", _PARTITION, begin, end, since_ms)]
-    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, stretches)
-    # A worker that goes on with the partition is not compared in the middle of its next transaction.
+    ranges = [OpenRange(f"{unique}.sow", _PARTITION, begin, end, since_ms)]
+    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, ranges)
+    # Versions are not compared in the middle of the next transaction of a worker that goes on.
     _write(world, "sow", [(b"right", 3, "")])
     assert begin_of_deltas == len(before)
     assert aftermath.look() == [
@@ -57,10 +57,10 @@ def test_each_key_is_judged_by_its_versions(bootstrap: str, tmp_path: Path, uniq
 
 
 def test_messages_of_a_topic_without_a_sow_have_no_versions(bootstrap: str, tmp_path: Path, unique: str):
-    """Their keys are named all the same."""
+    """Messages of a topic without a SOW have no versions; their keys are listed all the same."""
     world = World(bootstrap, tmp_path, unique, sow=False, more={"conflated": {}})
     end = _write(world, "delta", [(b"a", 0, ""), (b"b", 0, "")])
-    stretches = [OpenStretch(f"{unique}.delta", _PARTITION, 0, end, int(time.time() * 1000))]
-    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, stretches)
+    ranges = [OpenRange(f"{unique}.delta", _PARTITION, 0, end, int(time.time() * 1000))]
+    aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, ranges)
     assert [(key.key, key.sow, key.problem) for key in aftermath.look()] == [(b"a", None, ""), (b"b", None, "")]
     world.close()

@@ -1,8 +1,8 @@
-"""How a transaction that stands open must end, from what Kafka says of it."""
+"""The end of an open transaction, decided from Kafka's answers."""
 
 import pytest
 
-from processor.kafka.transactions.open_ranges import OpenStretch
+from processor.kafka.transactions.open_ranges import OpenRange
 from processor.kafka.transactions.transaction_admin import CoordinatorState, Marker, OpenProducer
 from processor.kafka.transactions.transaction_log import Decision
 from processor.tools.open_transactions.decide import CLOCKS_MS, decide
@@ -10,7 +10,7 @@ from processor.tools.open_transactions.versions import are_done_once
 
 PLACE = "orders.sow", 1
 NOW_MS = 1_000_000
-STRETCH = OpenStretch(*PLACE, begin=21, end=23, since_ms=NOW_MS)
+OPEN_RANGE = OpenRange(*PLACE, begin=21, end=23, since_ms=NOW_MS)
 PRODUCER = OpenProducer(producer_id=7, epoch=3, coordinator_epoch=-1, begin=21, last_ms=NOW_MS + 50)
 DONE = CoordinatorState("CompleteCommit", 7, 4, 10_000, frozenset())
 COMMIT = Decision(7, 3, 3, 1, is_commit=True, places=frozenset({PLACE}), decided_ms=NOW_MS + 100)
@@ -18,43 +18,43 @@ ABORT = COMMIT._replace(is_commit=False)
 
 
 def test_what_the_coordinator_committed_is_committed():
-    """With the epoch that wrote it, and no coordinator's epoch below one that is known."""
-    assert decide(STRETCH, PRODUCER, DONE, [COMMIT]).marker == Marker(*PLACE, 7, 3, 0, 1, is_commit=True)
+    """A transaction that the coordinator committed is committed with its own epoch and a valid coordinator epoch."""
+    assert decide(OPEN_RANGE, PRODUCER, DONE, [COMMIT]).marker == Marker(*PLACE, 7, 3, 0, 1, is_commit=True)
     later = PRODUCER._replace(coordinator_epoch=5)
-    marker = decide(STRETCH, later, DONE, [COMMIT]).marker
+    marker = decide(OPEN_RANGE, later, DONE, [COMMIT]).marker
     assert marker is not None
     assert marker.coordinator_epoch == 5
 
 
 def test_what_the_coordinator_rolled_back_is_rolled_back():
-    """With the epoch that fenced its producer."""
-    marker = decide(STRETCH, PRODUCER, DONE, [ABORT._replace(marker_epoch=4)]).marker
+    """A transaction that the coordinator rolled back is rolled back with the epoch that fenced its producer."""
+    marker = decide(OPEN_RANGE, PRODUCER, DONE, [ABORT._replace(marker_epoch=4)]).marker
     assert marker is not None
     assert (marker.is_commit, marker.epoch) == (False, 4)
 
 
 def test_a_later_transaction_of_the_same_id_decides_nothing():
-    """The worker came back: its coordinator now tells of another transaction, with another end."""
+    """A later transaction of the same id decides nothing: its producer came back, and its end may differ."""
     state = DONE._replace(state="CompleteAbort", epoch=5)
     later = Decision(7, 5, 5, 1, is_commit=False, places=frozenset({PLACE}), decided_ms=NOW_MS + 900)
     elsewhere = ABORT._replace(places=frozenset({("orders.sow", 2)}), decided_ms=NOW_MS + 500)
-    marker = decide(STRETCH, PRODUCER, state, [COMMIT, elsewhere, later]).marker
+    marker = decide(OPEN_RANGE, PRODUCER, state, [COMMIT, elsewhere, later]).marker
     assert marker is not None
     assert marker.is_commit
 
 
 def test_a_decision_from_before_the_records_was_about_others():
-    """Up to the difference that clocks may have."""
-    assert decide(STRETCH, PRODUCER, DONE, [ABORT._replace(decided_ms=NOW_MS - CLOCKS_MS - 1), COMMIT]).marker
+    """A decision that is older than the records was about other ones, within the difference of clocks."""
+    assert decide(OPEN_RANGE, PRODUCER, DONE, [ABORT._replace(decided_ms=NOW_MS - CLOCKS_MS - 1), COMMIT]).marker
     early = COMMIT._replace(decided_ms=NOW_MS - CLOCKS_MS - 1)
-    assert decide(STRETCH, PRODUCER, DONE, [early]).marker is None
+    assert decide(OPEN_RANGE, PRODUCER, DONE, [early]).marker is None
 
 
 def test_an_abort_shortly_before_was_about_others_where_no_update_was_done_again():
-    """Else the first of the open records may have been rolled back, and their versions come twice."""
+    """An abort shortly before the decision was about other records, if no version among the open ones repeats."""
     both = [ABORT._replace(decided_ms=NOW_MS - 100), COMMIT]
-    assert decide(STRETCH, PRODUCER, DONE, both, are_done_once=lambda: False).marker is None
-    marker = decide(STRETCH, PRODUCER, DONE, both, are_done_once=lambda: True).marker
+    assert decide(OPEN_RANGE, PRODUCER, DONE, both, are_done_once=lambda: False).marker is None
+    marker = decide(OPEN_RANGE, PRODUCER, DONE, both, are_done_once=lambda: True).marker
     assert marker is not None
     assert marker.is_commit
 
@@ -74,7 +74,7 @@ class Message:
         return self._headers
 
     def value(self):
-        """Any message."""
+        """Any value."""
         return b"{}"
 
 
@@ -90,14 +90,14 @@ class Message:
     ],
 )
 def test_an_update_that_was_done_again_has_its_version_twice(records, is_once):
-    """A record that comes back after a delete begins anew."""
+    """An update that was repeated has its version twice; a record that comes back after a delete starts again."""
     assert are_done_once(Message(*record) for record in records) is is_once
 
 
 def test_the_end_is_needed_of_an_idle_producer_alone_where_none_has_fenced_it():
-    """A later epoch is what makes Kafka refuse a marker that comes too late."""
-    assert not decide(STRETCH, PRODUCER, DONE, [COMMIT]).needs_idle
-    assert decide(STRETCH, PRODUCER, DONE._replace(epoch=3), [COMMIT]).needs_idle
+    """An idle producer is needed only if no later epoch makes Kafka refuse a late marker."""
+    assert not decide(OPEN_RANGE, PRODUCER, DONE, [COMMIT]).needs_idle
+    assert decide(OPEN_RANGE, PRODUCER, DONE._replace(epoch=3), [COMMIT]).needs_idle
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_end_is_needed_of_an_idle_producer_alone_where_none_has_fenced_it():
     ],
 )
 def test_what_is_not_known_is_not_touched(state, decisions, why):
-    """And it is said what is lacking."""
-    verdict = decide(STRETCH, PRODUCER, state, decisions)
+    """A transaction with an unknown end is not touched, and the missing fact is named."""
+    verdict = decide(OPEN_RANGE, PRODUCER, state, decisions)
     assert verdict.marker is None
     assert why in verdict.why

@@ -1,7 +1,7 @@
-"""A transaction that Kafka ended in its books and left open in a partition: what it costs, and how it ends.
+"""A transaction that Kafka ended in its books and left open in a partition: its effects, and its end.
 
 One broker for all tests: workers of four families merge, end, and the broker is stopped. The last markers of some
-partitions are taken out of its files, which is what KAFKA-20734 leaves behind, and it is started again.
+partitions are removed from its files, as in KAFKA-20734, and it is started again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.transactions.transaction_log import partition_of
 from processor.tools.broker.jars import class_path
 from processor.tools.broker.java import find_java
-from processor.tools.doctor.topics import check_kafka
+from processor.tools.doctor.examine import check_kafka
 from processor.tools.open_transactions import standing
 from tests.endtoend.oracle import fold, last_per_key, replay
 from tests.endtoend.world import World
@@ -59,7 +59,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             world.settle()
         for world in worlds.values():
             assert world.workers[0].stop() == 0
-            world.forget_state()  # What a store still has must not hide what SOW lacks.
+            world.forget_state()  # The local store must not hide a gap in SOW.
         broker.stop()
         _leave_open(directory / "broker" / "records", worlds)
         broker.start()
@@ -70,10 +70,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def _world(broker: Broker, directory: Path, name: str) -> World:
-    """A family with a worker at work."""
+    """A family with a running worker."""
     directory.mkdir()
     runtime = {"transaction_timeout_s": 5, "commit_interval_s": 0.1}
-    # Few partitions: the broker looks through the logs of all when it starts again.
+    # Few partitions: the broker checks the logs of all when it starts again.
     world = World(broker.bootstrap, directory, name, runtime=runtime, partitions=2, more={"conflated": {}})
     world.start("worker", name)
     world.publish(_updates(0, _FIRST))
@@ -81,7 +81,7 @@ def _world(broker: Broker, directory: Path, name: str) -> World:
 
 
 def _updates(first: int, count: int) -> list[tuple[bytes | None, object, dict[str, str]]]:
-    """Deltas, each with a field of its own number: one that is lost is missing in SOW."""
+    """Deltas, each with a field of its own number: a lost one is missing in SOW."""
     return [
         (b"%d" % (number % _KEYS), {"id": number % _KEYS, f"n{number}": number}, {})
         for number in range(first, first + count)
@@ -108,24 +108,24 @@ def _transactions(world: World, *arguments: str) -> Result:
 
 
 def _await_standing(world: World) -> None:
-    """Wait until the transaction is older than one may be."""
+    """Wait until the transaction is older than the timeout."""
     cluster = Admin(world.config.kafka).cluster()
     world.wait(lambda: bool(standing(world.config, cluster, [world.name])[world.name]), "an open transaction's age")
 
 
 def _is_over(world: World) -> bool:
-    """Whether readers of committed records get everything."""
+    """Whether readers of committed records get every record."""
     return not standing(world.config, Admin(world.config.kafka).cluster(), [world.name])[world.name]
 
 
 def _numbers(world: dict[str, dict[str, int]]) -> set[int]:
-    """The updates that are in these records."""
+    """The numbers of the updates in these records."""
     return {value for record in world.values() for name, value in record.items() if name != "id"}
 
 
 @pytest.mark.long
-def test_it_is_found_and_committed_while_the_workers_run(stage: Stage):
-    """The partition stands, the others go on; the doctor and `list` tell; after `settle` nothing is missing."""
+def test_an_open_transaction_is_found_and_committed_while_the_workers_run(stage: Stage):
+    """An open transaction stops its partition only; doctor and `list` report it, and `settle` commits it."""
     world = stage.worlds["running"]
     visible = _numbers(last_per_key(world.read("sow")))
     assert len(visible) < _FIRST + _LAST, "the last transaction is hidden from readers"
@@ -165,13 +165,13 @@ def test_it_is_found_and_committed_while_the_workers_run(stage: Stage):
 
 @pytest.mark.long
 def test_aborting_it_with_kafkas_own_tool_loses_updates(stage: Stage):
-    """The remedy that Kafka's documentation names: the input offsets are committed, so nobody merges them again."""
+    """Aborting with Kafka's own tool, as its documentation advises, loses updates: their input is committed."""
     world = stage.worlds["aborted"]
     _await_standing(world)
     opened = standing(world.config, Admin(world.config.kafka).cluster(), [world.name])[world.name]
-    assert {stretch.topic for stretch in opened} == {"aborted.sow", "aborted.delta"}
-    for stretch in opened:
-        _java_abort(stage.broker, stretch.topic, stretch.begin)
+    assert {open_range.topic for open_range in opened} == {"aborted.sow", "aborted.delta"}
+    for open_range in opened:
+        _java_abort(stage.broker, open_range.topic, open_range.begin)
     world.start("worker", world.name)
     world.publish(_updates(_FIRST + _LAST, _LAST))
     world.settle()
@@ -194,7 +194,7 @@ def _java_abort(broker: Broker, topic: str, begin: int) -> None:
 
 @pytest.mark.long
 def test_positions_of_the_group_that_stand_open_are_committed(stage: Stage):
-    """Without them no worker knows where to go on: Kafka tells no position that may still be rolled back."""
+    """Group offsets in an open transaction are committed: without them no worker knows its start."""
     world = stage.worlds["offsets"]
     _await_standing(world)
     done = _transactions(world, "settle", world.name, "--yes")
@@ -210,7 +210,7 @@ def test_positions_of_the_group_that_stand_open_are_committed(stage: Stage):
 
 @pytest.mark.long
 def test_while_its_worker_may_run_it_is_left_alone(stage: Stage, tmp_path: Path):
-    """No later incarnation has fenced its producer, and another worker of the group is there."""
+    """A transaction whose worker may be running is left alone: no later incarnation has fenced it."""
     world = stage.worlds["other"]
     _await_standing(world)
     world.start("worker", world.name, state_dir=tmp_path / "elsewhere")
@@ -222,7 +222,7 @@ def test_while_its_worker_may_run_it_is_left_alone(stage: Stage, tmp_path: Path)
     assert "may still run the partition" in refused.stdout
     assert not _is_over(world)
     world.publish(_updates(_FIRST + _LAST, _LAST))
-    # Input that nobody takes shows that nobody runs the partition.
+    # Input that is not processed shows that no worker runs the partition.
     done = _transactions(world, "settle", world.name, "--yes")
     assert done.exit_code == 0, done.stdout + done.stderr
     world.settle()
@@ -230,7 +230,7 @@ def test_while_its_worker_may_run_it_is_left_alone(stage: Stage, tmp_path: Path)
 
 
 def test_a_transaction_that_may_yet_be_rolled_back_is_left_alone(bootstrap: str, tmp_path: Path, unique: str):
-    """Its coordinator says that it is going on."""
+    """A transaction that the coordinator calls ongoing is left alone, as it may be rolled back."""
     world = World(bootstrap, tmp_path, unique, runtime={"transaction_timeout_s": 1, "commit_interval_s": 0.1})
     producer = Producer(
         {

@@ -7,7 +7,7 @@ from processor.kafka.transactions.transaction_log import Decision, Entry, decisi
 
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE = 1, 2, 3, 4
 PLACES = frozenset({("orders.sow", 1)})
-# Of a real broker: producer 1, epoch 0, PREPARE_COMMIT of four partitions of SOW and delta, and the group's positions.
+# From a real broker: producer 1, epoch 0, PREPARE_COMMIT of four partitions of SOW and delta, and the group's offsets.
 SEEN = (
     b"\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x13\x88\x02\x04\x0borders.sow\x05\x00\x00\x00\x03\x00"
     b"\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x13__consumer_offsets\x02\x00\x00\x00\x02\x00\rorders.delta\x05"
@@ -22,7 +22,7 @@ def entry(status: int, epoch: int = 3, producer_id: int = 7) -> Entry:
 
 
 def test_an_entry_of_a_real_broker_is_read():
-    """Producer, epoch, state, partitions and time."""
+    """An entry of a real broker is read: producer, epoch, state, partitions and time."""
     read = read_entry("id", SEEN)
     assert (read.producer_id, read.epoch, read.status, read.updated_ms) == (1, 0, PREPARE_COMMIT, 1795416596867)
     assert read.places == {
@@ -33,20 +33,20 @@ def test_an_entry_of_a_real_broker_is_read():
 
 
 def test_the_version_of_the_protocol_is_read_where_it_is_told():
-    """A tagged field, here behind that of the producer id before."""
+    """The protocol version is read from its tagged field, here after that of the former producer id."""
     tagged = SEEN[:-11] + b"\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00\x01\x02\x02\x00\x02"
     assert read_entry("id", tagged).transaction_version == 2
 
 
 @pytest.mark.parametrize("value", [b"", SEEN[:40], b"\x00\x02" + SEEN[2:]])
 def test_an_entry_that_is_not_understood_is_an_error(value):
-    """Nothing is decided by half an entry, or by one of a newer version."""
+    """An entry that is cut off, or of a newer version, is an error: it decides nothing."""
     with pytest.raises(Stop, match="__transaction_state"):
         read_entry("id", value)
 
 
 def test_a_decision_has_the_epoch_of_the_records_and_that_of_the_markers():
-    """They differ where Kafka itself fenced the producer, as after its transaction timed out."""
+    """A decision has the epoch of the records and that of the markers, which differ after a timeout."""
     entries = [entry(ONGOING), entry(PREPARE_COMMIT), entry(COMPLETE), entry(ONGOING), entry(PREPARE_ABORT, epoch=4)]
     assert list(decisions(entries)) == [
         Decision(7, 3, 3, 1, True, PLACES, 2000),
@@ -55,7 +55,7 @@ def test_a_decision_has_the_epoch_of_the_records_and_that_of_the_markers():
 
 
 def test_what_another_producer_had_open_says_nothing_of_an_end():
-    """A transactional id gets a new producer id when its epochs are used up."""
+    """The open transaction of a former producer does not affect an end: an id gets a new one after its last epoch."""
     assert [one.epoch for one in decisions([entry(ONGOING, producer_id=6), entry(PREPARE_COMMIT, epoch=0)])] == [0]
 
 
@@ -70,5 +70,5 @@ def test_what_another_producer_had_open_says_nothing_of_an_end():
     ],
 )
 def test_a_name_has_the_partition_that_java_gives_it(name, partitions, partition):
-    """`abs(hashCode) % partitions`, as of transactional ids and groups."""
+    """The partition of a transactional id or a group is `abs(hashCode) % partitions`, as in Java."""
     assert partition_of(name, partitions) == partition

@@ -146,7 +146,7 @@ def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
         Disturbed: a partition was silent for too long, a worker ended, or a state was wiped.
     """
     own = RuntimeConfig()
-    cluster = stage.keep(Cluster(stage.directory, heap="256m", settings=_KAFKAS_OWN))
+    cluster = stage.keep(Cluster(stage.directory, heap="768m", settings=_KAFKAS_OWN))
     limits = {"session_timeout_s": own.session_timeout_s, "transaction_timeout_s": own.transaction_timeout_s}
     world = stage.world(bootstrap=cluster.bootstrap, runtime=limits)
     topics = [f"{world.name}.publish", f"{world.name}.delta"]

@@ -1,0 +1,106 @@
+"""A plug-in's class: its declarations, and the methods that the runtime calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.api.context import Context
+    from processor.codec.contract import Codec
+    from processor.errors import RecordRejected
+    from processor.record import Record
+    from processor.topics.family import Role
+
+
+class Settings(BaseModel):
+    """Base of a plug-in's typed settings: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Input(NamedTuple):
+    """The topic a processor reads."""
+
+    role: Role
+    """The role of the topic in its family: `publish` or `sow`."""
+    from_underlying: bool = False
+    """True if it reads another family's topic (setting `underlying`), False if its own."""
+
+
+class Output(NamedTuple):
+    """A topic to which a processor may forward records."""
+
+    role: str
+    """The name of the output, as `forward` takes it; the topic is `<family>.<role>`. The names `sow`, `delta`,
+    `publish`, `ack` and `mark` are the family's own roles; any other, such as `alerts`, is an output of the plug-in's
+    own: lower-case letters, digits, `-` and `_`."""
+    repartition: bool = False
+    """True if the key's hash chooses the partition; False: always the input's partition number."""
+
+
+class Processor(ABC):
+    """A plug-in that takes its records in batches: one instance for each partition.
+
+    Installed packages offer theirs in the entry-point group `sowstream.processors`. Most plug-ins are simpler as a
+    `RecordProcessor`.
+    """
+
+    settings_type: ClassVar[type[BaseModel]] = Settings
+    """The model of its settings, used by validation, `topics apply` and `--help`."""
+    input: ClassVar[Input]
+    """The topic it reads."""
+    outputs: ClassVar[tuple[Output, ...]]
+    """The topics it may forward to. Its state is restored from the one of role `sow`; without one it has no state."""
+    is_repeatable: ClassVar[bool] = False
+    """Whether it may run at least once, where the settings ask for that: it makes the same of the same records on the
+    same states, whenever it receives them, writes the `source` of each SOW record, and skips the records in
+    `Context.applied`. All others run exactly once whatever the settings are."""
+
+    @classmethod  # noqa: B027
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse settings that no partition could begin with; called before anything starts.
+
+        Args:
+            name: the family of its outputs.
+            settings: its settings.
+            codec: the message type of its records; None where only the settings are checked, as in `topics check`.
+
+        Raises:
+            ConfigurationError: the problem, and what to do.
+        """
+
+    @abstractmethod
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Begin with a partition: its state is restored, no record has come yet."""
+
+    @abstractmethod
+    def process(self, records: Sequence[Record]) -> None:
+        """Take the next records of the partition, in order.
+
+        A processor that forwards much asks `Context.is_full` between two records, and calls `Context.stop` when it is.
+        One that does not ask receives fewer records at once when its outputs are large or its calls are long.
+
+        An exception, other than through `Context.reject`, is taken for the fault of one of the records: the task goes
+        back to the last commit, delivers the records one at a time, and rejects the one that fails as `plugin_failed`.
+        """
+
+    def rejected(self, record: Record, error: RecordRejected) -> None:  # noqa: B027
+        """React to a record that was rejected because `process` raised on it, as by an answer to its publisher.
+
+        Not called for records that the processor itself rejects.
+        """
+
+    def punctuate(self, now_ms: int) -> bool | None:  # noqa: B027
+        """Do the work that is due by the wall clock. Called many times a second, also when no record comes.
+
+        Long work is done in pieces: return True while there is more, and it is called again at once, after the records
+        that came meanwhile; its outputs are then not committed piece by piece.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """End with the partition. Nothing can be forwarded any more."""

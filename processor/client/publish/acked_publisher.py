@@ -1,0 +1,180 @@
+"""Sends commands that have a sequence number or ask for acks.
+
+A worker finds duplicates by client, partition and sequence: of the commands that one name sends to one partition, it
+accepts only a sequence above all earlier ones. Two processes that share a name would therefore make the worker drop
+each other's records. Unless the caller numbers his commands himself, the name on the wire is the client's name with
+eight random digits, new for each `Client`, and sequences begin with 1.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from concurrent.futures import Future
+from functools import partial
+from typing import Final
+
+from processor.client.publish.ack_reader import AckReader
+from processor.client.publish.pending_acks import Lane, PendingAcks, PendingCommand
+from processor.client.publish.publish_options import PublishOptions
+from processor.client.topic_lookup import TopicLookup
+from processor.config import Config
+from processor.errors import ConfigurationError, Stop
+from processor.kafka.admin.admin import Admin
+from processor.kafka.partitioner import partition_for
+from processor.kafka.producers.publisher import Delivered, Publisher
+from processor.kafka.readers.log_reader import Position
+from processor.record import Headers
+from processor.wire.ack import Ack, AckType
+from processor.wire.publisher_headers import ack_type_header, sequence_headers
+
+PENDING_ACKS_MAX: Final = 100_000
+"""Limit of commands that wait for acks; beyond it, publishing blocks."""
+
+STALL_S: Final = 60.0
+"""Time without any ack after which waiting callers get AcksMissing: no worker may be running."""
+
+_NAME_BYTES_MAX: Final = 1000
+
+
+class AckedPublisher:
+    """Sends numbered and acknowledged commands, and waits for their acks. Any thread."""
+
+    def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, publisher: Publisher, *, name: str) -> None:
+        self._name = name
+        self._kafka_names = config.kafka_names
+        self._own_name = f"{name}-{secrets.token_hex(4)}"
+        self._admin = admin
+        self._lookup = lookup
+        self._publisher = publisher
+        self._pending_acks = PendingAcks(commands_max=PENDING_ACKS_MAX, stall_s=STALL_S)
+        self._reader = AckReader(
+            config.kafka,
+            self._pending_acks,
+            group=f"{config.group_prefix}.client.{name}",
+            serve=publisher.serve,
+        )
+        self._watched: set[str] = set()
+        self._watching = threading.Lock()
+        self._sequence = 0
+        # Held from the choice of a sequence until the record is queued: otherwise a later number could overtake an
+        # earlier one, whose record would be dropped as a duplicate. No callback runs under it.
+        self._order = threading.Lock()
+
+    def send(
+        self,
+        topic: str,
+        kafka_topic: str,
+        record: tuple[bytes | None, bytes | None, Headers | None],
+        types: tuple[AckType, ...],
+        options: PublishOptions,
+        *,
+        partition: int | None = None,
+    ) -> Future[Ack] | None:
+        """Send one command; returns the future of its last ack, if it asks for acks.
+
+        Args:
+            topic: the SOW topic.
+            kafka_topic: its input topic in Kafka.
+            record: Kafka key, value and headers.
+            types: the acks that it asks for; none for a command that only has a sequence.
+            options: the publisher's options; the headers among them are in the record already.
+            partition: the partition to send to; None: the one that the key's hash selects.
+
+        Raises:
+            ConfigurationError: the topic has no acks, or the client name or the sequence is invalid.
+            RecordRejected: the record is larger than Kafka accepts.
+            AcksMissing: too many commands are pending, and none was acknowledged for a minute.
+            Stop: the producer cannot go on, or acks cannot be read.
+        """
+        if options.sequence is not None and not 0 <= options.sequence < 2**63:
+            raise ConfigurationError(f"sequence is {options.sequence!r}; it is an integer from 0 to 2**63 - 1")
+        if not 0 < len(self._name.encode()) <= _NAME_BYTES_MAX:
+            raise ConfigurationError(
+                f"the client's name is {len(self._name.encode())} bytes long; for commands with ack or sequence it is "
+                f"1 to {_NAME_BYTES_MAX}"
+            )
+        partitions = self._lookup.partitions(kafka_topic)
+        if types:
+            self._watch(topic)
+            self._pending_acks.wait_for_room(may_wait=not self._reader.is_this_thread)
+        if partition is None:
+            assert record[0] is not None
+            partition = partition_for(record[0], partitions)
+        while True:
+            with self._order:
+                sent, future = self._send_numbered(topic, kafka_topic, partition, record, types, options)
+            if sent:
+                self._publisher.serve()
+                return future
+            self._publisher.wait_for_room()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until every command is settled; as `PendingAcks.wait`."""
+        self._pending_acks.wait(timeout_s, may_wait=not self._reader.is_this_thread)
+
+    def close(self) -> None:
+        """End the thread that reads acks; pending commands fail."""
+        self._reader.close()
+
+    def _send_numbered(
+        self,
+        topic: str,
+        kafka_topic: str,
+        partition: int,
+        record: tuple[bytes | None, bytes | None, Headers | None],
+        types: tuple[AckType, ...],
+        options: PublishOptions,
+    ) -> tuple[bool, Future[Ack] | None]:
+        """Number a command and queue it; False: the producer's queue is full, and nothing was sent."""
+        key, value, own_headers = record
+        client = self._own_name if options.sequence is None else self._name
+        sequence = self._sequence + 1 if options.sequence is None else options.sequence
+        headers = [*(own_headers or ()), *sequence_headers(client, sequence)]
+        pending, on_delivery = None, options.on_delivery
+        lane = Lane(topic, partition, client)
+        if types:
+            headers.append(ack_type_header(types))
+            pending = PendingCommand(
+                types,
+                sequence,
+                sow_key=None if key is None else key.decode(),
+                command_id=options.command_id,
+                on_ack=options.on_ack,
+            )
+            # Before it is sent: the ack may arrive before this call returns.
+            self._pending_acks.add(lane, pending)
+            on_delivery = partial(self._delivered, lane, pending, options.on_delivery)
+        sent = False
+        try:
+            sent = self._publisher.try_send(kafka_topic, key, value, headers, on_delivery, partition=partition)
+        finally:
+            if pending is not None and not sent:
+                self._pending_acks.withdraw(lane, pending)
+        if sent and options.sequence is None:
+            self._sequence = sequence
+        return sent, None if pending is None else pending.future
+
+    def _delivered(
+        self, lane: Lane, pending: PendingCommand, on_delivery: Delivered | None, error: Stop | None
+    ) -> None:
+        """Take the delivery report of a command; one that Kafka did not take fails, as it gets no ack."""
+        if error is None:
+            self._pending_acks.delivered(lane, pending)
+        else:
+            self._pending_acks.withdraw(lane, pending, error)
+        if on_delivery is not None:
+            on_delivery(error)
+
+    def _watch(self, topic: str) -> None:
+        """Start to read the topic's acks, before the first command that asks for one is sent."""
+        if topic in self._watched:
+            return
+        with self._watching:
+            if topic in self._watched:
+                return
+            ack_topic = self._kafka_names.topic(topic, "ack")
+            ends = self._admin.end_offsets(ack_topic, range(self._lookup.partitions(ack_topic)))
+            positions = [Position(ack_topic, partition, end) for partition, end in ends.items()]
+            self._reader.watch(topic, positions, frozenset((self._name.encode(), self._own_name.encode())))
+            self._watched.add(topic)

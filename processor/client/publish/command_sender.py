@@ -1,0 +1,140 @@
+"""Sends published commands: chooses the Kafka topic, key and headers."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from functools import partial
+
+from processor.client.publish.acked_publisher import AckedPublisher
+from processor.client.publish.deleting import CombinedAcks, Selection, check, deletes
+from processor.client.publish.outbox import Outbox
+from processor.client.publish.publish_options import PublishOptions
+from processor.client.topic_lookup import TopicLookup
+from processor.codec import codec_of
+from processor.config import Config, TopicConfig
+from processor.errors import ConfigurationError
+from processor.kafka.admin.admin import Admin
+from processor.kafka.producers.publisher import Publisher
+from processor.record import Command, Value
+from processor.wire.ack import Ack, AckType, ack_types
+
+
+class CommandSender:
+    """Sends the commands of a client. Any thread."""
+
+    def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str) -> None:
+        self._config = config
+        self._lookup = lookup
+        self._publisher = Publisher(config.kafka)
+        self._outboxes: dict[str, Outbox] = {}
+        self._checked: set[str] = set()
+        self._acked_publisher = AckedPublisher(config, admin, lookup, self._publisher, name=name)
+
+    def send(
+        self, command: Command, topic: str, data: Value, key: str | None, options: PublishOptions
+    ) -> Future[Ack] | None:
+        """Send one command other than `sow_delete`. Arguments, future and errors as `Client.publish`."""
+        outbox = self._outbox(topic)
+        record = outbox.record(
+            command,
+            data,
+            key,
+            options.headers,
+            expiration=options.expiration,
+            correlation_id=options.correlation_id,
+            command_id=options.command_id,
+        )
+        types = _types(options, is_delete=False)
+        if topic not in self._checked:
+            self._check(topic, outbox.kafka_topic)
+            if types or options.sequence is not None:
+                return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
+            self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
+        return None
+
+    def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
+        """Send the commands of a delete. Arguments, future and errors as `Client.sow_delete`."""
+        check(selection, has_sequence=options.sequence is not None)
+        outbox = self._outbox(topic)
+        types = _types(options, is_delete=True)
+        if topic not in self._checked:
+            self._check(topic, outbox.kafka_topic)
+        commands = deletes(
+            selection,
+            outbox,
+            partial(self._lookup.partitions, outbox.kafka_topic),
+            options,
+            is_anywhere=self._config.topic(topic).foreign_partition == "accept",
+        )
+        gathered = CombinedAcks(topic, types[-1], options.command_id) if types else None
+        for record, partition in commands:
+            if not types and options.sequence is None:
+                self._publisher.send(outbox.kafka_topic, *record, options.on_delivery, partition=partition)
+                continue
+            future = self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options, partition=partition)
+            if future is not None and len(commands) == 1 and selection.filter is None and selection.keys is None:
+                return future
+            if future is not None and gathered is not None:
+                gathered.add(future)
+        return None if gathered is None else gathered.sent()
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Wait until Kafka has all sent records, and all requested acks have fetched.
+
+        Raises:
+            BrokerUnavailable: Kafka does not take it in time.
+            AcksMissing: acks do not come in time.
+            Stop: something was not delivered.
+        """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._publisher.flush(timeout_s)
+        self._acked_publisher.wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+
+    def deliver(self, timeout_s: float) -> None:
+        """Wait until Kafka has all sent records, without waiting for acks. Errors as `flush`."""
+        self._publisher.flush(timeout_s)
+
+    def close(self) -> None:
+        """End the thread that reads acks; futures that are not done fail."""
+        self._acked_publisher.close()
+
+    def _outbox(self, topic: str) -> Outbox:
+        outbox = self._outboxes.get(topic)
+        if outbox is None:
+            settings = publishable(self._config, topic)
+            outbox = self._outboxes[topic] = Outbox(
+                topic, settings, codec_of(self._config, topic), self._config.kafka_names
+            )
+        return outbox
+
+    def _check(self, topic: str, kafka_topic: str) -> None:
+        """Check once that the topic exists and has the partitions that the settings describe."""
+        actual, configured = self._lookup.partitions(kafka_topic), self._config.topic(topic).partitions
+        if actual != configured:
+            raise ConfigurationError(
+                f"{kafka_topic} has {actual} partitions, the settings say {configured}; "
+                "`sowstream topics check` says what to do"
+            )
+        self._checked.add(topic)
+
+
+def _types(options: PublishOptions, *, is_delete: bool) -> tuple[AckType, ...]:
+    """The acks that a command asks for."""
+    types = () if options.ack is None else ack_types(options.ack, is_delete=is_delete)
+    if options.on_ack is not None and not types:
+        raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
+    return types
+
+
+def publishable(config: Config, name: str) -> TopicConfig:
+    """The settings of a topic that may be published to.
+
+    Raises:
+        ConfigurationError: it does not exist, or only a worker writes it.
+    """
+    if name not in {**config.topics, **config.processors, **config.conflated}:
+        raise ConfigurationError(config.no_topic(name, [*config.topics, *config.processors]))
+    if (origin := config.underlying(name)) is not None:
+        raise ConfigurationError(f"a worker makes {name!r} of {origin!r}; publish to {config.root(name)!r} instead")
+    return config.topic(name)

@@ -1,0 +1,1 @@
+"""A third party's plug-in for Sowstream: it imports `processor.api`, and nothing else of it."""

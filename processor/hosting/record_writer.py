@@ -1,0 +1,147 @@
+"""Writes a record of a processor: its state, its SOW record, its version and its delta in one step."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from processor.errors import RecordRejected, UndeclaredOutput
+from processor.hosting.forwarded import checked_records
+from processor.merge import KeyFields, diff
+from processor.record import Record
+from processor.topics.family import KEY_BYTES_MAX
+from processor.wire.heads import (
+    EMPTY,
+    INSERT,
+    NO_BASE,
+    SOW_ONLY,
+    WRITTEN_BY_PUT,
+    headers_of_version,
+    removal_headers,
+    removed_header,
+)
+from processor.wire.sow_headers import stored_from
+
+if TYPE_CHECKING:
+    from processor.api import Codec, Context
+    from processor.hosting.pipeline import Pipeline
+    from processor.record import Headers, Outgoing, Stored, Value
+
+
+class RecordWriter:
+    """The implementation of `Context.put` and `Context.delete` for one partition.
+
+    All that can fail is done before the first write, so that a rejected record leaves nothing half written.
+    """
+
+    def __init__(self, context: Context, pipeline: Pipeline) -> None:
+        """Create it for the context of a partition of this pipeline."""
+        self._context = context
+        self._codec: Codec = context.codec
+        self._key = KeyFields(pipeline.topic.key_fields)
+        self._bytes_max = pipeline.topic.max_record_bytes
+        declared = {output.role for output in pipeline.processor_type.outputs}
+        self._has_sow, self._has_delta = "sow" in declared, "delta" in declared
+
+    def put(self, key: bytes, record: Value, headers: Headers | None) -> None:
+        """Write the record of a key; None deletes it."""
+        if record is None:
+            self.delete(key, headers)
+            return
+        more, codec = self._checked(key, headers), self._codec
+        if codec.can_delta and not isinstance(record, dict):
+            raise RecordRejected("not_an_object", f"{self._context.name} puts {record!r:.100}; a record is an object")
+        data = self._encoded(record)
+        old = self._context.state.get_many([key])[key]
+        version = 1 if old is None else old.version + 1
+        shared: Headers = [*headers_of_version(version), *([INSERT] if old is None else []), *more]
+        delta = None
+        if self._has_delta:
+            delta = self._delta(key, old, data, [header for header in shared if header[0] not in SOW_ONLY])
+        self._write(key, data, shared, delta)
+
+    def delete(self, key: bytes, headers: Headers | None) -> bool:
+        """Delete the record of a key; whether there was one."""
+        more = self._checked(key, headers)
+        old = self._context.state.get_many([key])[key]
+        if old is None:
+            return False
+        shared: Headers = [*removal_headers(old.version + 1, "delete"), *more]
+        self._write(key, None, shared, self._deleted(key, old, shared) if self._has_delta else None)
+        return True
+
+    def _write(self, key: bytes, data: bytes | None, headers: Headers, delta: Outgoing | None) -> None:
+        # By the same reader as a restore: what it makes of the SOW record is the state, whatever the headers.
+        stored = stored_from(Record(key, data, headers, -1, 0))
+        self._context.state.put_many({key: stored})
+        self._context.forward("sow", key, data, headers)
+        if delta is not None:
+            self._context.forward_many("delta", [delta])
+
+    def _encoded(self, record: Value) -> bytes:
+        """The full record as the topic's message type writes it."""
+        codec = self._codec
+        if codec.completes:
+            record = copy.deepcopy(record)
+            codec.complete(record)
+        data = codec.encode(record)
+        if len(data) > self._bytes_max:
+            raise RecordRejected("too_large", f"{len(data)} bytes; max_record_bytes is {self._bytes_max}")
+        return data
+
+    def _delta(self, key: bytes, old: Stored | None, data: bytes, shared: Headers) -> Outgoing:
+        """The delta record from the old record to the encoded new one."""
+        codec = self._codec
+        new = codec.decode(data)  # Not the processor's object: a tuple, say, is a list to every reader.
+        if not codec.can_delta:
+            return key, data, shared
+        headers = list(shared)
+        before = None if old is None else self._readable(old)
+        change = diff(before, new)
+        if old is not None and before is None:
+            headers.append(NO_BASE)
+        body, needed = codec.encode_delta(self._key.with_delta(new, change.delta))
+        headers += needed
+        if change.removed:
+            headers.append(removed_header(change.removed))
+        elif not change.delta:
+            headers.append(EMPTY)
+        return key, body, headers
+
+    def _readable(self, old: Stored) -> Value | None:
+        """The old record; None if its message type cannot read it any more, as after a change of its schema."""
+        try:
+            return self._codec.decode_own(old.value)
+        except RecordRejected:
+            return None
+
+    def _deleted(self, key: bytes, old: Stored, shared: Headers) -> Outgoing:
+        """The delta record of a delete: the key fields alone, as far as the message type can write them."""
+        codec = self._codec
+        if not (codec.can_delta or self._key.pointers):
+            return key, b"", shared
+        try:
+            body, needed = codec.encode_delta(self._key.only(self._readable(old) or {}))
+        except TypeError:  # Such as a type with fields that are required.
+            return key, b"", shared
+        return key, body, [*shared, *needed]
+
+    def _checked(self, key: bytes, headers: Headers | None) -> Headers:
+        """The headers that a processor adds.
+
+        Raises:
+            UndeclaredOutput: the processor has no state.
+            TypeError: the key or a header has the wrong type.
+            ValueError: a header is one that is written here.
+            RecordRejected: the key is too long.
+        """
+        name = self._context.name
+        if not self._has_sow:
+            raise UndeclaredOutput(f"{name} puts a record, and its `outputs` declare no output of role 'sow'")
+        [(_, _, more)] = checked_records(name, "sow", [(key, None, headers or [])])
+        if len(key) > KEY_BYTES_MAX:
+            raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
+        for header, _ in more:
+            if header in WRITTEN_BY_PUT:
+                raise ValueError(f"{name} puts key {key!r:.100} with the header {header!r}, which `put` writes itself")
+        return more

@@ -1,0 +1,74 @@
+"""Sets the gauges that show the progress of a thread's tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.runtime.task_state import TaskState
+from processor.runtime.watching.topic_watch import RetentionHeadroom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from processor.hosting.pipeline import Pipeline
+    from processor.runtime.holding.held_tasks import HeldTasks
+    from processor.runtime.process.metrics import ThreadMetrics
+    from processor.runtime.task import Task
+
+
+class TaskMetrics:
+    """The metrics of tasks that are set from time to time, not with each batch. One thread only."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        metrics: ThreadMetrics,
+        held: HeldTasks,
+        headroom: RetentionHeadroom | None = None,
+    ) -> None:
+        """Create the gauges; none is set yet.
+
+        Args:
+            pipeline: the pipeline of the tasks.
+            metrics: the metrics of the thread.
+            held: the held tasks among them.
+            headroom: the retention time of the input; None: it is unknown.
+        """
+        self._pipeline = pipeline
+        self._metrics = metrics
+        self._held = held
+        self._headroom = headroom or RetentionHeadroom()
+
+    def rebalanced(self, kind: str, tasks: Mapping[int, Task]) -> None:
+        """Count a change of the assignment, which has left these tasks."""
+        self._metrics.rebalanced(kind, self._states(tasks))
+
+    def task_states(self, tasks: Mapping[int, Task], remaining: Mapping[int, int]) -> None:
+        """Show the state of each task and the number of offsets still to be restored."""
+        self._metrics.states(self._states(tasks), remaining)
+
+    def gauges(self, tasks: Mapping[int, Task], remaining: Mapping[int, int]) -> None:
+        """Show the same, and the gauges that the running processors set."""
+        self.task_states(tasks, remaining)
+        running = [task for task in tasks.values() if task.task_state is TaskState.RUNNING]
+        self._metrics.gauges({task.partition: task.gauges for task in running})
+
+    def states(self, running: Sequence[Task], lag: Callable[[int, int], int], now_ms: int) -> None:
+        """Show how far the running tasks are behind their input, and the size of their states.
+
+        Args:
+            running: the tasks.
+            lag: the number of offsets from a position of a partition to its end.
+            now_ms: the wall clock, milliseconds since the epoch.
+        """
+        lags = {task.partition: lag(task.partition, task.next_offset) for task in running}
+        self._metrics.lag(lags)
+        times_ms = {task.partition: task.stream_time_ms for task in running}
+        self._metrics.room(self._headroom.of_partitions(self._pipeline.source, lags, times_ms, now_ms))
+        self._metrics.state_bytes({task.partition: task.state.usage() for task in running})
+
+    def _states(self, tasks: Mapping[int, Task]) -> dict[int, TaskState]:
+        return {
+            partition: TaskState.HELD if self._held.is_held(partition) else task.task_state
+            for partition, task in tasks.items()
+        }

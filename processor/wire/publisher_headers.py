@@ -1,0 +1,149 @@
+"""The headers of a command, as publishers write them; `processor.wire.command` reads them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import ConfigurationError, RecordRejected
+from processor.wire.ack import TEXT_BYTES_MAX
+from processor.wire.headers import OUR_HEADERS, TRAVELLING_HEADERS, Name
+from processor.wire.heads import command_header
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from processor.record import Header, Headers
+
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    Name.COMMAND: "call publish, delta_publish or sow_delete",
+    Name.SOW_KEY: "give key=",
+    Name.CLIENT: "it goes with sequence=, and is the client's name",
+    Name.SEQUENCE: "give sequence=",
+    Name.ACK_TYPE: "give ack=",
+    Name.COMMAND_ID: "give command_id=",
+}
+"""Headers that have an argument of their own, with the advice to use it."""
+
+_ALLOWED: Final = frozenset((Name.REMOVE, Name.EXPIRATION, Name.CORRELATION_ID, Name.FIELDS, Name.ALLOW_MERGE))
+"""Headers of ours that a publisher may give by name."""
+
+_OF_ONE_UPDATE: Final = OUR_HEADERS | TRAVELLING_HEADERS
+"""Headers of a SOW record that belong to the update that wrote it."""
+
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/=]{1,1024}")
+_EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
+
+
+def named_headers(headers: Mapping[str, str | bytes]) -> Headers:
+    """Return the headers that a caller gives by name.
+
+    Raises:
+        ConfigurationError: a header that is not a publisher's to give, or that has an argument of its own.
+    """
+    checked: Headers = []
+    for name, value in headers.items():
+        if name in _ARGUMENTS:
+            raise ConfigurationError(f"header {name!r} is not given by name; {_ARGUMENTS[name]}")
+        if name in OUR_HEADERS and name not in _ALLOWED:
+            raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
+        checked.append((name, value if isinstance(value, bytes) else value.encode()))
+    return checked
+
+
+def text_key_header(kafka_topic: str) -> Header:
+    """Return the header that marks a Kafka key as text, on a topic whose publishers write keys in another format."""
+    return Name.SOURCE, f"{kafka_topic}/".encode()
+
+
+def healed_key_header(kafka_topic: str) -> Header:
+    """Return the same header for a command of `sowstream topics heal`."""
+    return Name.SOURCE, f"{kafka_topic}/heal".encode()
+
+
+def forwarded_header(kafka_topic: str, partition: int, offset: int) -> Header:
+    """Return the header of a record that a worker sends to the key's own partition: the place where it came in."""
+    return Name.SOURCE, f"{kafka_topic}/{partition}/{offset}".encode()
+
+
+def time_to_live_header(expiration_s: float) -> Header:
+    """Return header `expiration`: seconds as a decimal number; a time that is not 0 does not become 0.
+
+    Raises:
+        RecordRejected: `bad_header`: the time is out of range.
+    """
+    if not 0 <= expiration_s <= _EXPIRATION_S_MAX:
+        raise RecordRejected(
+            "bad_header",
+            f"expiration is {expiration_s!r}; it is seconds to live up to a hundred years, or 0 for never",
+        )
+    if expiration_s == int(expiration_s):
+        return Name.EXPIRATION, b"%d" % int(expiration_s)
+    return Name.EXPIRATION, f"{max(expiration_s, 1e-9):.9f}".encode()
+
+
+def correlation_header(correlation_id: str) -> Header:
+    """Return header `correlation_id`.
+
+    Raises:
+        RecordRejected: `bad_header`: the id is not Base64.
+    """
+    if _BASE64.fullmatch(correlation_id) is None:
+        raise RecordRejected(
+            "bad_header",
+            f"correlation_id is {correlation_id!r:.100}; it is 1 to 1024 characters of Base64: letters, digits, + / =",
+        )
+    return Name.CORRELATION_ID, correlation_id.encode()
+
+
+def command_id_header(command_id: str) -> Header:
+    """Return header `command_id`.
+
+    Raises:
+        RecordRejected: `bad_header`: the id is empty or too long.
+    """
+    text = command_id.encode()
+    if not 0 < len(text) <= TEXT_BYTES_MAX:
+        raise RecordRejected("bad_header", f"command_id is {len(text)} bytes long; it is 1 to {TEXT_BYTES_MAX}")
+    return Name.COMMAND_ID, text
+
+
+def sequence_headers(client: str, sequence: int) -> Headers:
+    """Return the headers that number a publisher's command."""
+    return [(Name.CLIENT, client.encode()), (Name.SEQUENCE, b"%d" % sequence)]
+
+
+def ack_type_header(types: Sequence[str]) -> Header:
+    """Return the header that asks for acks of these types."""
+    return Name.ACK_TYPE, ",".join(types).encode()
+
+
+def delete_by_filter_headers(text: str) -> Headers:
+    """Return the headers of a delete of all records that a filter finds."""
+    return [command_header("sow_delete"), (Name.FILTER, text.encode())]
+
+
+def expect_version_header(version: int) -> Header:
+    """Return the header with the version that the record must have; 0: there must be none."""
+    return Name.EXPECT_VERSION, b"%d" % version
+
+
+def published_again(headers: Headers, dropped: frozenset[str]) -> Headers:
+    """Return the headers of a SOW record that go with a second publish of it.
+
+    They are the publisher's own and the record's own time to live, not those of the update that wrote the record.
+
+    Args:
+        headers: the SOW record's.
+        dropped: headers to leave out besides ours.
+    """
+    return [
+        header
+        for header in headers
+        if header[0] == Name.EXPIRATION or (header[0] not in _OF_ONE_UPDATE and header[0] not in dropped)
+    ]
+
+
+def replay_headers(headers: Headers, source: str) -> Headers:
+    """Return the headers of a dead letter's input record that is sent again; `source` is its place in the input."""
+    return [*(header for header in headers if header[0] != Name.REPLAY_OF), (Name.REPLAY_OF, source.encode())]

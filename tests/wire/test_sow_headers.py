@@ -1,0 +1,71 @@
+"""What a restore takes over of a SOW record, and what it refuses before a store trips over it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processor.record import Record
+from processor.runtime.recovery.encoded_heads import EncodedHeads
+from processor.store.layout import decode_record, encode_record
+from processor.wire.sow_headers import stored_from
+
+LARGEST = [
+    ("version", b"9223372036854775807"),
+    ("expires_at", b"9223372036854775807"),
+    ("source", b"orders.publish/0/9223372036854775807"),
+    ("expiration", b"x" * 65_535),
+]
+
+
+def test_the_largest_headers_come_back_from_a_store():
+    """What is taken over can be written."""
+    stored = stored_from(Record(b"7", b"{}", LARGEST, 0, 0))
+    assert decode_record(encode_record(stored)) == stored
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("version", b"9223372036854775808"),
+        ("version", b"9" * 5000),
+        ("version", b"-9223372036854775809"),
+        ("version", b"one"),
+        ("expires_at", b"9223372036854775808"),
+        ("source", b"orders.publish/0/9223372036854775808"),
+        ("expiration", b"x" * 65_536),
+    ],
+    ids=lambda header: f"{header[0]}, {len(header[1])} bytes",
+)
+def test_headers_that_no_worker_wrote_are_refused(header):
+    """As the error that names the record, not as one of packing bytes."""
+    with pytest.raises(ValueError, match=r"none that a worker writes: .*version"):
+        stored_from(Record(b"7", b"{}", [*LARGEST, header], 0, 0))
+
+
+NAMES = st.sampled_from(["version", "expires_at", "source", "expiration", "kind", "anything"])
+TEXTS = st.one_of(st.none(), st.integers(0, 2**64).map(b"%d".__mod__), st.binary(max_size=4), st.just(b"t/0/7"))
+
+
+@given(st.lists(st.lists(st.tuples(NAMES, TEXTS), max_size=4), max_size=6), st.binary(max_size=20))
+def test_heads_are_what_encoding_puts_before_a_value(all_headers, value):
+    """Whatever the headers, once and again; and whether any record expires is not overlooked."""
+    heads = EncodedHeads()
+    expires = False
+    for headers in all_headers * 2:
+        try:
+            stored = stored_from(Record(b"7", value, headers, 0, 0))
+        except ValueError:
+            with pytest.raises(ValueError, match="none that a worker writes"):
+                heads[tuple(headers)]
+            continue
+        expires = expires or stored.expires_at_ms > 0
+        assert heads[tuple(headers)] + value == encode_record(stored)
+    assert heads.expires is expires
+
+
+def test_heads_of_ever_new_headers_take_no_more_and_more_memory():
+    """A source offset is another one in every record."""
+    heads = EncodedHeads()
+    for number in range(10_000):
+        heads[("source", b"t/0/%d" % number),]
+    assert len(heads) == 4096
