@@ -85,7 +85,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
     from rich.console import Console  # noqa: PLC0415
 
     from processor.cli.table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
-    from processor.subscriptions.order import Order  # noqa: PLC0415
+    from processor.subscriptions.order import SortOrder  # noqa: PLC0415
 
     console = Console()
     if not draws(console):
@@ -97,7 +97,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
     asked["options"] = ",".join(sorted(flags))
     messages = client.sow_and_delta_subscribe(topic, **asked)
     title = topic if asked["filter"] is None else f"{topic} where {asked['filter']}"
-    order = None if asked["order_by"] is None else Order(asked["order_by"])
+    order = None if asked["order_by"] is None else SortOrder(asked["order_by"])
     with LiveTable(console, title, order) as live:
         return _take(messages, live.take, count)
 

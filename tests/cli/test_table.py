@@ -4,7 +4,7 @@ from rich.console import Console
 
 from processor.cli.table import Sheet, picture
 from processor.client import Message
-from processor.subscriptions.order import Order
+from processor.subscriptions.order import SortOrder
 
 
 def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None) -> list[str]:
@@ -17,7 +17,7 @@ def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = N
 
 def told(*messages: Message, order: str | None = None) -> Sheet:
     """The sheet after messages, one per second."""
-    sheet = Sheet(Order(order))
+    sheet = Sheet(SortOrder(order))
     for second, message in enumerate(messages):
         sheet.take(message, float(second))
     return sheet

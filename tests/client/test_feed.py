@@ -11,7 +11,7 @@ from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Request, Topic, parse_options
+from processor.subscriptions import SubscriptionSpec, Topic, parse_options
 
 PATIENCE_S = 10.0
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
@@ -64,7 +64,7 @@ class Scripted:
 def followed(boundary: Scripted, filter_text: str | None, options: str) -> EngineFeed:
     """A running `subscribe` feed of it."""
     asked = parse_options(options, live=True, delta=False)
-    request = Request(ORDERS, filter_text, asked, snapshot=False, live=True, delta=False)
+    request = SubscriptionSpec(ORDERS, filter_text, asked, snapshot=False, live=True, delta=False)
     opened = OpenedTopic(boundary, GrowingView(2), {0: 0, 1: 0}, delivers_past=True, topic_id="I" * 22)  # type: ignore[arg-type]
     return EngineFeed(ORDERS, lambda _again: opened, request, None, keeps=True)
 
@@ -116,12 +116,12 @@ def test_only_the_first_subscription_has_a_bookmark(first: str):
     feed = followed(Scripted(), None, first)
     asked = parse_options("bookmark=epoch", live=True, delta=False)
     with pytest.raises(ConfigurationError, match="the first subscription decides where its stream is replayed from"):
-        feed.add(Request(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
+        feed.add(SubscriptionSpec(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
 
 
 def kept(boundary: Scripted, *, snapshot: bool) -> EngineFeed:
     """A running subscription that needs the state of the world, and starts again after an error."""
-    request = Request(
+    request = SubscriptionSpec(
         ORDERS, None, parse_options("oof", live=True, delta=True), snapshot=snapshot, live=True, delta=True
     )
 
@@ -175,8 +175,12 @@ def test_a_query_that_runs_lets_others_follow_its_topic(monkeypatch: pytest.Monk
     followed: list[Mapping[int, int]] = []
     boundary = Scripted()
     monkeypatch.setattr(boundary, "follow", followed.append)
-    query = Request(ORDERS, None, parse_options(None, live=False, delta=False), snapshot=True, live=False, delta=False)
-    live = Request(ORDERS, None, parse_options(None, live=True, delta=False), snapshot=False, live=True, delta=False)
+    query = SubscriptionSpec(
+        ORDERS, None, parse_options(None, live=False, delta=False), snapshot=True, live=False, delta=False
+    )
+    live = SubscriptionSpec(
+        ORDERS, None, parse_options(None, live=True, delta=False), snapshot=False, live=True, delta=False
+    )
     opened = OpenedTopic(boundary, GrowingView(2), {}, delivers_past=False, topic_id="I" * 22)  # type: ignore[arg-type]
     feed = EngineFeed(ORDERS, lambda _again: opened, query, "query", keeps=True)
     assert feed.fetch(0) == []

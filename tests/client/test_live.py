@@ -157,14 +157,14 @@ def test_oof_has_the_last_record(client: Client, family: Family, form: str, kind
 def test_oof_is_sent_for_delivered_records_only(client: Client, family: Family, form: str):
     """Without a snapshot, only records delivered before are reported as gone."""
     for key in ("seen", "unseen"):
-        family.sow(key, {"id": key, "n": 1, "same": 0})
+        family.sow(key, {"id": key, "n": 1, "strictly_equal": 0})
     subscription = getattr(client, form)(family.name, options="oof")
-    family.sow("seen", {"id": "seen", "n": 2, "same": 0}, 2)
+    family.sow("seen", {"id": "seen", "n": 2, "strictly_equal": 0}, 2)
     for key in ("seen", "unseen"):
         family.sow(key, None, 3, kind="delete")
     publish, oof = family.rest(subscription)
-    assert publish.data == ({"id": "seen", "n": 2} | ({} if form == "delta_subscribe" else {"same": 0}))
-    assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "same": 0})
+    assert publish.data == ({"id": "seen", "n": 2} | ({} if form == "delta_subscribe" else {"strictly_equal": 0}))
+    assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "strictly_equal": 0})
 
 
 def test_a_timeout_ends_the_iteration(client: Client, family: Family):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from processor.client.feeds.contract import TopicFeed
-    from processor.subscriptions import Request, Topic
+    from processor.subscriptions import SubscriptionSpec, Topic
 
 
 class OpenTopics(Protocol):
@@ -28,10 +28,10 @@ class OpenTopics(Protocol):
         options: str | None,
         form: Form,
         **arguments: Any,
-    ) -> tuple[Topic, Request]:
+    ) -> tuple[Topic, SubscriptionSpec]:
         """The topic and the checked request of a subscription; nothing is opened."""
 
-    def feed(self, topic: Topic, request: Request, form: Form, sub_id: str) -> TopicFeed:
+    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> TopicFeed:
         """Open a topic with its first subscription, in a way that any other can be added."""
 
 

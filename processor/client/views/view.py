@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from processor.client.subscribe.subscription import Subscription
-from processor.merge import apply_delta, diff, same
+from processor.merge import apply_delta, diff, strictly_equal
 from processor.record import Value
 from processor.subscriptions import Message
 from processor.values.pointer import child
@@ -179,7 +179,7 @@ def _key(message: Message) -> str:
 def _difference(key: str, old: Value | None, new: Value) -> ViewChange | None:
     """The difference of two full records; None if they are equal."""
     if type(old) is not dict or type(new) is not dict:
-        if old is not None and same(old, new):
+        if old is not None and strictly_equal(old, new):
             return None
         return ViewChange(key, new, tuple(_leaves(new, "")))
     change = diff(old, new)
