@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import table, tell
+from processor.cli.output import inform, table
 from processor.cli.settings import settings
 from processor.errors import SowstreamError, Stop
 
@@ -62,11 +62,11 @@ def bench(
         with _progress() as progress:
             result = run_bench(plan, progress)
     except SowstreamError as error:
-        _tell_what_is_left(error)
+        _print_leftovers(error)
         raise
     except KeyboardInterrupt as interrupt:
-        tell(f"Stopped by {interrupt}, and cleaned up; half a run has no figures.")
-        _tell_what_is_left(interrupt)
+        inform(f"Stopped by {interrupt}, and cleaned up; half a run has no figures.")
+        _print_leftovers(interrupt)
         raise typer.Exit(_INTERRUPTED if str(interrupt) == "SIGINT" else 1) from None
     _report(result)
     if to is not None:
@@ -74,7 +74,7 @@ def bench(
             to.write_text(json.dumps(as_tree(result), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise Stop(f"{to}: {error.strerror}; the figures above are all there is") from None
-        tell(f"Every figure is in {to}.")
+        inform(f"Every figure is in {to}.")
 
 
 def _kafka(config: Path | None, bootstrap: str | None) -> Mapping[str, str] | None:
@@ -90,9 +90,9 @@ def _refuse_unwritable(file: Path | None) -> None:
         raise typer.BadParameter(f"{file} cannot be written", param_hint="--json")
 
 
-def _tell_what_is_left(error: BaseException) -> None:
+def _print_leftovers(error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):
-        tell(note)
+        inform(note)
 
 
 def _report(result: Result) -> None:
@@ -102,16 +102,16 @@ def _report(result: Result) -> None:
     table(texts.THROUGHPUT_COLUMNS, texts.throughput_rows(result))
     if result.delays_s:
         table(texts.LATENCY_COLUMNS, texts.latency_rows(result))
-    tell(texts.EXPLAINED)
+    inform(texts.EXPLAINED)
     if result.delays_s:
-        tell(texts.LATENCY_EXPLAINED)
+        inform(texts.LATENCY_EXPLAINED)
 
 
 class _LogProgress:
     """Progress for a log: events only, no bar."""
 
     def say(self, line: str) -> None:
-        tell(line)
+        inform(line)
 
     def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
         """Print nothing."""

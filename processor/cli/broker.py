@@ -41,7 +41,7 @@ def start(
     """Start a broker, wait until it is ready, and print its address. A running one is left as it is."""
     directory = data or background_data_dir()
     running, is_new = _background().start(directory, port, heap)
-    _tell(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
+    _inform(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
     typer.echo(running.bootstrap)
 
 
@@ -51,9 +51,9 @@ def status(data: Data = None) -> None:
     directory = data or background_data_dir()
     running = _background().find(directory)
     if running is None:
-        _tell(f"No broker runs on {directory}.")
+        _inform(f"No broker runs on {directory}.")
         raise typer.Exit(1)
-    _tell(f"Runs: process {running.pid}, data and logs in {directory}")
+    _inform(f"Runs: process {running.pid}, data and logs in {directory}")
     typer.echo(running.bootstrap)
 
 
@@ -62,7 +62,7 @@ def stop(data: Data = None) -> None:
     """Stop the broker. Its records are kept for the next start."""
     directory = data or background_data_dir()
     running = _background().stop(directory)
-    _tell(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
+    _inform(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
 
 
 def _background() -> ModuleType:
@@ -74,6 +74,6 @@ def _background() -> ModuleType:
     return background
 
 
-def _tell(line: str) -> None:
+def _inform(line: str) -> None:
     """Print a line for people; standard output is for data."""
     sys.stderr.write(f"{line}\n")

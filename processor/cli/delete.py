@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 from processor.cli.query import Filter
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
@@ -46,10 +46,10 @@ def delete(
         future = client.sow_delete(topic, **selection, ack=None if no_wait else "stats")
         client.flush(timeout)
     if future is None:
-        tell(f"Deletion sent to {topic}.")
+        inform(f"Deletion sent to {topic}.")
         return
     deleted = future.result(0).records_deleted
-    tell(f"{deleted:,} record{'' if deleted == 1 else 's'} deleted from {topic}.")
+    inform(f"{deleted:,} record{'' if deleted == 1 else 's'} deleted from {topic}.")
 
 
 def _message(tree: Config, topic: str, text: str) -> Any:

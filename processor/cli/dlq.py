@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import data, table, tell
+from processor.cli.output import data, inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ def list_letters(
 
     selection = LetterSelection(_known(reason))
     drawn: list[DeadLetter] | None = [] if sys.stdout.isatty() and not whole else None
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with WaitingLetters(settings(config, bootstrap), topic) as waiting:
         for letter in _chosen(waiting, selection, everything=everything):
-            found[letter.reason or "unknown"] += 1
+            counts[letter.reason or "unknown"] += 1
             if drawn is None:
                 data(as_json(letter, whole=whole, waits=waiting.waits(letter) if everything else None))
             elif len(drawn) < (count or _ROWS_MAX):
                 drawn.append(letter)
-            if found.total() == count:
+            if counts.total() == count:
                 break
-    _report(topic, found, drawn, everything=everything, is_cut=found.total() == count)
+    _report(topic, counts, drawn, everything=everything, is_cut=counts.total() == count)
 
 
 @app.command()
@@ -78,26 +78,26 @@ def replay(
     if dry_run:
         source = replayable(tree, topic)
         with WaitingLetters(tree, topic) as waiting, _progress("looking", None) as seen:
-            found = survey(waiting.letters(), selection, seen)
-        _refuse_nothing(topic, selection, found)
-        tell(f"{found.chosen} of {found.waiting.total()} waiting dead letters would be sent back to {source}.")
+            counts = survey(waiting.letters(), selection, seen)
+        _refuse_nothing(topic, selection, counts)
+        inform(f"{counts.selected} of {counts.waiting.total()} waiting dead letters would be sent back to {source}.")
         return
     running = None
     try:
         with DeadLetterReplay(tree, topic) as running:
             with _progress("looking", None) as seen:
-                found = survey(running.waiting.letters(), selection, seen)
-            _refuse_nothing(topic, selection, found)
-            with _progress("sending", found.chosen + found.others) as done:
-                running.send(found, selection, done)
+                counts = survey(running.waiting.letters(), selection, seen)
+            _refuse_nothing(topic, selection, counts)
+            with _progress("sending", counts.selected + counts.others) as done:
+                running.send(counts, selection, done)
     except KeyboardInterrupt:
         sent = 0 if running is None else running.sent
-        tell(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
+        inform(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
         raise
     for why in running.kept:
-        tell(f"Not sent: {why}.")
-    left = found.waiting.total() - running.sent
-    tell(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
+        inform(f"Not sent: {why}.")
+    left = counts.waiting.total() - running.sent
+    inform(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
 
 
 def _known(reason: str | None) -> str | None:
@@ -127,26 +127,28 @@ def _chosen(waiting: WaitingLetters, selection: LetterSelection, *, everything: 
         yield from filter(selection.takes, letters)
 
 
-def _report(topic: str, found: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool) -> None:
+def _report(
+    topic: str, counts: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool
+) -> None:
     """Draw the table, and print a summary of the counts."""
     from processor.tools.dlq import COLUMNS, as_row  # noqa: PLC0415
 
     if drawn:
         table(COLUMNS, (as_row(letter) for letter in drawn))
     state = "are kept" if everything else "wait"
-    if not found:
-        tell(f"No such dead letters of {topic} {state}." if everything else f"No dead letters of {topic} {state}.")
+    if not counts:
+        inform(f"No such dead letters of {topic} {state}." if everything else f"No dead letters of {topic} {state}.")
         return
-    reasons = ", ".join(f"{count} {reason}" for reason, count in found.most_common())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
     if is_cut:
-        tell(f"The first {found.total()} dead letters of {topic}: {reasons}; there may be more.")
+        inform(f"The first {counts.total()} dead letters of {topic}: {reasons}; there may be more.")
         return
-    tell(f"{found.total()} dead letters of {topic} {state}: {reasons}.")
-    if drawn is not None and len(drawn) < found.total():
-        tell(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
+    inform(f"{counts.total()} dead letters of {topic} {state}: {reasons}.")
+    if drawn is not None and len(drawn) < counts.total():
+        inform(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
 
 
-def _refuse_nothing(topic: str, selection: LetterSelection, found: Survey) -> None:
+def _refuse_nothing(topic: str, selection: LetterSelection, counts: Survey) -> None:
     """Reject a place without a waiting dead letter; a topic without any is no error.
 
     Raises:
@@ -154,7 +156,7 @@ def _refuse_nothing(topic: str, selection: LetterSelection, found: Survey) -> No
     """
     from processor.errors import Stop  # noqa: PLC0415
 
-    if selection.place is not None and not found.chosen:
+    if selection.place is not None and not counts.selected:
         partition, offset = selection.place
         raise Stop(
             f"no such dead letter of {topic} waits at partition {partition} offset {offset}; "

@@ -17,7 +17,7 @@ from processor.cli.bench import bench
 from processor.cli.delete import delete
 from processor.cli.demo import demo
 from processor.cli.doctor import doctor
-from processor.cli.output import OutputClosed, tell
+from processor.cli.output import OutputClosed, inform
 from processor.cli.plugins import plugins
 from processor.cli.publish import publish
 from processor.cli.resume import resume
@@ -76,10 +76,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ConfigurationError as error:
-        tell(f"sowstream: {error}")
+        inform(f"sowstream: {error}")
         return 2
     except SowstreamError as error:
-        tell(f"sowstream: {error}")
+        inform(f"sowstream: {error}")
         return 1
     return 0
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from processor.cli.output import table, tell
+from processor.cli.output import inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 app = typer.Typer(help="Where workers stand in their input, and where they are to begin.", no_args_is_help=True)
@@ -31,14 +31,14 @@ def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap =
     from processor.tools.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
 
     with Stand(settings(config, bootstrap), topic) as stand:
-        stands = stand.look()
+        stands = stand.read()
         has_mark_topic = stand.has_mark_topic
         mark = stand.pipeline.output("mark")
     table(COLUMNS, (as_row(one) for one in stands))
     if not has_mark_topic:
-        tell(f"{mark} does not exist, so nothing but the group's offsets says where the outputs stand.")
+        inform(f"{mark} does not exist, so nothing but the group's offsets says where the outputs stand.")
     if any(one.state.partition(",")[0] != "ok" for one in stands):
-        tell(f"`sowstream offsets adopt {topic} --from sow|earliest|latest` says where to begin.")
+        inform(f"`sowstream offsets adopt {topic} --from sow|earliest|latest` says where to begin.")
         raise typer.Exit(1)
 
 
@@ -80,7 +80,7 @@ def adopt(
         ]
         table(("partition", "group", "begin", "meaning"), rows)
         if not yes:
-            tell("Nothing was changed; --yes does it.")
+            inform("Nothing was changed; --yes does it.")
             return
         adoption.write()
-        tell(f"{len(rows)} partitions of {topic} begin there, as application_id {tree.application_id}.")
+        inform(f"{len(rows)} partitions of {topic} begin there, as application_id {tree.application_id}.")

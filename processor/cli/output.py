@@ -19,7 +19,7 @@ def data(line: str) -> None:
         raise OutputClosed from None
 
 
-def tell(line: str) -> None:
+def inform(line: str) -> None:
     """Print one line for people."""
     sys.stderr.write(f"{line}\n")
 

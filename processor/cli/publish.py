@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 from processor.cli.tally import Tally
 
@@ -77,7 +77,7 @@ def publish(
             _send_all(send, lines, tally, show)
             client.flush(timeout)
         finally:
-            tell(tally.summary(topic))
+            inform(tally.summary(topic))
     if tally.is_bad:
         raise typer.Exit(1)
 

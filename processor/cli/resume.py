@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, tell
+from processor.cli.output import data, inform
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.kafka.admin.admin import Admin
-    from processor.shared_topics.control import Entries
+    from processor.shared_topics.control import ControlEntries
     from processor.shared_topics.control.resume import Outcome
 
 
@@ -57,13 +57,13 @@ def resume(
     if skip is not None and partition is not None:
         _check_skip(admin, pipeline, entries, partition, skip, is_sure=yes)
     elif not _is_anything_held(entries, topic, partition):
-        tell(f"No worker says that {_named(topic, partition)} is held.")
+        inform(f"No worker says that {_named(topic, partition)} is held.")
         return
     outcomes = send_order(control, tree.application_id, topic, new_order(partition, skip), entries, timeout)
     _report(topic, outcomes, timeout)
 
 
-def _is_anything_held(entries: Entries, topic: str, partition: int | None) -> bool:
+def _is_anything_held(entries: ControlEntries, topic: str, partition: int | None) -> bool:
     held = entries.held.get(topic, {})
     return partition in held if partition is not None else bool(held or entries.failed.get(topic))
 
@@ -73,7 +73,7 @@ def _named(topic: str, partition: int | None) -> str:
 
 
 def _check_skip(
-    admin: Admin, pipeline: Pipeline, entries: Entries, partition: int, skip: int, *, is_sure: bool
+    admin: Admin, pipeline: Pipeline, entries: ControlEntries, partition: int, skip: int, *, is_sure: bool
 ) -> None:
     """Reject an invalid skip, and describe the effect of one that was not confirmed.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, tell
-from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, tell_unreadable
+from processor.cli.output import data, inform
+from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, print_unreadable
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def sow(
         else:
             for message in messages:
                 data(message.to_json())
-        tell_unreadable(client.unreadable)
+        print_unreadable(client.unreadable)
 
 
 def get(
@@ -59,7 +59,7 @@ def get(
     with Client("get", reader_settings(config, bootstrap)) as client:
         message = client.get(topic, key)
     if message is None:
-        tell(f"{topic} has no record {key!r}.")
+        inform(f"{topic} has no record {key!r}.")
         raise typer.Exit(1)
     data(message.data_json())
 

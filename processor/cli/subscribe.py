@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from processor.cli.output import data, tell
-from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, tell_unreadable
+from processor.cli.output import data, inform
+from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, print_unreadable
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def subscribe(
     }
     with Client("subscribe", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
         if table and sys.stdout.isatty():
-            told = _draw(client, topic, asked, count)
+            taken = _draw(client, topic, asked, count)
         else:
-            told = _take(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
-        tell_unreadable(client.unreadable)
-    if told is not None and count is not None and told < count:
-        tell(f"{told} of {count} messages came.")
+            taken = _take(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
+        print_unreadable(client.unreadable)
+    if taken is not None and count is not None and taken < count:
+        inform(f"{taken} of {count} messages came.")
         raise typer.Exit(1)
 
 
@@ -85,7 +85,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
     from rich.console import Console  # noqa: PLC0415
 
     from processor.cli.table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
-    from processor.subscriptions.order import Order  # noqa: PLC0415
+    from processor.subscriptions.order import SortOrder  # noqa: PLC0415
 
     console = Console()
     if not draws(console):
@@ -97,7 +97,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
     asked["options"] = ",".join(sorted(flags))
     messages = client.sow_and_delta_subscribe(topic, **asked)
     title = topic if asked["filter"] is None else f"{topic} where {asked['filter']}"
-    order = None if asked["order_by"] is None else Order(asked["order_by"])
+    order = None if asked["order_by"] is None else SortOrder(asked["order_by"])
     with LiveTable(console, title, order) as live:
         return _take(messages, live.take, count)
 
@@ -108,13 +108,13 @@ def _print(message: Message) -> None:
 
 def _take(messages: Iterable[Message], take: Callable[[Message], None], count: int | None) -> int | None:
     """Take up to `count` messages; returns their number, or None if the user ended it."""
-    told = 0
+    taken = 0
     try:
         for message in messages:
             take(message)
-            told += 1
-            if told == count:
+            taken += 1
+            if taken == count:
                 break
     except KeyboardInterrupt:
         return None
-    return told
+    return taken

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from processor.codec.display import shown
-from processor.filter.record_metadata import NO_FACTS
+from processor.codec.display import to_json_line
+from processor.filter.record_metadata import NO_METADATA
 from processor.merge import apply_delta
-from processor.subscriptions.order import Order
+from processor.subscriptions.order import SortOrder
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,7 +48,7 @@ def draws(console: Console) -> bool:
 class Sheet:
     """The records of a subscription by key, with the time of each field's last change."""
 
-    def __init__(self, order: Order | None = None) -> None:
+    def __init__(self, order: SortOrder | None = None) -> None:
         """Start without records.
 
         Args:
@@ -89,7 +89,7 @@ class Sheet:
         order = self._order
         if order is None:
             return list(self.records.items())
-        return sorted(self.records.items(), key=lambda row: order.key(row[0].encode(), row[1], NO_FACTS))
+        return sorted(self.records.items(), key=lambda row: order.key(row[0].encode(), row[1], NO_METADATA))
 
     def forget(self, before_s: float) -> None:
         """Forget changes before a time."""
@@ -99,7 +99,7 @@ class Sheet:
 class LiveTable:
     """The sheet on a terminal, drawn a few times a second by a thread of its own."""
 
-    def __init__(self, console: Console, title: str, order: Order | None = None) -> None:
+    def __init__(self, console: Console, title: str, order: SortOrder | None = None) -> None:
         """Make one; entering it begins to draw.
 
         Args:
@@ -107,7 +107,7 @@ class LiveTable:
             title: what stands above.
             order: how the rows are sorted; None: by key.
         """
-        self._sheet = Sheet(Order(None) if order is None else order)
+        self._sheet = Sheet(SortOrder(None) if order is None else order)
         self._title = title
         self._console = console
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ def _cell(fields: dict[str, Value], name: str, *, is_bright: bool) -> Text:
         return Text("")
     value = fields[name]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = value if isinstance(value, str) else shown(value)
+    text = value if isinstance(value, str) else to_json_line(value)
     return Text(text, style="bold yellow" if is_bright else "", justify="right" if is_number else "left")
 
 

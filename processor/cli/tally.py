@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -72,4 +72,4 @@ class Tally:
 
     def _complain(self, line: str) -> None:
         if self._refused + self._rejected <= _COMPLAINTS_MAX:
-            tell(line)
+            inform(line)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, table, tell
+from processor.cli.output import data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
@@ -49,11 +49,11 @@ def apply(
         _print_acls(tree)
         return
     admin, specs = _admin_and_specs(tree)
-    wanted = [*specs, *_own_specs(tree)]
-    created = _create(admin, wanted)
+    all_specs = [*specs, *_own_specs(tree)]
+    created = _create(admin, all_specs)
     for name in created:
         data(name)
-    tell(f"{len(created)} of {len(wanted)} topics created.")
+    inform(f"{len(created)} of {len(all_specs)} topics created.")
     cluster = admin.cluster()
     problems = _problems(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
@@ -83,7 +83,7 @@ def check(
     wrong += _key_problems(tree, admin, reads_all=keys)
     _report(wrong)
     if not wrong:
-        tell(f"{len(specs)} topics are as they should be.")
+        inform(f"{len(specs)} topics are as they should be.")
 
 
 @app.command()
@@ -113,11 +113,11 @@ def heal(
         healed = healing.run(dry_run=dry_run)
     more = " There are more: memory is for so many at a time." if dry_run and healed.has_more else ""
     if dry_run:
-        tell(f"{healed.keys:,} keys of {topic} would be healed.{more}")
+        inform(f"{healed.keys:,} keys of {topic} would be healed.{more}")
         raise typer.Exit(1 if healed.keys else 0)
     for key, problem in healed.problems.items():
-        tell(f"{key}: not healed: {problem}")
-    tell(f"{healed.keys - len(healed.problems):,} keys of {topic} healed, {len(healed.problems):,} left.")
+        inform(f"{key}: not healed: {problem}")
+    inform(f"{healed.keys - len(healed.problems):,} keys of {topic} healed, {len(healed.problems):,} left.")
     if healed.problems:
         raise typer.Exit(1)
 
@@ -129,7 +129,7 @@ def _print_acls(config: Config) -> None:
 
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
-    tell(
+    inform(
         "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER, DLQ and SETTLER to the names of the principals, and pipe this "
         "into a shell; an admin's credentials go with --command-config. Whoever runs `topics apply` needs Create."
     )
@@ -140,10 +140,10 @@ def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
     from processor.hosting.pipeline import specs  # noqa: PLC0415
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
 
-    wanted = specs(config)
-    if not wanted:
+    topic_specs = specs(config)
+    if not topic_specs:
         raise ConfigurationError("the settings name no topics; add a section `topics`, or name another file with -c")
-    return Admin(config.kafka), wanted
+    return Admin(config.kafka), topic_specs
 
 
 def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
@@ -161,14 +161,14 @@ def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
     """The problem of keys in wrong partitions; a topic that cannot be read is a problem of its own."""
     from processor.errors import Stop  # noqa: PLC0415
-    from processor.tools.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
+    from processor.tools.healing import NEWEST_MAX, check_keys, checkable_topics  # noqa: PLC0415
     from processor.topics import Problem  # noqa: PLC0415
 
     problems = []
-    for name in topics_to_look_at(config):
+    for name in checkable_topics(config):
         with records_read(f"looking at the keys of {name}") as on_read:
             try:
-                looked = look(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
+                check = check_keys(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
             except Stop as error:
                 problems.append(
                     Problem(
@@ -179,10 +179,10 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
                     )
                 )
                 continue
-        if looked is not None and looked.problem is not None:
-            problems.append(looked.problem)
-        elif looked is not None and reads_all:
-            tell(f"{looked.topic}: each key is in its own partition ({looked.extent}).")
+        if check is not None and check.problem is not None:
+            problems.append(check.problem)
+        elif check is not None and reads_all:
+            inform(f"{check.topic}: each key is in its own partition ({check.extent}).")
     return problems
 
 
@@ -211,11 +211,11 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
     from processor.shared_topics.directory import TopicDirectory, describe, revise  # noqa: PLC0415
 
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    wanted = describe(config)
-    revision = revise(config, wanted, directory.read(), kept=refused, prune=prune)
+    descriptions = describe(config)
+    revision = revise(config, descriptions, directory.read(), kept=refused, prune=prune)
     directory.write(revision.writes)
     for line in revision.lines:
-        tell(line)
+        inform(line)
 
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
@@ -230,7 +230,7 @@ def _report(wrong: list[Problem]) -> None:
     if wrong:
         table(("", "topic", "what is wrong", "what to do"), wrong)
     if refused := sum(problem.severity == "refuse" for problem in wrong):
-        tell(f"{refused} problems, {len(wrong) - refused} warnings.")
+        inform(f"{refused} problems, {len(wrong) - refused} warnings.")
         raise typer.Exit(1)
     if wrong:
-        tell(f"{len(wrong)} warnings.")
+        inform(f"{len(wrong)} warnings.")

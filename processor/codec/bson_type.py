@@ -7,8 +7,8 @@ from typing import Final
 
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_depth, check_writable_depth, depth_limit
-from processor.codec.needs import not_installed
 from processor.codec.read_back import check_read_back, place_of_fault
+from processor.codec.registry import not_installed
 from processor.errors import RecordRejected
 from processor.record import Value
 

@@ -1,4 +1,4 @@
-"""composite-local: parts of any types in one message, each after its length in four bytes; deltas part by part."""
+"""Composite messages: parts of any message types, each after its length in four bytes."""
 
 from __future__ import annotations
 
@@ -137,6 +137,14 @@ class CompositeLocalCodec(Codec):
 
     def _is_opaque(self, codec: Codec) -> bool:
         return self.has_opaque_parts and not codec.can_delta
+
+
+class CompositeGlobalCodec(CompositeLocalCodec):
+    """The message type `composite-global`: full messages; every part is parsed, for keys and filters."""
+
+    message_type: ClassVar[str] = "composite-global"
+    has_opaque_parts: ClassVar[bool] = False
+    can_delta: ClassVar[bool] = False
 
 
 def _options_of_part(options: CodecOptions) -> CodecOptions:

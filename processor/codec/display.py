@@ -10,7 +10,7 @@ import orjson
 from processor.record import Value
 
 
-def shown(value: Value) -> str:
+def to_json_line(value: Value) -> str:
     """One line of JSON.
 
     Numbers keep every digit. Bytes are Base64, dates and timestamps ISO 8601 (the latter in UTC), a UUID, a Decimal128

@@ -1,4 +1,4 @@
-"""NVFIX: `name=value` pairs, each ended by a separator; all values are text."""
+"""NVFIX and FIX: `name=value` and `tag=value` pairs, each ended by a separator; all values are text."""
 
 from __future__ import annotations
 
@@ -88,3 +88,19 @@ class NvfixCodec(Codec):
     def _is_name(self, separator: str) -> bool:  # noqa: ARG002
         """Whether a separator would be taken for a part of a name."""
         return False
+
+
+class FixCodec(NvfixCodec):
+    """The message type `fix`: names are tags, digits only.
+
+    Nothing of FIX's own rules is checked or made: 9 (BodyLength) and 10 (CheckSum) are fields like others, and a
+    merged record has those of the message that brought them. Data fields that hold the separator cannot be told.
+    """
+
+    kind = "tag"
+
+    def _is_field_name(self, name: str) -> bool:
+        return name.isascii() and name.isdigit()
+
+    def _is_name(self, separator: str) -> bool:
+        return self._is_field_name(separator)

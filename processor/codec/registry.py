@@ -90,3 +90,11 @@ def codec_of(config: Config, name: str, *, registry_wait_s: float | None = None)
         # Some say it themselves.
         told = str(error)
         raise ConfigurationError(told if repr(root) in told else f"topic {root!r}: {told}") from error
+
+
+def not_installed(message_type: str, error: ImportError) -> ConfigurationError:
+    """The error of a message type that cannot be imported, with the command that mends it."""
+    return ConfigurationError(
+        f"message type {message_type!r} needs a package that is not installed ({error}); "
+        "install it: pip install 'sowstream[formats]'"
+    )

@@ -8,6 +8,6 @@ looked at. README.md beside this file has the language for those who write filte
 """
 
 from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
-from processor.filter.record_metadata import Facts
+from processor.filter.record_metadata import RecordMetadata
 
-__all__ = ["Expression", "Facts", "Filter", "compile_expression", "compile_filter"]
+__all__ = ["Expression", "Filter", "RecordMetadata", "compile_expression", "compile_filter"]

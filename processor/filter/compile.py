@@ -10,13 +10,14 @@ from processor.errors import ConfigurationError
 from processor.filter import logic, predicate
 from processor.filter.arithmetic import negative, operation
 from processor.filter.compare import MIRRORED
-from processor.filter.error_message import complaint
+from processor.filter.error_message import syntax_error
 from processor.filter.function import Function, find_function, function_names
 from processor.filter.functions import BUILT_IN
 from processor.filter.functions.texts import regexp_replace
+from processor.filter.logic import truth
 from processor.filter.path import Evaluate, compile_path
 from processor.filter.pattern import BadPattern, replacer, searcher
-from processor.filter.record_metadata import Facts
+from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import (
     PREDICATES,
     And,
@@ -38,7 +39,6 @@ from processor.filter.syntax_tree import (
     Or,
     Path,
 )
-from processor.filter.truth import truth
 from processor.filter.value import first
 from processor.record import Value
 
@@ -51,7 +51,7 @@ class Compiler:
 
     moves_by_itself: bool
     """Whether it uses a function whose value moves although nothing changed."""
-    uses_facts: bool
+    uses_metadata: bool
     """Whether it asks for what is known of a record besides its values."""
 
     def __init__(self, text: str) -> None:
@@ -62,7 +62,7 @@ class Compiler:
         """
         self._text = text
         self.moves_by_itself = False
-        self.uses_facts = False
+        self.uses_metadata = False
 
     def truth(self, node: Node) -> Evaluate:
         """The node as a truth value: True, False or None."""
@@ -72,7 +72,7 @@ class Compiler:
             operand = self.truth(node.operand)
             return logic.does_not_hold(operand) if _is_never_null(node.operand) else logic.negation(operand)
         value = self.value(node)
-        return value if _is_never_null(node) else lambda record, facts: truth(value(record, facts))
+        return value if _is_never_null(node) else lambda record, metadata: truth(value(record, metadata))
 
     def value(self, node: Node) -> Evaluate:
         """The node as a value, as it is: a path may lead to an array or an object.
@@ -83,7 +83,7 @@ class Compiler:
         match node:
             case Constant():
                 constant = node.value
-                return lambda record, facts: constant  # noqa: ARG005
+                return lambda record, metadata: constant  # noqa: ARG005
             case Path():
                 return compile_path(node.parts)
             case And() | Or() | Not():
@@ -98,7 +98,7 @@ class Compiler:
                 return self._arithmetic(node)
             case Negative():
                 operand = self.value(node.operand)
-                return lambda record, facts: negative(first(operand(record, facts)))
+                return lambda record, metadata: negative(first(operand(record, metadata)))
             case If():
                 return self._if(node)
             case Call():
@@ -139,7 +139,7 @@ class Compiler:
                 try:
                     return predicate.on(operand, predicate.matching(searcher(node.pattern)))
                 except BadPattern as error:
-                    raise complaint(self._text, node.at, f"no regular expression: {error}") from None
+                    raise syntax_error(self._text, node.at, f"no regular expression: {error}") from None
             case BeginsWith():
                 return predicate.on(operand, predicate.beginning(node.texts))
             case EndsWith():
@@ -151,11 +151,13 @@ class Compiler:
 
     def _arithmetic(self, node: Arithmetic) -> Evaluate:
         left, right, compute = self.value(node.left), self.value(node.right), operation(node.operator)
-        return lambda record, facts: compute(first(left(record, facts)), first(right(record, facts)))
+        return lambda record, metadata: compute(first(left(record, metadata)), first(right(record, metadata)))
 
     def _if(self, node: If) -> Evaluate:
         condition, then, otherwise = self.truth(node.condition), self.value(node.then), self.value(node.otherwise)
-        return lambda record, facts: then(record, facts) if condition(record, facts) else otherwise(record, facts)
+        return lambda record, metadata: (
+            then(record, metadata) if condition(record, metadata) else otherwise(record, metadata)
+        )
 
     def _call(self, node: Call) -> Evaluate:
         function = self._function(node)
@@ -164,16 +166,16 @@ class Compiler:
         if call is regexp_replace:
             call = partial(call, self._replacer(arguments.pop(1)))
         values = [self.value(argument) for argument in arguments]
-        if function.takes == "facts":
-            self.uses_facts = True
-            return lambda record, facts: call(facts)  # noqa: ARG005
+        if function.takes == "metadata":
+            self.uses_metadata = True
+            return lambda record, metadata: call(metadata)  # noqa: ARG005
         if function.takes == "arrays":
-            return lambda record, facts: call(*[value(record, facts) for value in values])
+            return lambda record, metadata: call(*[value(record, metadata) for value in values])
         if function.takes == "nulls":
-            return lambda record, facts: call(*[first(value(record, facts)) for value in values])
+            return lambda record, metadata: call(*[first(value(record, metadata)) for value in values])
 
-        def call_without_null(record: Value, facts: Facts) -> Value:
-            given = [first(value(record, facts)) for value in values]
+        def call_without_null(record: Value, metadata: RecordMetadata) -> Value:
+            given = [first(value(record, metadata)) for value in values]
             return None if None in given else call(*given)
 
         return call_without_null
@@ -182,24 +184,28 @@ class Compiler:
         try:
             function = find_function(node.name, BUILT_IN)
         except ConfigurationError as error:
-            raise complaint(self._text, node.at, str(error)) from None
+            raise syntax_error(self._text, node.at, str(error)) from None
         if node.name == "IF":
-            raise complaint(self._text, node.at, f"IF takes 3 arguments; here it has {len(node.arguments) or 'none'}")
+            raise syntax_error(
+                self._text, node.at, f"IF takes 3 arguments; here it has {len(node.arguments) or 'none'}"
+            )
         if function is None:
             known = unknown_name("function", node.name[:_NAME_SHOWN_MAX], function_names(BUILT_IN))
-            raise complaint(self._text, node.at, known)
+            raise syntax_error(self._text, node.at, known)
         count = len(node.arguments)
         if count < function.least or (function.most is not None and count > function.most):
-            raise complaint(self._text, node.at, f"{node.name} takes {function.arity()}; here it has {count or 'none'}")
+            raise syntax_error(
+                self._text, node.at, f"{node.name} takes {function.arity()}; here it has {count or 'none'}"
+            )
         return function
 
     def _replacer(self, node: Node) -> object:
         if not isinstance(node, Constant) or not isinstance(node.value, str):
-            raise complaint(self._text, node.at, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else")
+            raise syntax_error(self._text, node.at, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else")
         try:
             return replacer(node.value)
         except BadPattern as error:
-            raise complaint(self._text, node.at, f"no regular expression: {error}") from None
+            raise syntax_error(self._text, node.at, f"no regular expression: {error}") from None
 
 
 def _is_never_null(node: Node) -> bool:

@@ -10,7 +10,7 @@ _SHOWN_MAX: Final = 100
 """Most characters of a line that are shown; of a longer one the part around the place."""
 
 
-def complaint(text: str, at: int, said: str, noun: str = "filter") -> FilterError:
+def syntax_error(text: str, at: int, said: str, noun: str = "filter") -> FilterError:
     """The error for a place in a filter.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Final
 from processor.filter.compile import Compiler
 from processor.filter.parse import parse
 from processor.filter.path import Evaluate
-from processor.filter.record_metadata import NO_FACTS, Facts
+from processor.filter.record_metadata import NO_METADATA, RecordMetadata
 from processor.filter.syntax_tree import Call, Node, children
 from processor.filter.time_value import Time
 from processor.record import Value
@@ -20,7 +20,7 @@ _NO_MEMBERS: Final[dict[str, Value]] = {}
 class _Compiled:
     """What is compiled of a text."""
 
-    __slots__ = ("_compiled", "moves_by_itself", "text", "tree", "uses_facts")
+    __slots__ = ("_compiled", "moves_by_itself", "text", "tree", "uses_metadata")
 
     text: str
     """What was compiled."""
@@ -28,8 +28,8 @@ class _Compiled:
     """What it says, for whoever makes something else of it: an index, another engine's condition."""
     moves_by_itself: bool
     """Whether it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
-    uses_facts: bool
-    """Whether it asks for `Facts`; if not, none need be made."""
+    uses_metadata: bool
+    """Whether it asks for `RecordMetadata`; if not, none need be made."""
 
     def __init__(self, text: str) -> None:
         """Compile it.
@@ -40,7 +40,7 @@ class _Compiled:
         self.text, self.tree = text, parse(text)
         compiler = Compiler(text)
         self._compiled = self._compile(compiler)
-        self.moves_by_itself, self.uses_facts = compiler.moves_by_itself, compiler.uses_facts
+        self.moves_by_itself, self.uses_metadata = compiler.moves_by_itself, compiler.uses_metadata
 
     @property
     def functions(self) -> frozenset[str]:
@@ -60,13 +60,13 @@ class Expression(_Compiled):
 
     __slots__ = ()
 
-    def value(self, record: Value, facts: Facts = NO_FACTS) -> Value:
+    def value(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> Value:
         """The value for a record: of a path what stands there, else None, a bool, a number, a text, or a record's time.
 
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        value = self._compiled(record if type(record) is dict else _NO_MEMBERS, facts)
+        value = self._compiled(record if type(record) is dict else _NO_MEMBERS, metadata)
         return value.value if type(value) is Time else value
 
     def _compile(self, compiler: Compiler) -> Evaluate:
@@ -78,17 +78,17 @@ class Filter(_Compiled):
 
     __slots__ = ()
 
-    def matches(self, record: Value, facts: Facts = NO_FACTS) -> bool:
+    def matches(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> bool:
         """Whether a record matches: the filter is true of it, neither false nor NULL.
 
         Args:
             record: the parsed record; it is only looked at.
-            facts: what else is known of it.
+            metadata: what else is known of it.
 
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        return self._compiled(record if type(record) is dict else _NO_MEMBERS, facts) is True
+        return self._compiled(record if type(record) is dict else _NO_MEMBERS, metadata) is True
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.truth(self.tree)

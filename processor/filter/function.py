@@ -35,7 +35,7 @@ class Function:
     """Most arguments; None: any number."""
     takes: str = "scalars"
     """What it is given: `scalars`, then NULL gives NULL without a call; `nulls`, scalars of which some may be NULL;
-    `arrays`, values as they are in the record; `facts`, what is known of the record besides."""
+    `arrays`, values as they are in the record; `metadata`, what is known of the record besides."""
     moves_by_itself: bool = False
     """Whether its value may be another one although nothing changed."""
 

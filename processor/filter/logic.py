@@ -1,24 +1,60 @@
-"""AND, OR and NOT as functions: of predicates, which are never NULL, and of anything, after SQL-92."""
+"""Three-valued logic after SQL-92: truth values, and AND, OR and NOT as functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from processor.filter.path import Evaluate
-from processor.filter.record_metadata import Facts
-from processor.filter.truth import Truth
+from processor.filter.record_metadata import RecordMetadata
+from processor.filter.syntax_tree import Scalar
+from processor.filter.time_value import Time
+from processor.filter.value import elements, read_number
 from processor.record import Value
+
+Truth: TypeAlias = bool | None
+"""A truth value; None is NULL."""
+
+_WORDS: Final = {"true": True, "false": False}
+
+
+def truth(value: Value) -> Truth:
+    """A value as a truth value; of an array whether any element is true."""
+    if value is True or value is False:
+        return value
+    found: Truth = None
+    for element in elements(value):
+        one = _truth(element)
+        if one:
+            return True
+        if one is False:
+            found = False
+    return found
+
+
+def _truth(value: Scalar) -> Truth:
+    """A scalar: a number is true unless it is 0; `true` and `false` are words of message types that have only texts."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        word = _WORDS.get(value.lower())
+        if word is not None:
+            return word
+        value = read_number(value)
+    if value is None or type(value) is Time or value != value:  # noqa: PLR0124 - it is how NaN is told
+        return None
+    return value != 0
 
 
 def all_hold(tests: Sequence[Evaluate]) -> Evaluate:
     """AND of what is never NULL."""
     if len(tests) == 2:
         one, other = tests
-        return lambda record, facts: one(record, facts) and other(record, facts)
+        return lambda record, metadata: one(record, metadata) and other(record, metadata)
 
-    def check(record: Value, facts: Facts) -> bool:
+    def check(record: Value, metadata: RecordMetadata) -> bool:
         for test in tests:  # noqa: SIM110 - a generator would take as long as a test
-            if not test(record, facts):
+            if not test(record, metadata):
                 return False
         return True
 
@@ -29,11 +65,11 @@ def any_holds(tests: Sequence[Evaluate]) -> Evaluate:
     """OR of what is never NULL."""
     if len(tests) == 2:
         one, other = tests
-        return lambda record, facts: one(record, facts) or other(record, facts)
+        return lambda record, metadata: one(record, metadata) or other(record, metadata)
 
-    def check(record: Value, facts: Facts) -> bool:
+    def check(record: Value, metadata: RecordMetadata) -> bool:
         for test in tests:  # noqa: SIM110 - as above
-            if test(record, facts):
+            if test(record, metadata):
                 return True
         return False
 
@@ -42,46 +78,46 @@ def any_holds(tests: Sequence[Evaluate]) -> Evaluate:
 
 def does_not_hold(test: Evaluate) -> Evaluate:
     """NOT of what is never NULL."""
-    return lambda record, facts: not test(record, facts)
+    return lambda record, metadata: not test(record, metadata)
 
 
-def both(truths: Sequence[Evaluate]) -> Evaluate:
+def both(operands: Sequence[Evaluate]) -> Evaluate:
     """AND: one that is false decides, else one that is NULL."""
 
-    def check(record: Value, facts: Facts) -> Truth:
+    def check(record: Value, metadata: RecordMetadata) -> Truth:
         result: Truth = True
-        for truth in truths:
-            found = truth(record, facts)
-            if found is False:
+        for operand in operands:
+            value = operand(record, metadata)
+            if value is False:
                 return False
-            if found is None:
+            if value is None:
                 result = None
         return result
 
     return check
 
 
-def either(truths: Sequence[Evaluate]) -> Evaluate:
+def either(operands: Sequence[Evaluate]) -> Evaluate:
     """OR: one that is true decides, else one that is NULL."""
 
-    def check(record: Value, facts: Facts) -> Truth:
+    def check(record: Value, metadata: RecordMetadata) -> Truth:
         result: Truth = False
-        for truth in truths:
-            found = truth(record, facts)
-            if found is True:
+        for operand in operands:
+            value = operand(record, metadata)
+            if value is True:
                 return True
-            if found is None:
+            if value is None:
                 result = None
         return result
 
     return check
 
 
-def negation(truth: Evaluate) -> Evaluate:
+def negation(operand: Evaluate) -> Evaluate:
     """NOT: of NULL it is NULL."""
 
-    def check(record: Value, facts: Facts) -> Truth:
-        found = truth(record, facts)
-        return None if found is None else not found
+    def check(record: Value, metadata: RecordMetadata) -> Truth:
+        value = operand(record, metadata)
+        return None if value is None else not value
 
     return check

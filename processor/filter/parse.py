@@ -8,7 +8,7 @@ from typing import Final, cast
 from lark import UnexpectedCharacters, UnexpectedToken
 
 from processor.errors import FilterError
-from processor.filter.error_message import complaint
+from processor.filter.error_message import syntax_error
 from processor.filter.grammar import parser
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
 from processor.filter.syntax_tree import Node, children
@@ -53,7 +53,7 @@ def parse(text: str) -> Node:
         FilterError: it cannot be parsed, or is larger than a filter may be.
     """
     if len(text) > CHARACTERS_MAX:
-        raise complaint(
+        raise syntax_error(
             text, CHARACTERS_MAX, f"it has {len(text)} characters, a filter at most {CHARACTERS_MAX}; make it shorter"
         )
     try:
@@ -73,7 +73,7 @@ def _check_depth(text: str, tree: Node) -> None:
     while level:
         depth += 1
         if depth > DEPTH_MAX:
-            raise complaint(
+            raise syntax_error(
                 text, level[0].at, f"operators and functions are nested deeper than {DEPTH_MAX}; take it apart"
             )
         level = [child for node in level for child in children(node)]
@@ -90,11 +90,11 @@ def _unexpected(text: str, error: UnexpectedToken) -> FilterError:
         said = (
             f"{word} is no value; expected /{word} if it is a field, '{word}' if it is a text, {word}(…) if a function"
         )
-        return complaint(text, name.start(), said)
+        return syntax_error(text, name.start(), said)
     found = "the filter ends" if token.type == "$END" else f"found {_short(token)}"
     divides = token.type == "PATH" and at > 0 and not text[at - 1].isspace() and "operator" in expected
     hint = "; to divide write white space on both sides of /" if divides else ""
-    return complaint(text, at, f"expected {expected}; {found}{hint}")
+    return syntax_error(text, at, f"expected {expected}; {found}{hint}")
 
 
 def _expected(tokens: set[str]) -> str:
@@ -115,10 +115,12 @@ def _unreadable(text: str, at: int) -> FilterError:
     """A character that begins nothing."""
     character = text[at]
     if character in "'\"":
-        return complaint(text, at, f"this text has no end; expected another {character}")
+        return syntax_error(text, at, f"this text has no end; expected another {character}")
     if character in "[]":
-        return complaint(text, at, "expected [ and ] only behind the name in a path, with a number from 0: /legs[0]/px")
+        return syntax_error(
+            text, at, "expected [ and ] only behind the name in a path, with a number from 0: /legs[0]/px"
+        )
     said = f"{character!r} means nothing here; expected {_VALUE}, or an operator"
     if character in "&|!":
         said += "; write AND, OR, NOT"
-    return complaint(text, at, said)
+    return syntax_error(text, at, said)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from processor.filter.record_metadata import Facts
+from processor.filter.record_metadata import RecordMetadata
 from processor.record import Value
 
-Evaluate: TypeAlias = Callable[[Value, Facts], Value]
+Evaluate: TypeAlias = Callable[[Value, RecordMetadata], Value]
 """What a part of a filter becomes: a function of the record, an object, and of what else is known of it."""
 
 _MISSING: Final = object()
@@ -21,7 +21,7 @@ def compile_path(parts: tuple[str | int, ...]) -> Evaluate:
     if all(isinstance(part, str) for part in parts):
         return _members(parts)  # type: ignore[arg-type]
 
-    def find(record: Value, facts: Facts) -> Value:  # noqa: ARG001
+    def find(record: Value, metadata: RecordMetadata) -> Value:  # noqa: ARG001
         value = record
         for part in parts:
             value = _at(value, part) if isinstance(part, int) else _below(value, part)
@@ -31,11 +31,11 @@ def compile_path(parts: tuple[str | int, ...]) -> Evaluate:
 
 
 def _member(name: str) -> Evaluate:
-    return lambda record, facts: record.get(name)  # noqa: ARG005
+    return lambda record, metadata: record.get(name)  # noqa: ARG005
 
 
 def _members(names: tuple[str, ...]) -> Evaluate:
-    def find(record: Value, facts: Facts) -> Value:  # noqa: ARG001
+    def find(record: Value, metadata: RecordMetadata) -> Value:  # noqa: ARG001
         value = record
         for name in names:
             value = value.get(name) if type(value) is dict else _below(value, name)

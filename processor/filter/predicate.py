@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from processor.filter.compare import OPERATORS, comparison, is_plain
 from processor.filter.pairs import PAIRS_MAX, any_pair, extremes, members
 from processor.filter.path import Evaluate
-from processor.filter.record_metadata import Facts
+from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import elements, is_nan, text_of
 from processor.record import Value
@@ -26,7 +26,7 @@ _ALIKE: Final = (int, float)
 
 def on(operand: Evaluate, check: Check) -> Evaluate:
     """A check of what an operand comes to."""
-    return lambda record, facts: check(operand(record, facts))
+    return lambda record, metadata: check(operand(record, metadata))
 
 
 def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
@@ -34,20 +34,20 @@ def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
     holds, check = OPERATORS[name], compare_with(name, constant)
     if type(constant) is str and constant:
 
-        def of_text(record: Value, facts: Facts) -> bool:  # noqa: ARG001
+        def of_text(record: Value, metadata: RecordMetadata) -> bool:  # noqa: ARG001
             value = record.get(member)
             return holds(value, constant) if type(value) is str and value else check(value)
 
         return of_text
     if is_plain(constant):
 
-        def of_number(record: Value, facts: Facts) -> bool:  # noqa: ARG001
+        def of_number(record: Value, metadata: RecordMetadata) -> bool:  # noqa: ARG001
             value = record.get(member)
             kind = type(value)
             return holds(value, constant) if kind is int or kind is float else check(value)
 
         return of_number
-    return lambda record, facts: check(record.get(member))  # noqa: ARG005
+    return lambda record, metadata: check(record.get(member))  # noqa: ARG005
 
 
 def compare_with(name: Comparison, constant: Scalar) -> Check:
@@ -75,8 +75,8 @@ def compare_values(name: Comparison, left: Evaluate, right: Evaluate) -> Evaluat
     """A comparison of two values: any element of one with any of the other."""
     holds_of_any = any_pair(name)
 
-    def check(record: Value, facts: Facts) -> bool:
-        return holds_of_any(elements(left(record, facts)), elements(right(record, facts)))
+    def check(record: Value, metadata: RecordMetadata) -> bool:
+        return holds_of_any(elements(left(record, metadata)), elements(right(record, metadata)))
 
     return check
 
@@ -85,9 +85,9 @@ def between(operand: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
     """Whether an element lies between two values, both included."""
     not_less, not_more = comparison(">="), comparison("<=")
 
-    def check(record: Value, facts: Facts) -> bool:
-        found = elements(operand(record, facts))
-        lows, highs = elements(low(record, facts)), elements(high(record, facts))
+    def check(record: Value, metadata: RecordMetadata) -> bool:
+        found = elements(operand(record, metadata))
+        lows, highs = elements(low(record, metadata)), elements(high(record, metadata))
         if len(found) * (len(lows) + len(highs)) > PAIRS_MAX:
             lows, highs = extremes(lows, highest=False), extremes(highs, highest=True)
         return any(
@@ -117,11 +117,11 @@ def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
     """Whether an element equals an element of any choice."""
     equals_any = any_pair("=")
 
-    def check(record: Value, facts: Facts) -> bool:
-        wanted = elements(operand(record, facts))
+    def check(record: Value, metadata: RecordMetadata) -> bool:
+        wanted = elements(operand(record, metadata))
         if not wanted:
             return False
-        others = [other for choice in choices for other in elements(choice(record, facts))]
+        others = [other for choice in choices for other in elements(choice(record, metadata))]
         return equals_any(wanted, others)
 
     return check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Facts(NamedTuple):
+class RecordMetadata(NamedTuple):
     """What is known of one record; what is left out is NULL."""
 
     message_bytes: int | None = None
@@ -22,5 +22,5 @@ class Facts(NamedTuple):
     """The time that UNIX_TIMESTAMP tells; None: it looks at the clock."""
 
 
-NO_FACTS: Final = Facts()
+NO_METADATA: Final = RecordMetadata()
 """Nothing is known."""

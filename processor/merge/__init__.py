@@ -11,17 +11,15 @@ Sequence groups and merge rules come before a merge and change the delta: `compi
 steps that `Rules` names, with `merge`, `insert` or `diff` between them as without rules.
 """
 
-from processor.merge.apply import apply_delta
+from processor.merge.apply import apply_delta, remove_paths
 from processor.merge.conflation import add_touched, conflated_delta, touch
 from processor.merge.diff import diff
 from processor.merge.field_rule import rule_names
-from processor.merge.fold import Merge, compile_merge, insert, merge
+from processor.merge.fold import Merge, MergePolicy, compile_merge, insert, merge
 from processor.merge.key import KeyFields
-from processor.merge.policy import MergePolicy
-from processor.merge.remove import remove_paths
 from processor.merge.rules import Rules, compile_rules
 from processor.merge.sequence_group import SequenceGroup
-from processor.values.equality import same
+from processor.values.equality import strictly_equal
 from processor.values.pointer import Touched
 
 __all__ = [
@@ -41,6 +39,6 @@ __all__ = [
     "merge",
     "remove_paths",
     "rule_names",
-    "same",
+    "strictly_equal",
     "touch",
 ]

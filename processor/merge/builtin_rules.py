@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
-from processor.merge.exact_sum import check_addend, total, total_in_kind
+from processor.merge.exact_sum import check_addend, exact_sum, exact_sum_in_kind
 from processor.merge.order import check_order, compare
 from processor.record import Value
 from processor.values.equality import PLAIN
@@ -68,10 +68,10 @@ def replace(old: Value, new: Value) -> Value:  # noqa: ARG001
     return new
 
 
-@_rule(_number, _ADDED, in_kind=total_in_kind)
+@_rule(_number, _ADDED, in_kind=exact_sum_in_kind)
 def add(old: Value, new: Value) -> Value:
-    """`sum`: exact, see `total`; in a type of numbers that cannot hold the exact sum, see `total_in_kind`."""
-    return total(old, new)
+    """`sum`: exact, see `exact_sum`; in a type of numbers that cannot hold the exact sum, see `exact_sum_in_kind`."""
+    return exact_sum(old, new)
 
 
 @_rule(_ordered, ORDERED)

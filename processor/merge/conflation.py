@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.merge.diff import changes, diff
 from processor.record import Value
-from processor.values.equality import MISSING, PLAIN, same
+from processor.values.equality import MISSING, PLAIN, strictly_equal
 from processor.values.pointer import Touched, child, note_gone
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def add_touched(tree: Touched, other: Touched) -> None:
 def _differs(value: Value, before: Value) -> bool:
     """Whether a member is not what it was; it was no object."""
     kind = type(before)
-    return kind is not type(value) or (value != before if kind in PLAIN else not same(before, value))
+    return kind is not type(value) or (value != before if kind in PLAIN else not strictly_equal(before, value))
 
 
 def _stand_still(names: Sequence[str], delivered: Value, states: Sequence[Value]) -> bool:
@@ -128,7 +128,7 @@ def _differ(old: Value, new: Value, touched: Touched, path: str, removed: list[s
                 elif inner:
                     changed[name] = inner
                 continue
-            if mark is None and same(before, value):
+            if mark is None and strictly_equal(before, value):
                 continue
         changed[name] = value
     note_gone(removed, path, [name for name in old if name not in new])

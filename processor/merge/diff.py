@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from processor.record import Change, Value
-from processor.values.equality import MISSING, PLAIN, same
+from processor.values.equality import MISSING, PLAIN, strictly_equal
 from processor.values.pointer import child, note_gone
 
 
@@ -34,7 +34,7 @@ def changes(old: Value, new: Value, path: str, removed: list[str]) -> Value:
                 if inner:
                     changed[name] = inner
                 continue
-            if value == before if kind in PLAIN else same(before, value):
+            if value == before if kind in PLAIN else strictly_equal(before, value):
                 continue
         changed[name] = value
     if found < len(old):

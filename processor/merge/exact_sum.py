@@ -29,7 +29,7 @@ def check_addend(value: Value) -> None:
         raise RecordRejected("schema_mismatch", f"{value!r:.100} is not a number")
 
 
-def total(one: Value, other: Value) -> Value:
+def exact_sum(one: Value, other: Value) -> Value:
     """The exact sum of two numbers, or of two texts that are numbers, for types that write any number, such as JSON.
 
     Two ints give an int of 64 bits, two Decimals a Decimal, two texts a text without an exponent; a float takes part as
@@ -49,7 +49,7 @@ def total(one: Value, other: Value) -> Value:
     return near if Decimal(repr(near)) == result else result
 
 
-def total_in_kind(one: Value, other: Value) -> Value:
+def exact_sum_in_kind(one: Value, other: Value) -> Value:
     """The sum of two numbers as a value of their own kind, for message types whose numbers have a type each.
 
     Two ints give an int, and two doubles the double nearest to the exact sum of both as they are written. Of two kinds
@@ -57,7 +57,7 @@ def total_in_kind(one: Value, other: Value) -> Value:
     such as BSON's Int64, is kept, the first value's before the second's.
 
     Raises:
-        RecordRejected: `schema_mismatch`: as `total`, or the kind does not hold the sum.
+        RecordRejected: `schema_mismatch`: as `exact_sum`, or the kind does not hold the sum.
     """
     result = _sum(one, other)
     if type(result) is str:

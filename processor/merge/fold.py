@@ -6,13 +6,29 @@ That is why it is written out where a few small functions would do, and why the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from processor.merge.diff import changes
-from processor.merge.policy import MergePolicy
 from processor.record import Change, Value
-from processor.values.equality import MISSING, PLAIN, same
+from processor.values.equality import MISSING, PLAIN, strictly_equal
 from processor.values.pointer import child, note_gone
+
+
+@dataclass(frozen=True, slots=True)
+class MergePolicy:
+    """The part of a topic's settings that decides what a delta does."""
+
+    null_policy: Literal["ignore", "set", "remove"] = "ignore"
+    """A null in a delta is as if missing, is a value, or removes the field."""
+    merge_depth: int | None = None
+    """Levels of objects that merge; those below are replaced whole, as they are. None: any depth; 1: no nested one."""
+
+    def __post_init__(self) -> None:
+        """Refuse a depth at which not even the record itself would merge."""
+        if self.merge_depth is not None and self.merge_depth < 1:
+            raise ValueError(f"merge_depth is {self.merge_depth}; it must be at least 1, or None for any depth")
+
 
 Merge: TypeAlias = Callable[[Value, Value], Change]
 """Fold a delta into a record: `(record, delta) -> Change`. Both are used up: see `merge`."""
@@ -74,7 +90,11 @@ def _fold_default(record: Value, delta: Value) -> Value:
                     changed[name] = inner
                 continue
             # A float that differs is a change at once; only an equal one, or NaN, needs the strict comparison.
-            if new == old if kind in PLAIN else (kind is not float or new == old or new != new) and same(old, new):  # noqa: PLR0124
+            if (
+                new == old
+                if kind in PLAIN
+                else (kind is not float or new == old or new != new) and strictly_equal(old, new)  # noqa: PLR0124 - NaN
+            ):
                 continue
         elif kind is dict:
             _drop_nulls(new, _ANY_DEPTH)
@@ -106,7 +126,11 @@ def _fold(record: Value, delta: Value, nulls: str, depth: int, path: str, remove
                 if inner:
                     changed[name] = inner
                 continue
-            if new == old if kind in PLAIN else (kind is not float or new == old or new != new) and same(old, new):  # noqa: PLR0124
+            if (
+                new == old
+                if kind in PLAIN
+                else (kind is not float or new == old or new != new) and strictly_equal(old, new)  # noqa: PLR0124 - NaN
+            ):
                 continue
         elif kind is dict and depth > 1 and nulls != "set":
             _drop_nulls(new, depth - 1)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from processor.errors import ConfigurationError
 from processor.merge.builtin_rules import ORDERED
 from processor.merge.field_rule import FieldRule, one_of
-from processor.merge.policy import MergePolicy
+from processor.merge.fold import MergePolicy
 from processor.merge.sequence_group import SequenceGroup
 from processor.record import Value
 from processor.values.field_type import FieldType

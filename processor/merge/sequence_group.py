@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from processor.errors import RecordRejected
 from processor.merge.order import check_order, compare
 from processor.record import Value
-from processor.values.equality import MISSING, same
+from processor.values.equality import MISSING, strictly_equal
 from processor.values.pointer import find, names
 
 
@@ -106,7 +106,7 @@ def _keep(before: Value, after: Value, path: tuple[str, ...]) -> bool:
             _take_out(after, path[depth:])
             return True
         if depth == last or type(old) is not dict:
-            if new is not MISSING and same(old, new):
+            if new is not MISSING and strictly_equal(old, new):
                 return False
             after[name] = old
             return True

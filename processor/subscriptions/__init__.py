@@ -1,10 +1,11 @@
-"""The subscription engine: what each of many subscribers is told of one topic. It knows nothing of Kafka or sockets.
+"""The subscription engine: delivers the updates of one topic to many subscribers. It uses neither Kafka nor sockets.
 
 README.md beside this file has the picture::
 
-    engine = Engine(Topic("orders", codec, KeyFields(("/id",))), MemoryView())
+    topic = Topic("orders", codec, KeyFields(("/id",)))
+    engine = Engine(topic, MemoryRecords())
     desk = engine.connect()
-    desk.subscribe(Request(engine.topic, "/qty > 10", Options(oof=True), snapshot=True, live=True, delta=True))
+    desk.subscribe(SubscriptionSpec(topic, "/qty > 10", Options(oof=True), snapshot=True, live=True, delta=True))
     engine.take(partition, records, now_ms)
     desk.take(100)  # messages
 """
@@ -12,21 +13,22 @@ README.md beside this file has the picture::
 from processor.subscriptions.connection import Connection
 from processor.subscriptions.engine import Engine
 from processor.subscriptions.message import Message
-from processor.subscriptions.message_builder import Topic
 from processor.subscriptions.options import Options, parse_options
-from processor.subscriptions.record_view import MemoryView, NoView, View
-from processor.subscriptions.subscription import Request, Subscription
+from processor.subscriptions.record_view import MemoryRecords, NoRecords, RecordView
+from processor.subscriptions.spec import SubscriptionSpec
+from processor.subscriptions.subscription import EngineSubscription
+from processor.subscriptions.topic import Topic
 
 __all__ = [
     "Connection",
     "Engine",
-    "MemoryView",
+    "EngineSubscription",
+    "MemoryRecords",
     "Message",
-    "NoView",
+    "NoRecords",
     "Options",
-    "Request",
-    "Subscription",
+    "RecordView",
+    "SubscriptionSpec",
     "Topic",
-    "View",
     "parse_options",
 ]

@@ -1,193 +1,208 @@
-"""Which records a subscriber has: what an update of one key means for its subscription, and for other keys of it."""
+"""The focus of a subscription: decides whether an update brings a record into focus, keeps it there or takes it out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from processor.filter.record_metadata import NO_FACTS
-from processor.subscriptions.update import Change
+from processor.filter.record_metadata import NO_METADATA
+from processor.subscriptions.top_n import TopN
+from processor.subscriptions.update import Update
 from processor.wire.metadata import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from processor.record import Record, Value
-    from processor.subscriptions.message_builder import Topic
-    from processor.subscriptions.order import Order, SortKey
-    from processor.subscriptions.top_n import Window
+    from processor.subscriptions.current_records import CurrentRecords
+    from processor.subscriptions.order import SortKey, SortOrder
+    from processor.subscriptions.spec import SubscriptionSpec
+    from processor.subscriptions.topic import ParsedRecord, Topic
 
 
-Found: TypeAlias = "tuple[Record, Value]"
-"""A record that matches, and what it says, parsed."""
+class FocusChange(NamedTuple):
+    """The change that an update made to one record of a subscription's focus."""
 
-
-class Step(NamedTuple):
-    """What became of one key for one subscription."""
-
-    change: Change
-    """The update; where another key's update was the cause, one that changed nothing."""
+    update: Update
+    """The update; of a record that another one's update moved in or out, an update from the record to itself."""
     was: bool
     """Whether the record was in focus before."""
     now: bool
-    """Whether it is."""
+    """Whether it is in focus after."""
     received: bool
-    """Whether the subscriber was told of it, rather than supposed to have it."""
+    """Whether the subscriber received the record, rather than being supposed to have it."""
 
 
 class Focus(Protocol):
-    """One way to know."""
+    """Keeps track of the records that a subscriber has."""
 
-    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
-        """Take the records that match at the beginning, and say which of them are in focus, in order.
+    def load(self, records: Iterable[ParsedRecord], *, received: bool) -> Iterable[ParsedRecord]:
+        """Take the records that match at the beginning, and return those in focus, in order.
 
         Args:
-            found: what matches.
-            told: whether the subscriber is told of them.
+            records: the records that match.
+            received: whether they count as received by the subscriber.
         """
 
-    def opened(self, partition: int, offset: int) -> None:
-        """Hear of a partition nobody has read before, and where it begins."""
+    def open_partition(self, partition: int, offset: int) -> None:
+        """Begin to deliver a new partition at an offset."""
 
-    def silent(self, key: bytes) -> None:
-        """Hear that the subscriber, who was never told of a record in focus, was not told of its last update either."""
+    def mark_not_sent(self, key: bytes) -> None:
+        """Note that an update of a record in focus, which the subscriber never received, was not sent either."""
 
-    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
-        """What an update means, where the filter matched the record before, and matches it now."""
+    def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:
+        """The changes by an update, where the filter matched the record before (`was`) and after it (`now`)."""
 
 
-class Matching:
-    """What matched before is what the subscriber has: nothing needs to be kept.
+def focus_of(spec: SubscriptionSpec, records: CurrentRecords, over_ms: int | None) -> Focus:
+    """The focus for a new subscription.
 
-    Without a snapshot it is supposed to have what it was never told of; what was told is what came after the beginning.
-    With one it has what was there before, but for records whose time was over.
+    Args:
+        spec: the subscription.
+        records: the records of the topic.
+        over_ms: the time by which expired records are left out of its snapshot; None: none is.
+    """
+    if spec.options.is_window:
+        assert spec.order is not None
+        return TopNFocus(records.topic, spec.order, TopN(spec.options.top_n, spec.options.skip_n), records.find)
+    if spec.filter is not None and spec.filter.moves_by_itself:
+        return RememberedFocus(records.topic)
+    return MatchingFocus(records.positions, has_snapshot=spec.snapshot, over_ms=over_ms)
+
+
+class MatchingFocus:
+    """The focus of a filter by record values: a record was in focus if it matched before, so nothing is kept.
+
+    With a snapshot the subscriber received all records that matched at the beginning, except expired ones. Without one
+    it is supposed to have them, and received those with an update since the beginning.
     """
 
     def __init__(self, began: Mapping[int, int], *, has_snapshot: bool, over_ms: int | None) -> None:
         """Begin.
 
         Args:
-            began: the offsets from which on updates are told.
-            has_snapshot: whether the subscriber gets what was there before.
-            over_ms: records whose time was over then are not in its snapshot; None: all are.
+            began: the first offset of each partition that is delivered.
+            has_snapshot: whether the subscriber gets a snapshot.
+            over_ms: the time by which expired records are left out of it; None: none is.
         """
         self._began = dict(began)
         self._has_snapshot = has_snapshot
         self._over_ms = over_ms if has_snapshot else None
-        self._silent: set[bytes] = set()  # Updated since it began, and not told even so.
+        self._not_sent: set[bytes] = set()  # Records with an update since the beginning that was not sent.
 
-    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:  # noqa: ARG002
-        """All of them."""
-        return found
+    def load(self, records: Iterable[ParsedRecord], *, received: bool) -> Iterable[ParsedRecord]:  # noqa: ARG002
+        """All records are in focus."""
+        return records
 
-    def opened(self, partition: int, offset: int) -> None:
-        """What comes is told."""
+    def open_partition(self, partition: int, offset: int) -> None:
+        """Updates from this offset on are delivered."""
         self._began[partition] = offset
 
-    def silent(self, key: bytes) -> None:
-        """Its offset will say that it was told."""
-        self._silent.add(key)
+    def mark_not_sent(self, key: bytes) -> None:
+        """Mark a record as updated but not sent; by its offset alone it would count as received."""
+        self._not_sent.add(key)
 
-    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:
-        """The update itself."""
+    def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:
+        """One change, of the record itself."""
         received = was
         if was:
-            assert change.old is not None
-            if self._over_ms is not None and is_over(change.old, self._over_ms):
-                # A worker's clock may be behind: an update may come with a time that is over, and is told even so.
-                received = was = change.old.offset >= self._began[change.partition]
+            assert update.old is not None
+            if self._over_ms is not None and is_over(update.old, self._over_ms):
+                # A worker's clock may be behind: an update with a time that is over is delivered all the same.
+                received = was = update.old.offset >= self._began[update.partition]
             elif not self._has_snapshot:
-                received = change.old.offset >= self._began[change.partition] and change.key not in self._silent
-                self._silent.discard(change.key)
-        return (Step(change, was, now, received),)
+                received = update.old.offset >= self._began[update.partition] and update.key not in self._not_sent
+                self._not_sent.discard(update.key)
+        return (FocusChange(update, was, now, received),)
 
 
-class Remembered:
-    """What was told is remembered: for a filter whose answer changes by itself, so that nobody can ask it later."""
+class RememberedFocus:
+    """The focus of a filter by the clock: it remembers the keys, as the filter cannot be asked about the past."""
 
     def __init__(self, topic: Topic) -> None:
-        """Begin with nothing told; the topic says how to parse its records."""
+        """Begin with no record; the topic parses records."""
         self._topic = topic
         self._keys: set[bytes] = set()
 
-    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
-        """All of them, found now: later the filter would answer otherwise."""
-        matching = [record for record, _ in found]
-        if told:
+    def load(self, records: Iterable[ParsedRecord], *, received: bool) -> Iterable[ParsedRecord]:
+        """All records are in focus. They are read at once: later the filter would answer otherwise."""
+        matching = [record for record, _ in records]
+        if received:
             self._keys.update(record.key for record in matching if record.key is not None)
         return self._topic.parsed(matching)
 
-    def opened(self, partition: int, offset: int) -> None:
-        """It is all the same."""
+    def open_partition(self, partition: int, offset: int) -> None:
+        """Do nothing: offsets do not matter here."""
 
-    def silent(self, key: bytes) -> None:
-        """Never: what was not told is told whole."""
+    def mark_not_sent(self, key: bytes) -> None:
+        """Do nothing: a record that was not received is sent as a full record."""
 
-    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:  # noqa: ARG002
-        """The update itself."""
-        had = change.key in self._keys
+    def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:  # noqa: ARG002
+        """One change, of the record itself."""
+        had = update.key in self._keys
         if now:
-            self._keys.add(change.key)
+            self._keys.add(update.key)
         else:
-            self._keys.discard(change.key)
-        return (Step(change, had, now, had),)
+            self._keys.discard(update.key)
+        return (FocusChange(update, had, now, had),)
 
 
-class Windowed:
-    """The records of an order from one place to another: who comes in pushes somebody out."""
+class TopNFocus:
+    """The focus of a subscription with `top_n` or `skip_n`: a record that comes in may push another one out."""
 
-    def __init__(self, topic: Topic, order: Order, window: Window, find: Callable[[bytes], Record | None]) -> None:
-        """Begin with an empty window.
+    def __init__(self, topic: Topic, order: SortOrder, top_n: TopN, find: Callable[[bytes], Record | None]) -> None:
+        """Begin with no record.
 
         Args:
-            topic: what the records are.
-            order: what is compared.
-            window: the places.
-            find: tells the record of a key as it is now.
+            topic: the topic.
+            order: the order of the records.
+            top_n: the places of the order that are in focus.
+            find: returns the record of a key as it is now.
         """
         self._topic = topic
         self._order = order
-        self._window = window
+        self._top_n = top_n
         self._find = find
-        self._told: set[bytes] = set()
+        self._received: set[bytes] = set()
 
-    def load(self, found: Iterable[Found], *, told: bool) -> Iterable[Found]:
-        """Those in the window."""
-        for record, value in found:
+    def load(self, records: Iterable[ParsedRecord], *, received: bool) -> Iterable[ParsedRecord]:
+        """The records among the top n are in focus."""
+        for record, value in records:
             assert record.key is not None
-            self._window.put(record.key, self._place(record.key, value, record))
-        keys = self._window.keys()
-        if told:
-            self._told.update(keys)
+            self._top_n.put(record.key, self._sort_key(record.key, value, record))
+        keys = self._top_n.keys()
+        if received:
+            self._received.update(keys)
         return self._topic.parsed([record for record in map(self._find, keys) if record is not None])
 
-    def opened(self, partition: int, offset: int) -> None:
-        """It is all the same."""
+    def open_partition(self, partition: int, offset: int) -> None:
+        """Do nothing: offsets do not matter here."""
 
-    def silent(self, key: bytes) -> None:
-        """It was not told after all."""
-        self._told.discard(key)
+    def mark_not_sent(self, key: bytes) -> None:
+        """Mark a record as not received after all."""
+        self._received.discard(key)
 
-    def steps(self, change: Change, *, was: bool, now: bool) -> Sequence[Step]:  # noqa: ARG002
-        """The update itself, and whom it lets in or pushes out; who leaves goes first."""
-        key, window = change.key, self._window
-        had = key in window
-        # The window knows what was in it: a filter's answer may have changed by itself.
-        moved = window.put(key, self._place(key, change.new_value, change.new)) if now else window.remove(key)
-        has = key in window
-        steps = [self._step(other, change, was=True) for other in moved.left if other != key]
+    def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:  # noqa: ARG002
+        """The change of the record itself, and of those that it lets in or pushes out; those that leave come first."""
+        key, top_n = update.key, self._top_n
+        # A filter's answer may have changed by itself, so the order is asked which records were in it.
+        had = key in top_n
+        moved = top_n.put(key, self._sort_key(key, update.new_value, update.new)) if now else top_n.remove(key)
+        has = key in top_n
+        changes = [self._moved(other, update, was=True) for other in moved.left if other != key]
         if had or has:
-            steps.append(Step(change, had, has, key in self._told))
-        steps += [self._step(other, change, was=False) for other in moved.entered if other != key]
-        for step in steps:
-            (self._told.add if step.now else self._told.discard)(step.change.key)
-        return steps
+            changes.append(FocusChange(update, had, has, key in self._received))
+        changes += [self._moved(other, update, was=False) for other in moved.entered if other != key]
+        for change in changes:
+            (self._received.add if change.now else self._received.discard)(change.update.key)
+        return changes
 
-    def _place(self, key: bytes, value: Value, record: Record) -> SortKey:
-        return self._order.key(key, value, self._topic.facts(record) if self._order.uses_facts else NO_FACTS)
+    def _sort_key(self, key: bytes, value: Value, record: Record) -> SortKey:
+        metadata = self._topic.metadata_of(record) if self._order.uses_metadata else NO_METADATA
+        return self._order.key(key, value, metadata)
 
-    def _step(self, key: bytes, cause: Change, *, was: bool) -> Step:
-        """A key that an update of another one let in or pushed out."""
+    def _moved(self, key: bytes, cause: Update, *, was: bool) -> FocusChange:
+        """The change of a record that an update of another one let in or pushed out."""
         record = self._find(key)
         assert record is not None
-        change = Change(self._topic, cause.partition, key, record, record)
-        return Step(change, was, not was, key in self._told)
+        update = Update(self._topic, cause.partition, key, record, record)
+        return FocusChange(update, was, not was, key in self._received)

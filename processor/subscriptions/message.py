@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from processor.codec.display import shown
+from processor.codec.display import to_json_line
 from processor.record import Value
 from processor.wire.metadata import NO_HEADERS
 
@@ -73,11 +73,11 @@ class Message(NamedTuple):
         }
         if self.headers:
             said["headers"] = dict(self.headers)
-        return shown(said)
+        return to_json_line(said)
 
     def data_json(self) -> str:
         """The record alone, as one line of JSON."""
-        return shown(self.data)
+        return to_json_line(self.data)
 
 
 _SUB_IDS = Message._fields.index("sub_ids")

@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from processor.errors import FilterError
-from processor.filter import Facts, compile_expression
-from processor.filter.error_message import complaint
+from processor.filter import RecordMetadata, compile_expression
+from processor.filter.error_message import syntax_error
 from processor.filter.limits import CHARACTERS_MAX
 from processor.filter.path import Evaluate
 from processor.filter.syntax_tree import Scalar
@@ -48,15 +48,15 @@ _TEXT: Final = 4
 """Kinds from the lowest up."""
 
 
-class Order:
+class SortOrder:
     """An order that was compiled."""
 
-    __slots__ = ("_parts", "text", "uses_facts")
+    __slots__ = ("_parts", "text", "uses_metadata")
 
     text: str | None
     """What was compiled; None: by SOW key alone."""
-    uses_facts: bool
-    """Whether it asks for `Facts`; if not, none need be made."""
+    uses_metadata: bool
+    """Whether it asks for `RecordMetadata`; if not, none need be made."""
 
     def __init__(self, text: str | None) -> None:
         """Compile it.
@@ -67,20 +67,20 @@ class Order:
         Raises:
             FilterError: it cannot be meant; the message shows the place.
         """
-        self.text, self.uses_facts = text, False
+        self.text, self.uses_metadata = text, False
         self._parts: list[tuple[Evaluate, Callable[[Value], _Ranked]]] = []
         if text is None:
             return
         if len(text) > CHARACTERS_MAX:
             said = f"it has {len(text)} characters, an order at most {CHARACTERS_MAX}; make it shorter"
-            raise _complaint(text, CHARACTERS_MAX, said)
+            raise _syntax_error(text, CHARACTERS_MAX, said)
         for item in split(text):
             self._compile(item, text)
 
     def __repr__(self) -> str:
-        return f"Order({self.text!r})"
+        return f"SortOrder({self.text!r})"
 
-    def key(self, sow_key: bytes, record: Value, facts: Facts) -> SortKey:
+    def key(self, sow_key: bytes, record: Value, metadata: RecordMetadata) -> SortKey:
         """The place of a record.
 
         Raises:
@@ -88,7 +88,7 @@ class Order:
         """
         parts: list[Any] = []
         for value, ranked in self._parts:
-            parts += ranked(value(record, facts))
+            parts += ranked(value(record, metadata))
         parts.append(sow_key)
         return tuple(parts)
 
@@ -98,25 +98,25 @@ class Order:
         bare = item.text[: direction.start()].rstrip() if direction else item.text
         if not bare:
             said = "expected an expression, such as /price, with ASC, DESC or nothing behind it"
-            raise _complaint(text, item.at, said)
+            raise _syntax_error(text, item.at, said)
         try:
             expression = compile_expression(bare)
         except FilterError as error:
             lines_before = bare.split("\n")[: error.line - 1]
             place = item.at + sum(len(line) + 1 for line in lines_before) + error.column - 1
             # It was told that the expression is a filter.
-            raise _complaint(text, place, error.said.replace("the filter ends", "it ends")) from None
+            raise _syntax_error(text, place, error.said.replace("the filter ends", "it ends")) from None
         if expression.moves_by_itself:
-            raise _complaint(
+            raise _syntax_error(
                 text, item.at, "its value moves although no record changes; order by what is in the records"
             )
-        self.uses_facts |= expression.uses_facts
+        self.uses_metadata |= expression.uses_metadata
         is_falling = direction is not None and direction[1].lower() == "desc"
         self._parts.append((expression.value, _falling if is_falling else _rising))
 
 
-def _complaint(text: str, at: int, said: str) -> FilterError:
-    return complaint(text, at, said, "order_by")
+def _syntax_error(text: str, at: int, said: str) -> FilterError:
+    return syntax_error(text, at, said, "order_by")
 
 
 def _rising(value: Value) -> _Ranked:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from processor.record import Record
 
 
-class View(Protocol):
+class RecordView(Protocol):
     """Keeps SOW records for one engine, on its thread.
 
     Of the headers it keeps those that a message is made of, see `metadata.is_kept`; of a record that is there the kind
@@ -35,7 +35,7 @@ class View(Protocol):
         """Every record as it is now, whatever is put while the iterator lives; in no order."""
 
 
-class MemoryView:
+class MemoryRecords:
     """A view in memory: for topics that are small enough, and for tests."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class MemoryView:
         return iter(list(self._records.values()))
 
 
-class NoView:
+class NoRecords:
     """Keeps nothing: for subscriptions that tell each update as it comes, whatever was before it."""
 
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:  # noqa: ARG002

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Final, TypeAlias
 
 from processor.errors import FilterError
-from processor.filter.error_message import complaint
+from processor.filter.error_message import syntax_error
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
 from processor.filter.literal import PATH, read_path
 from processor.merge.key import KeyFields
@@ -133,13 +133,13 @@ def _parse(text: str) -> _Node:
     """The rules as a tree."""
     if len(text) > CHARACTERS_MAX:
         said = f"it has {len(text)} characters, a select list at most {CHARACTERS_MAX}; make it shorter"
-        raise _complaint(text, CHARACTERS_MAX, said)
+        raise _syntax_error(text, CHARACTERS_MAX, said)
     root = _Node()
     for item in split(text):
         included, path = _rule(text, item)
         node = root.below(path)
         if node.included is not None:
-            raise _complaint(text, item.at, f"{item.text[1:].strip()} is given twice")
+            raise _syntax_error(text, item.at, f"{item.text[1:].strip()} is given twice")
         node.included = included
     return root
 
@@ -151,23 +151,25 @@ def _rule(text: str, item: Item) -> tuple[bool, tuple[str, ...]]:
         sign = _SIGN.match(item.text)
         if sign is None:
             found = "" if item.text else f"; {'the list ends' if item.at == len(text) else 'found a comma'}"
-            raise _complaint(text, item.at, f"expected + or - and a path, such as +/id or -/{found}")
-        raise _complaint(text, item.at + sign.end(), "expected a path, such as /id, /a/b or /'a b'")
+            raise _syntax_error(text, item.at, f"expected + or - and a path, such as +/id or -/{found}")
+        raise _syntax_error(text, item.at + sign.end(), "expected a path, such as /id, /a/b or /'a b'")
     if match.end() < len(item.text):
-        raise _complaint(text, item.at + match.end(), "expected a comma or the end; a name with this in it is quoted")
+        raise _syntax_error(
+            text, item.at + match.end(), "expected a comma or the end; a name with this in it is quoted"
+        )
     path: list[str] = []
     for part in () if match[2] == "/" else read_path(match[2]):
         if isinstance(part, int):
             place = item.at + match.start(2)
-            raise _complaint(text, place, f"[{part}]: an element of an array cannot be selected, only all of them")
+            raise _syntax_error(text, place, f"[{part}]: an element of an array cannot be selected, only all of them")
         path.append(part)
     if len(path) > DEPTH_MAX:
-        raise _complaint(text, item.at, f"the path has {len(path)} steps, a path at most {DEPTH_MAX}")
+        raise _syntax_error(text, item.at, f"the path has {len(path)} steps, a path at most {DEPTH_MAX}")
     return match[1] == "+", tuple(path)
 
 
-def _complaint(text: str, at: int, said: str) -> FilterError:
-    return complaint(text, at, said, "select")
+def _syntax_error(text: str, at: int, said: str) -> FilterError:
+    return syntax_error(text, at, said, "select")
 
 
 def _of_record(root: _Node) -> Projection:

@@ -28,7 +28,7 @@ class Moved(NamedTuple):
 _NOTHING: Final = Moved((), ())
 
 
-class Window:
+class TopN:
     """Keeps every key in its order, and knows which `top_n` of them come behind the first `skip_n`.
 
     A change takes O(log n) of all keys; the window is found by its bounds, near the beginning of the list.

@@ -1,4 +1,4 @@
-"""One update of one key, parsed at most once however many subscriptions look at it."""
+"""An update of one key, parsed at most once however many subscriptions use it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from processor.merge import Touched
     from processor.record import Record, Value
     from processor.subscriptions.message import Message
-    from processor.subscriptions.message_builder import Teller, Topic
+    from processor.subscriptions.message_builder import MessageBuilder
+    from processor.subscriptions.topic import Topic
 
 _UNREAD: Final = object()
 
 
-class Change:
-    """What a key was, and what it is now."""
+class Update:
+    """The records of a key before and after an update, with the messages that were built of it."""
 
-    __slots__ = ("_new_value", "_old_value", "_told", "_topic", "key", "new", "old", "partition")
+    __slots__ = ("_messages", "_new_value", "_old_value", "_topic", "key", "new", "old", "partition")
 
     def __init__(self, topic: Topic, partition: int, key: bytes, old: Record | None, new: Record) -> None:
         self.partition = partition
@@ -29,20 +30,20 @@ class Change:
         self.key = key
         """The Kafka record key."""
         self.old = old
-        """The record before; None if there was none, or nobody knows."""
+        """The record before; None if there was none, or it is not known."""
         self.new = new
-        """The update; one without a value says that the record is gone."""
+        """The record after; a tombstone has no value."""
         self._topic = topic
         self._old_value: Value = _UNREAD
         self._new_value: Value = _UNREAD
-        self._told: dict[object, Message | None] = {}
+        self._messages: dict[object, Message | None] = {}
 
     @property
     def old_value(self) -> Value | None:
         """The parsed record before; None if there was none.
 
         Raises:
-            Stop: it is not what a worker wrote.
+            Stop: no worker wrote it like this.
         """
         if self._old_value is _UNREAD:
             self._old_value = None if self.old is None else self._topic.value(self.old, self.partition)
@@ -55,7 +56,7 @@ class Change:
 
     @property
     def new_value(self) -> Value | None:
-        """The parsed record now; None if there is none.
+        """The parsed record after; None for a tombstone.
 
         Raises:
             Stop: as `old_value`.
@@ -66,47 +67,49 @@ class Change:
 
     @property
     def touched(self) -> Touched | None:
-        """Of a conflated topic: paths that moved since the record before and came back; None if there are none.
+        """Of a conflated topic, the paths that changed since the record before and changed back; None: no such path.
 
         Raises:
-            Stop: the header is not what a worker wrote.
+            Stop: no worker wrote the header like this.
         """
         try:
             return touched_paths(self.new.headers, self.new_value)
         except RecordRejected as error:
             raise self._topic.unreadable(self.new, error, self.partition) from error
 
-    def focus(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
-        """Whether the record matched before, and whether it does now.
+    def matches(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
+        """Whether a filter matches the record before, and whether it matches the record after.
 
         Raises:
             RecordRejected: a third party's function raised.
-            Stop: a record is not what a worker wrote.
+            Stop: no worker wrote a record like this.
         """
         old, new = self.old, self.new
         if filter is None:
             return old is not None, new.value is not None
-        if filter.uses_facts:
+        if filter.uses_metadata:
             topic = self._topic
             return (
-                old is not None and filter.matches(self.old_value, topic.facts(old)),
-                new.value is not None and filter.matches(self.new_value, topic.facts(new)),
+                old is not None and filter.matches(self.old_value, topic.metadata_of(old)),
+                new.value is not None and filter.matches(self.new_value, topic.metadata_of(new)),
             )
         return (
             old is not None and filter.matches(self.old_value),
             new.value is not None and filter.matches(self.new_value),
         )
 
-    def whole(self, teller: Teller) -> Message:
-        """The record now, as an update; made once for all subscriptions of a style."""
-        memo = teller.style
-        if (message := self._told.get(memo)) is None:
-            message = self._told[memo] = teller.whole("publish", self.new, self.new_value)
+    def full_message(self, builder: MessageBuilder) -> Message:
+        """The message with the full record after; built once for all subscriptions of a style."""
+        memo = builder.style
+        if (message := self._messages.get(memo)) is None:
+            message = self._messages[memo] = builder.full("publish", self.new, self.new_value)
         return message
 
-    def delta(self, teller: Teller) -> Message | None:
-        """What changed; made once likewise."""
-        memo = (teller.style, teller.no_empties)
-        if memo not in self._told:
-            self._told[memo] = teller.delta(self.new, self.new_value, self.old_value, self.old_version, self.touched)
-        return self._told[memo]
+    def delta_message(self, builder: MessageBuilder) -> Message | None:
+        """The message with the delta, None if it is empty and not wanted; built once for all of a style."""
+        memo = (builder.style, builder.no_empties)
+        if memo not in self._messages:
+            self._messages[memo] = builder.delta(
+                self.new, self.new_value, self.old_value, self.old_version, self.touched
+            )
+        return self._messages[memo]

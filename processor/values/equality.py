@@ -20,7 +20,7 @@ _SUBCLASSED: Final = (float, dict)
 """Types whose subclasses may hold a NaN."""
 
 
-def same(one: Value, other: Value) -> bool:
+def strictly_equal(one: Value, other: Value) -> bool:
     """Whether two values are the same, to any depth. NaN is the same as NaN.
 
     The order of an object's members is no difference, as a delta names members one by one. Inside an array it is one:
@@ -36,16 +36,18 @@ def same(one: Value, other: Value) -> bool:
             return one != 0.0 or copysign(1.0, one) == copysign(1.0, other)
         return bool(one != one and other != other)  # noqa: PLR0124 - both are NaN
     if kind is list:
-        return not _clearly_differ(one, other) and _same_arrays(one, other)
+        return not _clearly_differ(one, other) and _equal_arrays(one, other)
     if kind is dict:
-        return len(one) == len(other) and all(name in other and same(value, other[name]) for name, value in one.items())
+        return len(one) == len(other) and all(
+            name in other and strictly_equal(value, other[name]) for name, value in one.items()
+        )
     if issubclass(kind, Decimal):
         # 1.0 and 1.00 are written differently; and a signalling NaN raises when it is asked whether it equals.
         return bool(one.compare_total(other) == 0)
     if issubclass(kind, _SUBCLASSED):
         # Values of a union's further branches: such an object is replaced whole, as an array is.
         base = next(base for base in _SUBCLASSED if issubclass(kind, base))
-        return _same_arrays((base(one),), (base(other),))
+        return _equal_arrays((base(one),), (base(other),))
     # Kinds of other message types, such as times: two that are equal may still differ in their zone.
     return bool(one == other) and repr(one) == repr(other)
 
@@ -54,14 +56,14 @@ def _clearly_differ(one: Value, other: Value) -> bool:
     """Whether two arrays differ for Python too, and not by a NaN alone: a fast answer for most that differ."""
     try:
         return len(one) != len(other) or (
-            one != other and any(a != b and not _same_arrays((a,), (b,)) for a, b in zip(one, other, strict=True))
+            one != other and any(a != b and not _equal_arrays((a,), (b,)) for a, b in zip(one, other, strict=True))
         )
     except ArithmeticError:  # A signalling NaN.
         return False
 
 
-def _same_arrays(one: Sequence[Value], other: Sequence[Value]) -> bool:
-    """`same` for two arrays, and for all in them; written out, as they may be long."""
+def _equal_arrays(one: Sequence[Value], other: Sequence[Value]) -> bool:
+    """`strictly_equal` for two arrays, and for all in them; written out, as they may be long."""
     if len(one) != len(other):
         return False
     for element, counterpart in zip(one, other, strict=True):
@@ -74,13 +76,13 @@ def _same_arrays(one: Sequence[Value], other: Sequence[Value]) -> bool:
             if element != counterpart:
                 return False
         elif kind is list:
-            if not _same_arrays(element, counterpart):
+            if not _equal_arrays(element, counterpart):
                 return False
         elif kind is dict:
-            if list(element) != list(counterpart) or not _same_arrays(
+            if list(element) != list(counterpart) or not _equal_arrays(
                 list(element.values()), list(counterpart.values())
             ):
                 return False
-        elif not same(element, counterpart):
+        elif not strictly_equal(element, counterpart):
             return False
     return True

@@ -101,17 +101,17 @@ class CommandReader:
         Raises:
             RecordRejected: `bad_header` or `unknown_command`, naming the header.
         """
-        given: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
         passed: Headers = []
         for header in headers:
             name, value = header
             if name in _READ:
-                given[name] = value or b""
+                values[name] = value or b""
                 if name in TRAVELLING_HEADERS:
                     passed.append(header)
             elif name not in self._dropped:
                 if name == _ALLOW_MERGE:
-                    given[Name.ALLOW_MERGE] = value or b""
+                    values[Name.ALLOW_MERGE] = value or b""
                 elif (meant := _misspelling_of(name)) is not None:
                     raise RecordRejected("bad_header", f"header {name!r:.100} is spelled {meant!r}")
                 else:
@@ -120,9 +120,9 @@ class CommandReader:
             raise RecordRejected("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
         (command, _, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay,
          source, expect_version) = self.plain  # fmt: skip
-        if Name.COMMAND in given or Name.ALLOW_MERGE in given:
-            command = _command(given, command)
-        for name, value in given.items():
+        if Name.COMMAND in values or Name.ALLOW_MERGE in values:
+            command = _command(values, command)
+        for name, value in values.items():
             if name == Name.REMOVE:
                 remove = _array(name, value)
             elif name == Name.EXPIRATION:
@@ -137,7 +137,7 @@ class CommandReader:
             elif name == Name.COMMAND_ID:
                 command_id = _short(name, value)
             elif name == Name.SEQUENCE:
-                sequence = _sequence(value, has_client=Name.CLIENT in given)
+                sequence = _sequence(value, has_client=Name.CLIENT in values)
             elif name == Name.ACK_TYPE:
                 acks = ack_types(value)
             elif name == Name.REPLAY_OF:
@@ -208,19 +208,19 @@ def kind_of(body: Value) -> str:
     return (words | numbers).get(type(body)) or type(body).__name__
 
 
-def _command(given: Mapping[str, bytes], default: Command) -> Command:
+def _command(values: Mapping[str, bytes], default: Command) -> Command:
     """Return the command, by its header or by Universal Messaging's flag."""
     command: Command | None = None
-    if Name.COMMAND in given:
-        text = text_of(Name.COMMAND, given[Name.COMMAND])
+    if Name.COMMAND in values:
+        text = text_of(Name.COMMAND, values[Name.COMMAND])
         command = _COMMANDS.get(text)
         if command is None:
             raise RecordRejected("unknown_command", f"{text!r:.100}; known: {', '.join(sorted(_COMMANDS))}")
-    if Name.ALLOW_MERGE not in given:
+    if Name.ALLOW_MERGE not in values:
         return command or default
-    by_flag = _MERGE_COMMANDS.get(given[Name.ALLOW_MERGE])
+    by_flag = _MERGE_COMMANDS.get(values[Name.ALLOW_MERGE])
     if by_flag is None:
-        raise _bad(Name.ALLOW_MERGE, f"is {given[Name.ALLOW_MERGE]!r:.100}; it is true or false")
+        raise _bad(Name.ALLOW_MERGE, f"is {values[Name.ALLOW_MERGE]!r:.100}; it is true or false")
     if command is None:
         return by_flag
     if command not in (by_flag, "sow_delete"):
@@ -280,8 +280,8 @@ def _array(name: str, value: bytes) -> list[Value]:
     return parsed
 
 
-def _bad(name: str, said: str) -> RecordRejected:
-    return RecordRejected("bad_header", f"header {name} {said}")
+def _bad(name: str, problem: str) -> RecordRejected:
+    return RecordRejected("bad_header", f"header {name} {problem}")
 
 
 class ReadableCommand(NamedTuple):

@@ -48,7 +48,7 @@ class Key(NamedTuple):
     """A partition number, `*`, or the name of a process."""
 
     def encode(self) -> bytes:
-        """As it stands in Kafka."""
+        """Encode it for Kafka."""
         return "/".join(self).encode()
 
 
@@ -69,7 +69,7 @@ class _Entry(BaseModel):
     """When it was written, milliseconds since the epoch."""
 
     def encode(self) -> bytes:
-        """As it stands in Kafka."""
+        """Encode it for Kafka."""
         return json.dumps({"format": FORMAT, **self.model_dump()}, separators=(",", ":")).encode()
 
 

@@ -19,13 +19,13 @@ class DeadLetter(NamedTuple):
     partition: int
     """The partition it is in: the same number as the input record's."""
     record: Record
-    """As it stands there; its timestamp is when it was rejected."""
+    """The record of the dead-letter topic; its timestamp is the time of the rejection."""
     headers: Headers
     """Those of the input record."""
     reason: str | None
     """Why it was rejected, one of the closed list."""
     detail: str | None
-    """The same as a sentence."""
+    """The reason as a sentence."""
     source: str | None
     """`topic/partition/offset` of the input record."""
     whole_bytes: int | None = None

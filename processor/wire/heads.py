@@ -80,7 +80,7 @@ def headers_of_version(version: int) -> Headers:
 
 
 def headers_of_digits(version: bytes) -> Headers:
-    """Return the same headers for a version that is text already."""
+    """Return the headers of an update that has a version, already as text, and nothing else."""
     return [(Name.VERSION, version)]
 
 

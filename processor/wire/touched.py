@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import RecordRejected
-from processor.values.equality import same
+from processor.values.equality import strictly_equal
 from processor.values.pointer import child, names
 from processor.wire.headers import Name, last_value
 
@@ -82,7 +82,7 @@ def _returned(before: Value, after: Value, touched: Touched, path: str) -> Itera
         if below:
             if both_objects:
                 yield from _returned(old, new, below, child(path, name))
-        elif both_objects or same(old, new):
+        elif both_objects or strictly_equal(old, new):
             yield child(path, name)
 
 

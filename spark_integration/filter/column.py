@@ -68,7 +68,7 @@ def split_filter(text: str, schema: StructType | None) -> Split:
 
 def _split(text: str, schema: StructType | None) -> tuple[list[tuple[Node, Truth]], list[Node]]:
     compiled = compile_filter(text)
-    if compiled.uses_facts:
+    if compiled.uses_metadata:
         _refuse_facts(compiled.tree)
     pushed: list[tuple[Node, Truth]] = []
     rest: list[Node] = []

@@ -28,11 +28,11 @@ def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator
         # Imported here, as this runs on executors: a compiled filter cannot be pickled, so each task compiles it once.
         from processor.codec.json import JsonCodec  # noqa: PLC0415
         from processor.filter.compile import Compiler  # noqa: PLC0415
-        from processor.filter.record_metadata import NO_FACTS  # noqa: PLC0415
+        from processor.filter.record_metadata import NO_METADATA  # noqa: PLC0415
 
         decode, truth = JsonCodec().decode, Compiler(text).truth(tree)
         for batch in batches:
             records = (decode(record.encode()) if isinstance(record, str) else {} for record in batch)
-            yield pd.Series([truth(record, NO_FACTS) is True for record in records], dtype=bool)
+            yield pd.Series([truth(record, NO_METADATA) is True for record in records], dtype=bool)
 
     return of_batches

@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, StringType, StructType
 
 from processor.filter.compare import MIRRORED
 from processor.filter.compile import Compiler
-from processor.filter.record_metadata import NO_FACTS
+from processor.filter.record_metadata import NO_METADATA
 from processor.filter.syntax_tree import (
     And,
     BeginsWith,
@@ -79,13 +79,13 @@ def _is_constant(node: Node) -> bool:
 
 
 def _constant(node: Node) -> Truth:
-    result = Compiler("").truth(node)({}, NO_FACTS)
+    result = Compiler("").truth(node)({}, NO_METADATA)
     return lambda source: F.lit(result).cast("boolean")  # noqa: ARG005
 
 
 def _value(node: Node) -> Scalar:
     """The value of a constant node."""
-    scalar: Scalar = Compiler("").value(node)({}, NO_FACTS)
+    scalar: Scalar = Compiler("").value(node)({}, NO_METADATA)
     return scalar
 
 

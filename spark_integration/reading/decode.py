@@ -185,14 +185,14 @@ def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
 
 def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | None, int], bool]:
     """Compile a filter to a function of a record and its bytes, key, headers and time."""
-    from processor.filter import Facts, compile_filter  # noqa: PLC0415 - needed here, on an executor
+    from processor.filter import RecordMetadata, compile_filter  # noqa: PLC0415 - needed here, on an executor
 
     compiled = compile_filter(text)
 
     def matches(record: Value, value: bytes, key: str, headers: Headers | None, time_ms: int) -> bool:
-        if not compiled.uses_facts:
+        if not compiled.uses_metadata:
             return compiled.matches(record)
         correlation = correlation_id(headers) or ""
-        return compiled.matches(record, Facts(len(value), key, topic, correlation, time_ms))
+        return compiled.matches(record, RecordMetadata(len(value), key, topic, correlation, time_ms))
 
     return matches

@@ -102,7 +102,7 @@ class TopicReader:
         """Convert records of JSON, in the JVM as far as it can evaluate the filter."""
         text = F.col("value").cast("string")
         record = None if self.struct is None else F.from_json(text, self.struct, {"mode": "FAILFAST"})
-        if matching is not None and compile_filter(matching).uses_facts:
+        if matching is not None and compile_filter(matching).uses_metadata:
             keyed = records.withColumn("sow_key", F.col("key").cast("string"))
             records = matched(keyed, Decoding(self.settings, topic, None, CHANGED in self.metadata, matching))
         elif matching is not None:

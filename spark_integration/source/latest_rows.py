@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from processor.codec import Codec
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.filter import Facts, compile_filter
+from processor.filter import RecordMetadata, compile_filter
 from processor.record import Headers, Value
 from processor.wire.headers import read_text
 from processor.wire.metadata import correlation_id
@@ -132,9 +132,9 @@ class LatestRows:
         except RecordRejected as error:
             raise self._undecodable(latest, partition, str(error)) from None
 
-    def _facts(self, latest: Latest, key: str) -> Facts:
+    def _facts(self, latest: Latest, key: str) -> RecordMetadata:
         correlation = correlation_id(latest.headers) or ""
-        return Facts(len(latest.value), key or "", self._family, correlation, latest.timestamp_ms)
+        return RecordMetadata(len(latest.value), key or "", self._family, correlation, latest.timestamp_ms)
 
     def _undecodable(self, latest: Latest, partition: int, problem: str) -> Stop:
         return Stop(

@@ -48,8 +48,8 @@ def test_the_key_is_the_client(driver):
     assert driver.read_output("ack") == []
 
 
-def test_a_rejection_is_told_with_its_reason(driver):
-    """The reason's word and the sentence; the record was received all the same."""
+def test_a_rejection_is_answered_with_its_reason(driver):
+    """The ack has the word and the sentence of the reason; `received` is a success all the same."""
     driver.pipe_input("7", b"{", {"ack_type": ALL, "client": "desk", "sequence": "4", "command_id": "c"})
     rest = {"command_id": "c", "client": "desk", "sequence": 4, "sow_key": "7"}
     received, *others = acks(driver)
@@ -76,7 +76,7 @@ def test_bad_headers_do_not_keep_a_rejection_from_being_answered(driver):
 
 
 def test_stats_are_refused_politely_and_the_others_go_on(driver):
-    """The record is merged; a rejected one has no other reason for them either."""
+    """The record is merged; the `stats` of a rejected one are refused for the same reason."""
     driver.pipe_batch([("7", {"id": 7}, {"ack_type": "stats,processed"}), ("7", b"{", {"ack_type": "stats"})])
     assert [(ack["ack_type"], ack["status"], ack.get("reason")) for ack in acks(driver)] == [
         ("processed", "success", None),
@@ -100,7 +100,7 @@ def test_a_duplicate_is_a_success(driver):
 
 
 def test_persisted_successes_are_conflated(driver):
-    """One for the highest sequence of each client that asked, after all else of the batch; failures one by one."""
+    """The highest sequence of each client is acknowledged once, at the end of the batch; failures one by one."""
 
     def asked(client, sequence, body, kind="persisted"):
         return "7", body, {"client": client, "sequence": str(sequence), "ack_type": kind, "command_id": f"c{sequence}"}
@@ -119,8 +119,8 @@ def test_persisted_successes_are_conflated(driver):
     ]
 
 
-def test_a_conflated_ack_is_told_once(driver):
-    """The next batch has nothing of the one before."""
+def test_a_conflated_ack_is_sent_once(driver):
+    """The next batch repeats no ack of the one before."""
     driver.pipe_input("7", {"id": 7}, {"client": "desk", "sequence": "1", "ack_type": "persisted"})
     driver.pipe_input("7", {"id": 7}, {"client": "other", "sequence": "1", "ack_type": "persisted"})
     driver.pipe_input("7", {"id": 7})
@@ -128,7 +128,7 @@ def test_a_conflated_ack_is_told_once(driver):
 
 
 def test_a_dead_letter_sent_again_lowers_no_conflated_ack(driver):
-    """Its number is behind that of others of its batch."""
+    """Its number is lower than those of other records of its batch, and the highest one is acknowledged."""
     asked = {"client": "desk", "ack_type": "persisted"}
     again = asked | {"sequence": "2", "replay_of": "orders.publish/0/0"}
     driver.pipe_batch([("7", {"id": 7}, asked | {"sequence": "3"}), ("7", {"id": 7}, again)])
@@ -144,7 +144,7 @@ def test_a_record_sent_again_with_its_key_is_answered_once(driver):
 
 
 def test_a_long_reason_is_cut(driver):
-    """The dead letter has the whole of it."""
+    """The ack has the beginning of a long reason; the dead letter has all of it."""
     driver.pipe_input("7", {"id": 7}, {"ack_type": "processed", "remove": json.dumps(["x" * 3000])})
     [ack] = acks(driver)
     assert len(ack["reason"]) == 1000
@@ -180,8 +180,8 @@ def test_a_record_on_which_the_processor_raises_is_answered_too(tmp_path, monkey
 
 
 @pytest.mark.parametrize("too_long", ["client", "command_id", "ack_type"])
-def test_a_rejection_for_a_header_of_megabytes_is_told_in_few_bytes(driver, too_long):
-    """An ack with it would be one that Kafka does not take, and the worker would stop at the record for ever."""
+def test_a_rejection_for_a_header_of_megabytes_is_answered_in_few_bytes(driver, too_long):
+    """Kafka would refuse an ack with the header, and the worker would stop at the record for ever."""
     headers = {"ack_type": "processed", "client": "c", "command_id": "x", "sequence": "1"}
     headers[too_long] = headers[too_long] + "," * 9_000_000
     driver.pipe_input("7", {"id": 7}, headers)

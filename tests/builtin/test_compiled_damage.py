@@ -44,7 +44,7 @@ _ON_DAMAGED = (
 @pytest.mark.parametrize("record", _DAMAGED)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_damaged_records_do_no_harm(monkeypatch, policy, record):
-    """Cut off anywhere, at either end; with any byte another one, missing, or there twice."""
+    """Records cut off at either end, or with any byte changed, missing or doubled, do no harm."""
     ways = BothWays(monkeypatch, null_policy=policy)
     record = ways.written(record)
     for at in range(len(record) + 1):
@@ -141,7 +141,7 @@ def test_nothing_is_kept_of_what_is_merged(ways):
 
 @needs_compiled
 def test_room_for_a_long_record_is_given_back(ways):
-    """After its batch: there is one of these for each partition."""
+    """After its batch the memory for a long record is freed, as there is a merge for each partition."""
     records = [Record(b"7", b'{"id":"7","a":"%b"}' % (b"x" * 1_000_000), None, 0, 0)]
     tracemalloc.start()
     try:

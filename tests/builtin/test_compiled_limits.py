@@ -56,7 +56,7 @@ def test_very_wide_records_are_left(ways, count, is_left):
 
 @needs_compiled
 def test_only_objects_that_hold_each_other_are_wide_together(ways):
-    """Of two side by side each may have as many members as allowed."""
+    """Of two objects next to each other each may have as many members as allowed."""
     wide = _members(0, 4000)
     assert not ways.leaves(b'{"id":"7","a":{%b},"b":{%b}}' % (wide, wide), b'{"a":{"m7":2},"b":{"m9":3,"new":4}}')
     assert ways.leaves(b'{"id":"7","a":{%b,"b":{%b}}}' % (wide, wide), b'{"a":{"m7":2,"b":{"m9":3,"new":4}}}')
@@ -65,7 +65,7 @@ def test_only_objects_that_hold_each_other_are_wide_together(ways):
 @needs_compiled
 @pytest.mark.parametrize(("count", "is_left"), [(255, False), (256, False), (257, True)])
 def test_very_many_changes_are_left(ways, count, is_left):
-    """Of members that are there, of new ones, and of both in an order of their own."""
+    """Very many changes of stored members, of new ones, or of both in any order are left."""
     record = b'{%b,"id":"7"}' % _members(0, count)
     assert ways.leaves(record, b"{%b}" % _members(0, count, b"2")) is is_left
     assert ways.leaves(b'{"id":"7"}', b"{%b}" % _members(0, count, b"2")) is is_left
@@ -77,7 +77,7 @@ def test_very_many_changes_are_left(ways, count, is_left):
 
 @needs_compiled
 def test_very_long_searches_are_left(ways):
-    """A few hundred members that a record of thousands does not have."""
+    """A search for a few hundred absent members in a record of thousands is left."""
     record = b'{"id":"7",%b}' % _members(0, 4000)
     assert not ways.leaves(record, b"{%b}" % _members(4000, 4004))
     assert ways.leaves(record, b"{%b}" % _members(4000, 4005))
@@ -88,7 +88,7 @@ def test_very_long_searches_are_left(ways):
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
 def test_depth_is_the_message_types(monkeypatch, policy):
-    """At every depth up to the limit and beyond."""
+    """The compiled way merges to the depth of the message type, and leaves deeper deltas."""
     ways = BothWays(monkeypatch, null_policy=policy)
     for depth in range(120, 135):
         delta = b'{"id":"7","a":' + b'{"a":' * (depth - 1) + b"1" + b"}" * depth
@@ -104,7 +104,7 @@ def test_depth_is_the_message_types(monkeypatch, policy):
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
 def test_many_brackets_are_not_deep(monkeypatch, policy):
-    """A list of objects or of arrays, however long, and brackets in texts; beside the deepest that is allowed."""
+    """Long lists of objects or arrays, and brackets in texts, do not count as depth."""
     ways = BothWays(monkeypatch, null_policy=policy)
     max_depth = ways.codec.max_depth
     for listed in (b'{"b":"\\"]}"}', b"[[1,2]]", b'"[[[{{"', b"{}"):
@@ -119,7 +119,7 @@ def test_many_brackets_are_not_deep(monkeypatch, policy):
 
 @needs_compiled
 def test_a_long_record_is_not_read_again_for_every_level(ways):
-    """One that is reached deep into is left; not so a short one."""
+    """A long record whose delta reaches deep into it is left; a short one is merged."""
     for depth, size, is_left in ((50, 100, False), (2, 100_000, False), (50, 100_000, True)):
         levels = b'{"a":' * depth
         record = b'{"id":"7","b":' + levels + b'{"c":0,"d":"%b"}' % (b"x" * size) + b"}" * depth + b"}"

@@ -26,10 +26,10 @@ def settle(orders: Underlying, key: str, body: object) -> None:
 
 
 class TestTime:
-    """conflation.md: per key, by wall clock."""
+    """conflation.md: intervals are per key, by wall clock."""
 
     def test_the_first_update_is_late_by_one_interval(self, orders):
-        """It waits for the end of the interval that it begins; not a millisecond less."""
+        """The first update waits for the end of the interval that it begins, to the millisecond."""
         orders.update("7", {"id": 7})
         orders.driver.advance_time(INTERVAL_MS - 1)
         assert delivered(orders) == []
@@ -53,7 +53,7 @@ class TestTime:
         assert delivered(orders) == [{"id": 7}]
 
     def test_an_idle_key_begins_a_new_interval_with_its_next_update(self, orders):
-        """However long ago the last delivery was."""
+        """An idle key begins a new interval with its next update, at any time after its last delivery."""
         settle(orders, "7", {"id": 7, "n": 1})
         orders.driver.advance_time(10 * INTERVAL_MS)
         orders.update("7", {"id": 7, "n": 2})
@@ -80,7 +80,7 @@ class TestTime:
         assert delivered(orders) == []
 
     def test_no_conflate_delivers_at_once_and_ends_the_interval(self, orders):
-        """With all that was pending; the next update begins a new interval."""
+        """The update and all pending ones are delivered; the next update begins a new interval."""
         orders.update("7", {"id": 7, "n": 1})
         orders.driver.advance_time(400)
         orders.update("7", {"id": 7, "n": 2}, no_conflate="true")
@@ -142,7 +142,7 @@ class TestDeltas:
         assert bodies(orders.driver.pending_output("delta")) == [{"id": 7, "a": 2}, {"id": 7, "b": 1}]
 
     def test_a_path_that_is_gone_is_removed(self, orders):
-        """As in every delta: the pointers, in a header of the delta alone."""
+        """As in every delta, a header of the delta alone lists the pointers of removed paths."""
         settle(orders, "7", {"id": 7, "a": 1, "o": {"x": 1, "y": 1}})
         orders.update("7", {"id": 7, "o": {"x": 1}})
         orders.driver.advance_time(INTERVAL_MS)
@@ -167,7 +167,7 @@ class TestDeletes:
     """A delete waits like an update."""
 
     def test_a_delete_is_delivered_at_the_end_of_the_interval(self, orders):
-        """A tombstone, and the key fields as delta."""
+        """The delivery is a tombstone, and the key fields as delta."""
         settle(orders, "7", {"id": 7, "a": 1})
         orders.update("7", {"id": 7, "a": 2})
         orders.update("7", None)
@@ -182,7 +182,7 @@ class TestDeletes:
         assert told(delta)["delta_base"] == "1"
 
     def test_a_record_that_came_and_went_is_not_delivered(self, orders):
-        """Insert and delete within one interval: nothing but a count, and the input position moves on."""
+        """Insert and delete within one interval are only counted, and the input position moves on."""
         orders.update("7", {"id": 7})
         orders.update("7", None)
         orders.driver.advance_time(INTERVAL_MS)
@@ -216,8 +216,8 @@ class TestDeletes:
 class TestHeaders:
     """The headers of a delivery about its interval."""
 
-    def test_an_interval_of_one_update_says_the_usual_things_only(self, orders):
-        """Insert of version 1 after nothing: no base, no number of updates."""
+    def test_an_interval_of_one_update_has_the_usual_headers_only(self, orders):
+        """An insert of version 1 has no base and no number of updates."""
         begun_ms = orders.driver.now_ms
         orders.update("7", {"id": 7}, trace="t")
         orders.driver.advance_time(INTERVAL_MS)
@@ -231,8 +231,8 @@ class TestHeaders:
         ]  # fmt: skip
         assert sow.timestamp_ms == begun_ms + INTERVAL_MS
 
-    def test_an_interval_of_several_tells_how_many_from_when_and_from_which_version(self, orders):
-        """The last update's version, source and own headers; the first one's time; the version delivered before."""
+    def test_an_interval_of_several_has_their_number_first_time_and_base(self, orders):
+        """Version, source and own headers are the last update's, the time the first one's, the base the delivered."""
         settle(orders, "7", {"id": 7, "n": 0})
         begun_ms = orders.driver.now_ms
         for n in range(1, 4):
@@ -254,7 +254,7 @@ class TestMetadata:
     """The headers of a SOW record go onto its copy."""
 
     def test_correlation_and_end_pass_on(self, orders):
-        """The end on SOW only, as on the underlying topic; both are kept with the state."""
+        """The end is on SOW only, as on the underlying topic; both are kept with the state."""
         orders.update("7", {"id": 7}, correlation_id="abc=", expires_at="1234", client="c", sequence="9")
         orders.driver.advance_time(INTERVAL_MS)
         [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
@@ -268,7 +268,7 @@ class TestMetadata:
         assert orders.driver.state.get_many([b"7"]) == kept
 
     def test_an_expiry_is_one_in_the_copy_too(self, orders):
-        """Not a delete, and with the key fields only."""
+        """An expired record is delivered with kind `expire` and the key fields."""
         settle(orders, "7", {"id": 7, "a": 1})
         orders.update("7", None, kind="expire")
         orders.driver.advance_time(INTERVAL_MS)
@@ -302,7 +302,7 @@ class TestBadInput:
         ],
     )
     def test_a_record_that_is_none_of_a_sow_topic_is_rejected(self, orders, key, value, headers, reason):
-        """And the pending update of its key is delivered as if it were not there, at its time."""
+        """The bad record is rejected, and the pending update of its key is delivered at its time."""
         orders.update("7", {"id": 7, "n": 1})
         orders.driver.pipe_input(key, value, headers | {"no_conflate": "true"})
         assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == [reason]
@@ -324,7 +324,7 @@ class TestBadInput:
         assert orders.driver.committed_offset == 2
 
     def test_a_partition_full_of_bad_records_is_held(self, orders):
-        """As it stops any other: they are only found bad when their keys are due, long after they came."""
+        """The limit of rejections holds the partition, though bad records are noticed only when their keys are due."""
         rubbish = [(str(n), b"{", {"version": "1"}) for n in range(1000)]
         orders.driver.pipe_batch(rubbish)
         orders.driver.advance_time(INTERVAL_MS)

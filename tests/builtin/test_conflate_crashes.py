@@ -29,7 +29,7 @@ def test_the_committed_position_never_passes_a_pending_update(orders):
 
 @pytest.mark.parametrize("keep_store", [True, False])
 def test_a_crash_loses_no_pending_update(orders, keep_store):
-    """It waits for an interval again, from when it was read again."""
+    """It is read again and waits for an interval from that time."""
     orders.update("7", {"id": 7})
     orders.driver.advance_time(INTERVAL_MS - 1)
     orders.driver.commit()
@@ -42,7 +42,7 @@ def test_a_crash_loses_no_pending_update(orders, keep_store):
 
 @pytest.mark.parametrize("keep_store", [True, False])
 def test_a_delivered_update_is_not_delivered_again(orders, keep_store):
-    """Read again because an older update of another key is pending, it is known by where it came from."""
+    """Input that comes again because an older update is pending is recognised by its offset."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1, "n": 0})])
     orders.driver.pipe_batch([orders.record("2", {"id": 2, "n": n}, no_conflate="true") for n in range(3)])
     orders.driver.commit()
@@ -55,7 +55,7 @@ def test_a_delivered_update_is_not_delivered_again(orders, keep_store):
 
 @pytest.mark.parametrize("first", [1, 2, 3])
 def test_input_that_comes_again_in_pieces_is_not_delivered_again(orders, first):
-    """However little of it comes at once, and however long that takes."""
+    """The input may come again in pieces of any size, over any time."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1})])
     for n in range(2, 6):
         orders.update(str(n), {"id": n}, no_conflate="true")

@@ -174,7 +174,7 @@ def test_where_the_schema_came_from_does_not_travel_on(world):
 
 
 def test_a_bad_schema_costs_its_record_only(world):
-    """One that the registry lacks, and one that no record of the topic can be read with; the neighbours are merged."""
+    """A record of an unknown schema, or one that cannot be read, is rejected, and the others are merged."""
     driver = driver_of(world)
     other = record(("id", "long"), ("qty", "string"), name="Other")
     driver.pipe_batch([

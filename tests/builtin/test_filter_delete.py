@@ -65,7 +65,7 @@ def test_records_merged_before_count_and_later_ones_do_not(driver):
 
 
 def test_each_match_is_deleted_as_by_key(driver):
-    """A tombstone, and a delta record of kind delete with the key fields; both have the command's own headers."""
+    """Each match gets a tombstone and a delta of kind delete with its key fields, both with the command's headers."""
     driver.pipe_batch([order(1), by_filter(DONE, correlation_id="abc", trace="t", client="desk", sequence="4")])
     more = {"client": "desk", "correlation_id": "abc", "kind": "delete", "sequence": "4", "trace": "t", "version": "2"}
     for role, body in (("sow", None), ("delta", {"id": 1})):
@@ -86,7 +86,7 @@ def test_every_kind_of_ack_is_answered(driver):
 
 
 def test_deletes_by_key_are_counted_too(driver):
-    """One if there was a record, none if there was not; a message with the key fields goes to its partition first."""
+    """A delete by key counts 1 or 0 records; one with a message goes to its key's partition first."""
     driver.pipe_batch([order(1), ("1", None, ASKS), ("1", {"id": 1}, ASKS), order(2), (None, {"id": 2}, ASKS)])
     assert [ack["records_deleted"] for ack in acks(driver)] == [1, 0]
     driver.commit()
@@ -110,7 +110,7 @@ def test_a_repeat_deletes_nothing(driver):
 
 
 def test_a_record_that_was_over_before_the_command_expires(driver):
-    """It is not counted, and ends by the clock."""
+    """A record that was over before the command is not counted; it expires by the clock."""
     driver.pipe_batch([("1", {"id": 1, "state": "done"}, {"expiration": "1"}), order(2)])
     driver.now_ms += 1_000
     driver.pipe_batch([by_filter(DONE, **ASKS)])
@@ -120,7 +120,7 @@ def test_a_record_that_was_over_before_the_command_expires(driver):
 
 
 def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
-    """UNIX_TIMESTAMP is when the command was published, however late it is carried out."""
+    """UNIX_TIMESTAMP is the time at which the command was published, also when it is carried out late."""
     driver.pipe_batch([order(1), order(22, note="long" * 10), order(3)])
     driver.now_ms += 86_400_000
     now_s = driver.now_ms // 1000
@@ -146,7 +146,7 @@ def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
     ],
 )
 def test_a_contradictory_command_is_rejected_and_deletes_nothing(driver, record, detail):
-    """As `bad_header`, with the place in the filter; the acks fail."""
+    """It is rejected as `bad_header`, with the place in the filter, and its acks fail."""
     key, value, headers = record
     driver.pipe_batch([order(1), (key, value, headers | {"ack_type": "stats"})])
     ((reason, said),) = rejected(driver)
@@ -200,7 +200,7 @@ def test_nothing_expires_while_the_input_waits(driver, small_pieces):
 @pytest.mark.parametrize("calamity", ["abort", "crash", "crash, store kept"])
 @pytest.mark.parametrize("committed", [0, 1, 2])
 def test_a_successor_goes_on_with_what_is_left_and_knows_the_count(driver, small_pieces, calamity, committed):
-    """Pieces that were committed stay done, others are done again; the answer comes once, with all of them."""
+    """Committed pieces stay done and others are done again; the one answer counts all of them."""
     driver.pipe_batch([*map(order, range(7)), order(8, "new")])
     driver.commit()
     driver.pipe_batch([by_filter(DONE, **ASKS), *map(order, range(2))])

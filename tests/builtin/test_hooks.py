@@ -21,7 +21,7 @@ def use(name, **settings):
 
 
 class TestPreprocess:
-    """Before the key."""
+    """Preprocessors run before the key is made."""
 
     def test_a_preprocessor_makes_the_message_and_with_it_the_key(self):
         """A record whose key agrees only after preprocessing is merged; one that agrees only before it is not."""
@@ -31,7 +31,7 @@ class TestPreprocess:
         assert rejected(driver) == [("key_mismatch", "/id is 'A', but the record's key says 'a'")]
 
     def test_a_record_without_kafka_key_is_sent_again_under_the_key_it_makes(self):
-        """As it came: there it is preprocessed as if for the first time."""
+        """The record is sent unchanged, and preprocessed in its own partition."""
         driver = merging(preprocess=["upper_id", use("tag", text="x")])
         driver.pipe_input(None, {"id": "a"}, {"trace": "1"})
         [again] = driver.pending_output("publish")
@@ -59,7 +59,7 @@ class TestPreprocess:
 
 
 class TestEnrich:
-    """Between the key and the merge."""
+    """Enrichers run after the key check and before the merge."""
 
     def test_an_enricher_sees_the_message_and_the_record_before(self):
         """An enricher gets the delta and the record before; its result is merged, compared and sent."""
@@ -106,8 +106,8 @@ class TestFailures:
     """A plug-in that fails rejects its record only."""
 
     @pytest.mark.parametrize("stage", ["preprocess", "enrich"])
-    def test_one_that_raises(self, stage):
-        """The neighbours are merged; the dead letter has the plug-in's name and its error."""
+    def test_a_hook_that_raises_rejects_its_record(self, stage):
+        """Other records of the batch are merged; the dead letter has the plug-in's name and its error."""
         driver = merging(**{stage: ["fails"]})
         driver.pipe_batch([("7", body, None) for body in ({"id": 7, "n": 1}, {"bad": 1}, {"n": 2})])
         assert bodies(driver.pending_output("sow")) == [{"id": 7, "n": 1}, {"id": 7, "n": 2}]
@@ -120,8 +120,8 @@ class TestFailures:
         driver.pipe_input("7", {"id": 7})
         assert rejected(driver) == [("plugin_failed", "nothing returned null; a message is an object")]
 
-    def test_one_that_rejects_says_how(self):
-        """With the reason and the detail that it chose."""
+    def test_a_hook_that_rejects_gives_the_reason(self):
+        """The dead letter has the reason and the detail of the plug-in."""
         driver = merging(preprocess=["refuses"])
         driver.pipe_input("7", {"id": 7})
         assert rejected(driver) == [("schema_mismatch", "not today")]

@@ -24,7 +24,7 @@ def test_rules_meet_the_record_and_the_delta_topic_tells_the_outcome():
 
 @pytest.mark.parametrize("calamity", ["abort", "crash"])
 def test_nothing_is_added_twice(calamity):
-    """Neither by a record that comes again after a calamity, nor by one that its publisher sends again."""
+    """Neither a record that comes again after a crash nor one that its publisher repeats is added twice."""
     driver = merging(**RULES)
     driver.pipe_input("7", {"sum": 1}, {"client": "c", "sequence": "1"})
     driver.commit()

@@ -57,7 +57,7 @@ def test_nothing_is_remembered_of_a_key(driver):
 
 
 def test_a_delete_has_nothing_to_do_and_is_accounted_for(driver):
-    """By key, by message and by filter: acknowledged with the count 0, and nothing is delivered."""
+    """A delete by key, message or filter is acknowledged with the count 0, and no record is delivered."""
     asks = {"command": "sow_delete", "ack_type": "processed,stats"}
     driver.pipe_batch([("7", None, asks), (None, {"id": 7}, asks), (None, None, asks | {"filter": "/n > 1"})])
     assert [ack.get("records_deleted") for ack in acks(driver)] == [None, 0] * 3
@@ -80,7 +80,7 @@ def test_a_message_without_a_key_goes_to_its_own_partition_first(driver):
 
 
 def test_repeats_are_dropped_over_crashes(driver):
-    """The mark is restored from its topic, the only one that is read back."""
+    """The mark is restored from its topic, the only one that such a topic reads back."""
     numbered = {"client": "d", "sequence": "5", "ack_type": "processed"}
     driver.pipe_input("7", {"id": 7}, numbered)
     driver.commit()
@@ -121,7 +121,7 @@ def test_an_uncommitted_message_is_delivered_again_once(driver):
     ],
 )
 def test_bad_input_goes_to_the_dead_letters(key, value, headers, reason):
-    """For the reasons that a topic with records would name; the others go on, and the publisher is answered."""
+    """The reasons are those of a topic with records; other messages are delivered, and the publisher is answered."""
     driver = passing(max_record_bytes=150, max_depth=3)
     driver.pipe_batch([(key, value, {**headers, "ack_type": "processed"}), ("7", {"id": 7}, None)])
     assert [found for found, _ in rejected(driver)] == [reason]
@@ -155,7 +155,7 @@ def test_headers_that_are_a_part_of_the_message_go_with_it(tmp_path, monkeypatch
 
 
 def test_bytes_are_delivered_under_their_explicit_key():
-    """A message type that has no fields."""
+    """A message type without fields works on a topic without a SOW."""
     driver = passing(message_type="binary", key="explicit")
     driver.pipe_batch([("a", b"\xff\x00", None), (None, b"\x01", {"sow_key": "b"})])
     driver.commit()
@@ -182,7 +182,7 @@ def test_the_setting_chooses_the_plug_in_and_its_topics():
 
 
 def test_at_least_once_it_runs_exactly_once_and_needs_no_source():
-    """Nothing that comes again could be recognised by a record."""
+    """Repeats after a crash cannot be recognised by a record, so it runs in transactions."""
     config = Config(topics={"ticks": {"sow": False}}, guarantee="at_least_once")
     assert not config.topics["ticks"].source_header
     assert not PassThrough.is_repeatable
@@ -217,8 +217,8 @@ def test_a_processor_that_reads_records_cannot_read_such_a_topic():
         pipelines(config, ["p"])
 
 
-def test_a_processor_without_state_is_told_what_it_would_have_to_declare(driver):
-    """Each way to its state, rather than a state that is gone with the process."""
+def test_a_processor_without_state_gets_advice_on_its_declaration(driver):
+    """Every access to its state is refused, as the state would be gone with the process."""
     context = driver._task._context
     assert isinstance(context, TaskContext)
     for use in (

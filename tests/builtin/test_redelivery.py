@@ -115,7 +115,7 @@ def test_a_record_is_recognised_although_the_store_has_it_already():
 
 
 def test_nothing_is_committed_within_what_comes_again():
-    """Half of it is passed by, then it dies again: the place where it all began is not forgotten."""
+    """After a second crash in the middle the position where it all began is still known."""
     driver = StagedDriver(merge_rules=RULES)
     driver.pipe_batch([("7", {"id": 7, "sum": 1}, None)] * 4)
     driver.die("sow")
@@ -130,7 +130,7 @@ def test_nothing_is_committed_within_what_comes_again():
 
 
 def test_an_update_that_was_lost_between_others_is_made_up_for():
-    """Kafka gave up one record and took one behind it: the one that is missing is merged when it comes again."""
+    """If Kafka lost a record and took a later one, the lost one is merged when it comes again."""
     driver = StagedDriver(merge_rules=RULES)
     driver.pipe_batch([(key, {"id": key, "sum": 1}, None) for key in ("a", "b", "c")])
     del driver._logs["sow"].open[1]
@@ -169,7 +169,7 @@ def test_acks_and_marks_that_were_not_sent_are_made_up_for():
 
 
 def test_where_nothing_comes_again_nothing_is_looked_at():
-    """After a good end, and under transactions."""
+    """After a clean end, and with transactions, no record is compared with SOW."""
     driver = StagedDriver()
     driver.pipe_input("7", {"id": 7})
     driver.commit()

@@ -16,7 +16,7 @@ def currencies():
 
 
 def test_the_late_joiner_gets_the_whole_and_the_earlier_one_the_delta():
-    """EURUSD whole, then a tighter offer that allows merging: the state of the world is whole, the delta the offer."""
+    """A late joiner gets the full EURUSD record; an earlier subscriber gets the tighter offer as a delta."""
     driver = currencies()
     driver.pipe_input("EURUSD", FULL)
     driver.pipe_input("EURUSD", TIGHTER, {"allow-merge": "true"})
@@ -50,7 +50,7 @@ def test_a_nested_object_replaces_and_a_null_is_a_value():
 
 
 def test_the_first_event_of_a_pair_may_allow_merging():
-    """Merged into nothing it is stored as it is, nulls too."""
+    """Merged with no record an event is stored as it is, nulls too."""
     driver = currencies()
     driver.pipe_input("EURUSD", FULL, {"allow-merge": "true"})
     assert bodies(driver.pending_output("sow")) == [FULL]

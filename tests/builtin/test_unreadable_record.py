@@ -74,7 +74,7 @@ def test_a_delete_removes_it():
     ],
 )
 def test_settings_that_look_at_the_record_before_do_not_keep_it(settings):
-    """Rules, groups and the key's own field are taken as for a new record."""
+    """Rules, groups and the key field of a full publish are handled as for a new record."""
     topic = Topic(**settings)
     topic.driver.pipe_input("7", {"id": 7, "px": 3, "at": 5}, {"command": "publish"})
     assert topic.last("sow") == ({"id": 7, "px": 3, "at": 5}, {"version": "3"})
@@ -82,7 +82,7 @@ def test_settings_that_look_at_the_record_before_do_not_keep_it(settings):
 
 
 def test_a_removal_of_a_full_publish_is_done_as_well():
-    """The header `remove` is about the new record."""
+    """The header `remove` applies to the new record."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7, "px": 3, "x": 1}, {"command": "publish", "remove": '["/x"]'})
     assert topic.last("delta") == ({"id": 7, "px": 3}, {"version": "3", "delta_base": "0"})

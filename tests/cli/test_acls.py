@@ -20,7 +20,7 @@ def wanted() -> list[Grant]:
     return list(grants(config, pipelines(config, [])))
 
 
-def test_the_table_for_people_says_the_same():
+def test_the_table_has_the_same_rights():
     """The printed commands and the table have the same rights, by topic and role."""
     told: dict[tuple[str, str], set[str]] = {}
     for topic, cells in re.findall(
@@ -38,7 +38,7 @@ def test_the_table_for_people_says_the_same():
     assert granted == told
 
 
-def test_nobody_but_its_worker_writes_to_a_conflated_topic():
+def test_only_its_worker_writes_to_a_conflated_topic():
     """Only its worker writes to a conflated topic, and that worker does not write to the underlying topic."""
     writers = {(grant.who, grant.name) for grant in wanted() if "Write" in grant.operations and grant.kind == "topic"}
     assert {who for who, name in writers if name.startswith("orders_5s.")} == {"CONFLATER"}
@@ -47,7 +47,7 @@ def test_nobody_but_its_worker_writes_to_a_conflated_topic():
     }
 
 
-def test_who_reads_the_settings_of_topics():
+def test_roles_that_read_the_settings_of_topics():
     """Workers read the settings of all topics they write, dead-letter readers too, subscribers of their views."""
     readers: dict[str, set[str]] = {}
     for grant in wanted():
@@ -71,7 +71,7 @@ def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
     }
 
 
-def test_what_is_alike_is_one_command():
+def test_equal_rights_share_a_command():
     """The role is a shell variable that must be set; a prefix of names is granted as a prefix."""
     grant = Grant("WORKER", "topic", ("Read", "Write"), "a.sow")
     ids = Grant("WORKER", "transactional-id", ("Write",), "app.a.")

@@ -51,7 +51,7 @@ def test_topics_are_created_once_and_checked(cli: Cli, unique: str):
     assert second.stdout == after.stdout == ""
 
 
-def test_a_topic_with_wrong_settings_is_told_and_left_alone(cli: Cli, unique: str):
+def test_a_topic_with_wrong_settings_is_reported_and_unchanged(cli: Cli, unique: str):
     """`apply` does not change existing topics: it prints the problem with advice, and exits with 1."""
     wrong = TopicSpec(f"{unique}.publish", "publish", 1, {"cleanup.policy": "compact"})
     Admin(load(cli.settings).kafka).create([wrong])
@@ -62,7 +62,7 @@ def test_a_topic_with_wrong_settings_is_told_and_left_alone(cli: Cli, unique: st
     assert Admin(load(cli.settings).kafka).cluster().topics[wrong.name] == 1
 
 
-def test_bad_lines_are_told_and_the_others_sent(cli: Cli, unique: str):
+def test_bad_lines_are_reported_and_the_others_sent(cli: Cli, unique: str):
     """Each rejected line is reported with its number, the others are sent, and the exit code is 1."""
     cli("topics", "apply")
     given = '{"id":1,"n":1}\nnot JSON\n\n{"n":1}\n[1]\n{"id":2}\n'
@@ -73,7 +73,7 @@ def test_bad_lines_are_told_and_the_others_sent(cli: Cli, unique: str):
     assert told[-1] == f"2 records sent to {unique}, 3 lines refused."
 
 
-def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path: Path):
+def test_published_lines_are_on_the_input_topic(cli: Cli, unique: str, tmp_path: Path):
     """Lines of a file, another command than the default, headers, a key and a deletion arrive as records."""
     cli("topics", "apply")
     file = tmp_path / "orders.jsonl"
@@ -197,7 +197,7 @@ def test_plugins_are_listed(cli: Cli):
     assert {row[4] for row in rows} == {"ok"}
 
 
-def test_the_doctor_says_what_to_do(cli: Cli, unique: str):
+def test_the_doctor_gives_advice(cli: Cli, unique: str):
     """Missing topics are a failure with the command that creates them; afterwards, all checks pass."""
     ill = cli("doctor")
     assert ill.returncode == 1

@@ -117,7 +117,7 @@ def test_status_without_a_worker_shows_offsets_and_lag(desk: Desk):
     assert "Nothing is held." in said
 
 
-def test_status_names_what_is_held_and_what_to_do(desk: Desk):
+def test_status_shows_held_partitions_with_advice(desk: Desk):
     """A held partition is shown with advice and exit code 1; a single topic can be shown alone."""
     desk.hold(0, 5)
     desk.voice.report_failure(f"{desk.name}_slow", "the disk is full")
@@ -144,7 +144,7 @@ def test_status_names_what_is_held_and_what_to_do(desk: Desk):
     assert second["held"] is None
 
 
-def test_status_forgets_what_was_overtaken(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+def test_status_ignores_outdated_notices(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     """Notices of a dead worker whose partition went on, and old failures, are not shown."""
     desk.hold(0, 4)
     desk.voice.report_failure(desk.name, "the disk is full")
@@ -172,7 +172,7 @@ def test_status_shows_an_open_transaction(desk: Desk):
     assert "open transaction" not in desk("status", desk.name)[2]
 
 
-def test_status_of_what_is_not_there(desk: Desk):
+def test_status_of_missing_topics(desk: Desk):
     """A topic that the settings or Kafka do not have is an error."""
     code, _, said = desk("status", f"{desk.name}x")
     assert (code, f"did you mean '{desk.name}'" in said) == (2, True)
@@ -180,7 +180,7 @@ def test_status_of_what_is_not_there(desk: Desk):
     desk.wait(lambda: "input topic does not exist" in desk("status", desk.name)[2], "being told of the missing topic")
 
 
-def test_resume_says_that_the_partition_goes_on(desk: Desk):
+def test_resume_reports_resumed_partitions(desk: Desk):
     """`resume` prints that the partitions go on, for all partitions or for one."""
     assert desk("resume", desk.name) == (0, "", f"No worker says that a partition of {desk.name} is held.\n")
     desk.hold(0, 5)
@@ -194,7 +194,7 @@ def test_resume_says_that_the_partition_goes_on(desk: Desk):
     assert desk("resume", desk.name, "--partition", "0")[1] == f"{desk.name} partition 0: goes on\n"
 
 
-def test_resume_says_why_it_is_held_again(desk: Desk):
+def test_resume_reports_a_new_hold_with_its_reason(desk: Desk):
     """A partition that is held again is printed with the reason, and the exit code is 1."""
     desk.hold(0, 5)
     desk.obey(Hold("registry", "the registry is silent", 5, 1, 1, time.monotonic()))
@@ -202,7 +202,7 @@ def test_resume_says_why_it_is_held_again(desk: Desk):
     assert (code, data) == (1, f"{desk.name} partition 0: held again: the registry is silent\n")
 
 
-def test_resume_that_nobody_obeys_ends_in_time(desk: Desk):
+def test_resume_without_a_worker_ends_in_time(desk: Desk):
     """With a dead worker, `resume` ends with exit code 1 and advice."""
     desk.hold(0, 5)
     code, data, _ = desk("resume", desk.name, "--timeout", "1")

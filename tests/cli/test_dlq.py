@@ -43,7 +43,7 @@ BAD: list[tuple[bytes | None, Any, dict[str, str]]] = [
         (partial(replay, "slow", dry_run=True), "came from orders.sow, which only workers write to"),
     ],
 )
-def test_wrong_usage_is_told_before_kafka_is_asked(offline: Cli, call: Callable[..., None], said: str):
+def test_wrong_usage_is_rejected_before_kafka_is_asked(offline: Cli, call: Callable[..., None], said: str):
     """Wrong usage exits with code 2 and advice, before any request to Kafka."""
     with pytest.raises((ConfigurationError, BadParameter), match=re.escape(said)):
         call(config=offline.settings)

@@ -32,7 +32,7 @@ def test_help_answers_at_once(offline: Cli):
         (["demo"], "until Ctrl-C, no check"),
     ],
 )
-def test_help_tells_what_holds_without_a_flag(offline: Cli, arguments: list[str], default: str):
+def test_help_shows_the_defaults(offline: Cli, arguments: list[str], default: str):
     """The help shows each default, also one that is computed."""
     told = re.sub(r"[\s│]+", " ", offline(*arguments, "--help").stdout)
     assert f"[default: {default}]" in told
@@ -117,7 +117,7 @@ def test_rules_for_a_message_type_without_deltas_are_2(offline: Cli):
     assert "take out its merge_rules" in done.stderr
 
 
-def test_the_doctor_tells_trouble_of_settings_from_trouble_of_kafka(offline: Cli):
+def test_the_doctor_distinguishes_settings_from_kafka(offline: Cli):
     """A wrong property has the advice to change the settings; a missing broker, to start it."""
     silent = offline("doctor")
     offline.settings.write_text("kafka: {sasl.passwort: x}\ntopics: {orders: {}}\n")

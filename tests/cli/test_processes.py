@@ -48,7 +48,7 @@ def test_a_metrics_port_that_is_taken_ends_with_a_sentence(cli: Cli, taken_port:
     assert "Traceback" not in done.stderr
 
 
-def test_a_process_that_is_killed_is_told_and_the_others_stop(cli: Cli):
+def test_a_killed_process_is_reported_and_the_others_stop(cli: Cli):
     """Every line of a child has its number; the parent reports the child that ended, and exits with 1."""
     cli("topics", "apply")
     running = cli.start("worker", "--processes", "2")

@@ -58,7 +58,7 @@ def test_a_bad_filter_is_shown_with_its_place(shop: Cli, unique: str):
     assert "\n         ^" in done.stderr
 
 
-def test_a_subscription_tells_what_leaves_its_filter(shop: Cli, unique: str):
+def test_a_subscription_reports_records_that_leave_its_filter(shop: Cli, unique: str):
     """The flags give a snapshot, a delta of the selected fields, and an oof with the new record."""
     running = shop.start(
         *("subscribe", unique, "--sow", "--delta", "--oof", "--filter", "/qty > 25", "--select", "-/note"),
@@ -93,7 +93,7 @@ def test_the_first_of_an_order_are_followed(shop: Cli, unique: str):
 
 
 @pytest.mark.long
-def test_a_replay_begins_where_it_is_told(shop: Cli, unique: str):
+def test_a_replay_begins_at_its_bookmark(shop: Cli, unique: str):
     """`--bookmark epoch` prints the topic's past; the last message's bookmark prints the messages after it."""
     all_of_it = lines(shop("subscribe", unique, "--bookmark", "epoch", "--count", "3", "--timeout", "30").stdout)
     assert sorted(message["data"]["id"] for message in all_of_it) == [1, 2, 3]
@@ -102,7 +102,7 @@ def test_a_replay_begins_where_it_is_told(shop: Cli, unique: str):
     assert data_of(more.stdout) == [{"id": 4}]
 
 
-def test_what_matches_a_filter_is_deleted(shop: Cli, unique: str):
+def test_records_that_match_a_filter_are_deleted(shop: Cli, unique: str):
     """`delete --filter` sends one command to each partition; only one of --key, --data and --filter is allowed."""
     done = shop("delete", unique, "--filter", "/qty > 10", "--no-wait")
     assert (done.returncode, done.stderr) == (0, f"Deletion sent to {unique}.\n")

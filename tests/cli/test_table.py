@@ -4,7 +4,7 @@ from rich.console import Console
 
 from processor.cli.table import Sheet, picture
 from processor.client import Message
-from processor.subscriptions.order import Order
+from processor.subscriptions.order import SortOrder
 
 
 def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None) -> list[str]:
@@ -17,7 +17,7 @@ def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = N
 
 def told(*messages: Message, order: str | None = None) -> Sheet:
     """The sheet after messages, one per second."""
-    sheet = Sheet(Order(order))
+    sheet = Sheet(SortOrder(order))
     for second, message in enumerate(messages):
         sheet.take(message, float(second))
     return sheet
@@ -40,7 +40,7 @@ def test_records_and_deltas_become_rows():
     assert lines[-1] == "2 records, 5 messages in 3 s"
 
 
-def test_what_goes_out_of_focus_leaves_the_table():
+def test_an_oof_removes_its_row():
     """An oof removes its row; a repeated snapshot replaces all rows."""
     sheet = told(
         Message("sow", "orders", "1", {"id": 1}),
@@ -61,7 +61,7 @@ def test_rows_stand_in_the_order_asked_for():
     assert drawn(sheet)[-1] == "5 records"
 
 
-def test_what_moved_is_bright_for_a_while():
+def test_changed_cells_are_bright_for_a_while():
     """The cells of an update are bright until they are forgotten; those of a snapshot never are."""
     sheet = told(
         Message("sow", "orders", "1", {"id": 1, "qty": 1}),

@@ -20,7 +20,7 @@ def test_other_ack_types_are_refused_with_a_word():
         ack_types("persistent")
 
 
-def test_an_ack_is_read_with_what_is_left_out():
+def test_an_ack_may_lack_fields():
     """A field without a value is None, whether it is null or missing."""
     said = {"ack_type": "processed", "status": "failure", "reason": "missing_key: none", "client": "c", "sequence": 3}
     ack = read_ack("orders", json.dumps(said | {"sow_key": None}).encode())
@@ -32,7 +32,7 @@ def test_an_ack_is_read_with_what_is_left_out():
     [b"", b"1", b"[]", b"{}", b'{"ack_type":"x","status":"success"}', b'{"ack_type":"received","status":"?"}',
      b'{"ack_type":"received","status":"success","sequence":"1"}'],
 )  # fmt: skip
-def test_what_is_no_ack_is_told_so(value: bytes):
+def test_an_invalid_ack_is_an_error(value: bytes):
     """A foreign record on the ack topic raises a ValueError, which the reader logs and ignores."""
     with pytest.raises(ValueError, match=r"."):
         read_ack("orders", value)

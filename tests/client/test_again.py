@@ -61,7 +61,7 @@ def group(subscription: Subscription) -> dict[str, object]:
 
 @pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("records_before", [1, 9])
-def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Family, form: str, records_before: int):
+def test_a_recreated_topic_causes_a_new_snapshot(client: Client, family: Family, form: str, records_before: int):
     """A subscription to a recreated topic of any size gets the full new state, and then the updates."""
     for number in range(records_before):
         family.sow(f"old{number}", {"id": "old"})
@@ -79,7 +79,7 @@ def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Fam
     assert next(subscription).data == {"id": "new", "n": 2}
 
 
-def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
+def test_a_view_reports_the_changes_of_a_recreated_topic(client: Client, family: Family):
     """A view of a recreated topic reports each record that is gone, new or changed."""
     for key in "ab":
         family.sow(key, {"id": key, "n": 1})
@@ -97,7 +97,7 @@ def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
 
 
 @pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
-def test_without_a_snapshot_it_is_an_error(client: Client, family: Family, form: str):
+def test_without_a_snapshot_a_recreated_topic_is_an_error(client: Client, family: Family, form: str):
     """A subscription without a snapshot cannot recover missed updates: it ends with the reason."""
     subscription = getattr(client, form)(family.name, "/n > 0", timeout_s=PATIENCE_S)
     family.sow("a", {"id": "a", "n": 1})

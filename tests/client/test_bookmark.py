@@ -82,7 +82,7 @@ def test_a_time(client: Client, family: Family):
 
 @pytest.mark.broker
 @pytest.mark.parametrize("options", [None, "oof", "conflation=100ms"])
-def test_whoever_goes_on_after_a_message_misses_nothing(client: Client, family: Family, options: str | None):
+def test_a_replay_from_any_bookmark_misses_nothing(client: Client, family: Family, options: str | None):
     """A replay from any message's bookmark delivers all later messages, and without conflation nothing else."""
     written = write(family, range(1, 13))
     delivered = replayed(family, client.subscribe(family.name, FILTER, options, bookmark="epoch"))
@@ -106,7 +106,7 @@ def test_only_a_replay_has_bookmarks(client: Client, family: Family):
 
 
 @pytest.mark.broker
-def test_oof_is_of_what_the_replay_told(client: Client, family: Family):
+def test_a_replay_sends_oof_for_its_own_records_only(client: Client, family: Family):
     """A replay starts without any state: it sends `oof` only for records that it has delivered before."""
     family.sow("a", {"id": "a", "n": 1})
     family.sow("b", {"id": "b", "n": 1})
@@ -125,7 +125,7 @@ def test_oof_is_of_what_the_replay_told(client: Client, family: Family):
 
 
 @pytest.mark.broker
-def test_what_is_no_bookmark_here_is_refused(client: Client, family: Family):
+def test_invalid_bookmarks_are_rejected(client: Client, family: Family):
     """Nonsense, a bookmark of another topic, partitions or offsets, and deltas or snapshots are rejected at once."""
     family.sow("a", {"id": "a"})
     topic_id = family.admin.topic_id(f"{family.name}.sow")
@@ -149,7 +149,7 @@ def message(number: int) -> Told:
     return Told("publish", "orders", str(number))
 
 
-def test_a_bookmark_never_passes_what_is_not_told():
+def test_a_bookmark_never_passes_a_held_update():
     """A bookmark stays before updates that are held back, and before later ones of the same turn."""
     replay = BookmarkTracker("I" * 22, {0: 5, 1: 0})
     replay.advance(0, [Record(b"k", b"", None, 5, 0)], 1000)

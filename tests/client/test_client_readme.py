@@ -26,7 +26,7 @@ def test_the_bound_of_remembered_versions_is_that_of_the_page():
 
 
 @pytest.mark.broker
-def test_the_example_of_a_connection_prints_what_the_page_says(client: Client, family: Family):
+def test_the_example_of_a_connection_prints_the_output_of_the_page(client: Client, family: Family):
     """Three calls share messages: each message lists its subscriptions, and an update of two comes once."""
 
     def own(text: str) -> str:

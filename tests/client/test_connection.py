@@ -149,7 +149,7 @@ def test_messages_of_all_are_awaited(client: Client, family: Family) -> None:
     assert sorted(asyncio.run(asyncio.wait_for(read(), PATIENCE_S))) == sorted([family.name, family.conflated])
 
 
-def test_what_cannot_be_meant_is_refused_and_changes_nothing(client: Client, family: Family) -> None:
+def test_invalid_requests_are_rejected_and_change_nothing(client: Client, family: Family) -> None:
     """An invalid request is an error of its call; existing subscriptions go on."""
     with client.connect() as connection:
         connection.subscribe(family.name, sub_id="x")

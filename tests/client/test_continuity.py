@@ -117,7 +117,7 @@ STEPS = st.lists(
 
 @PROVED
 @given(STEPS, st.data())
-def test_whatever_is_lost_the_subscriber_ends_with_the_sow_records(steps: list[tuple[str, str, bool]], data: Any):
+def test_after_any_losses_the_subscriber_has_the_sow_records(steps: list[tuple[str, str, bool]], data: Any):
     """Random losses with records read again at any later time, also after deletes, end with the SOW records.
 
     At the end the subscriber has the records in SOW, and each delta applied to the record that it had. Losses that
@@ -301,7 +301,7 @@ def test_deltas_without_a_version_are_not_checked():
         ([("kind", b"update"), ("version", b"1"), ("version", b"2")], 1, False),
     ],
 )
-def test_headers_say_what_a_delta_applies_to(headers: list[tuple[str, bytes]], base: int, begins_life: bool):
+def test_headers_have_the_base_of_a_delta(headers: list[tuple[str, bytes]], base: int, begins_life: bool):
     """Without `delta_base` the base is the previous version; a version that does not grow starts a new life."""
     said = read_delta_headers(headers)
     assert (said.base, said.begins_life) == (base, begins_life)

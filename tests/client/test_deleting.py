@@ -8,6 +8,7 @@ import pytest
 
 from processor.client.publish.deleting import CombinedAcks, DeleteRecord, Selection, check, deletes
 from processor.client.publish.outbox import Outbox
+from processor.client.publish.publish_options import PublishOptions
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError, PublishRejected, RecordRejected
@@ -18,7 +19,7 @@ def commands(selection: Selection, **settings: object) -> list[DeleteRecord]:
     """The records sent for a selection, on a topic of three partitions."""
     topic = TopicConfig.model_validate(settings)
     outbox = Outbox("orders", topic, load_codec("json"))
-    return deletes(selection, outbox, lambda: 3, {"trace": "t"}, correlation_id="abc", command_id="c")
+    return deletes(selection, outbox, lambda: 3, PublishOptions({"trace": "t"}, correlation_id="abc", command_id="c"))
 
 
 HEADERS = [("trace", b"t"), ("correlation_id", b"abc"), ("command_id", b"c")]
@@ -38,13 +39,11 @@ def test_keys_are_a_tombstone_each():
 def test_a_key_that_may_be_anywhere_is_deleted_in_every_partition():
     """Under `foreign_partition: accept` each partition gets the tombstone, as any of them may have the record."""
     outbox = Outbox("orders", TopicConfig(foreign_partition="accept"), load_codec("json"))
-    sent = deletes(
-        Selection(keys=["7", "8"]), outbox, lambda: 2, None, correlation_id=None, command_id=None, is_anywhere=True
-    )
+    sent = deletes(Selection(keys=["7", "8"]), outbox, lambda: 2, PublishOptions(), is_anywhere=True)
     assert [(command.record[0], command.partition) for command in sent] == [(b"7", 0), (b"7", 1), (b"8", 0), (b"8", 1)]
 
 
-def test_data_says_the_key():
+def test_the_key_is_computed_from_data():
     """The key is computed from the key fields as workers do; all other fields are ignored."""
     assert commands(Selection(data={"id": 7, "n": 1})) == [DeleteRecord((b"7", None, HEADERS))]
     (command,) = commands(Selection(data=b'{"b":{"c":2},"a":1}'), key=["/a", "/b/c"])
@@ -62,7 +61,7 @@ def test_a_filter_goes_to_every_partition():
 
 
 @pytest.mark.parametrize("selection", [Selection(), Selection("1", ["1"]), Selection(data={}, filter="/a = 1")])
-def test_exactly_one_argument_says_which_records(selection):
+def test_exactly_one_argument_selects_records(selection):
     """No selection, or two of them, is rejected before anything is sent."""
     with pytest.raises(ConfigurationError, match="exactly one of key, keys, data and filter; this call has"):
         check(selection, has_sequence=False)
@@ -95,7 +94,7 @@ def test_a_delete_of_no_keys_is_done_at_once():
     assert answered().result(0).records_deleted == 0
 
 
-def test_it_fails_as_the_first_command_that_fails_when_all_are_answered():
+def test_a_delete_fails_with_its_first_error_when_all_have_finished():
     """Deletes of other commands remain, so the future fails only after all have finished."""
     first, second = PublishRejected("bad_header", "first"), PublishRejected("bad_header", "second")
     assert answered(1, first, 2, second).exception(0) is first

@@ -28,7 +28,7 @@ def test_a_delta_is_read_with_its_headers():
     assert (message.data, message.delta, message.version) == ({"id": 1, "n": 2}, True, 2)
 
 
-def test_whole_records_are_told_as_such():
+def test_full_records_are_marked_as_full():
     """A delta subscription to a message type without deltas gets full messages, marked as full."""
     message = deltas(Whole()).message(record(b'{"id":1,"n":2}', version="2"), 0)
     assert message is not None
@@ -44,7 +44,7 @@ def test_whole_records_are_told_as_such():
         ({}, None),
     ],
 )
-def test_a_delta_says_the_version_that_it_applies_to(headers: dict[str, str], base: int | None):
+def test_a_delta_has_its_base_version(headers: dict[str, str], base: int | None):
     """The base is the worker's, or the previous version; a full record has none."""
     message = deltas(JsonCodec()).message(record(b'{"id":1}', **headers), 0)
     assert message is not None
@@ -62,7 +62,7 @@ def test_a_written_delta_has_the_metadata_of_its_record():
 
 
 @pytest.mark.parametrize("kind", ["expire", "delete"])
-def test_who_is_gone_is_no_delta(kind: str):
+def test_a_deleted_record_makes_no_delta(kind: str):
     """A delete or an expiry makes no message for a plain delta subscription: only `oof` would."""
     assert deltas(JsonCodec()).message(record(b'{"id":1}', kind=kind), 0) is None
 
@@ -109,7 +109,7 @@ class Written:
         (b"{}", {"kind": b"\xff"}, "'utf-8' codec can't decode"),
     ],
 )
-def test_what_no_worker_wrote_ends_it(value: bytes, headers: dict[str, bytes], why: str):
+def test_an_invalid_delta_ends_the_subscription(value: bytes, headers: dict[str, bytes], why: str):
     """An invalid record ends the subscription after earlier messages, with its place; one without a key is ignored."""
     good = Record(b"1", b'{"id":1}', [], 6, 0)
     bad = Record(b"1", value, list(headers.items()), 7, 0)

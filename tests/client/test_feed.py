@@ -11,7 +11,7 @@ from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Request, Topic, parse_options
+from processor.subscriptions import SubscriptionSpec, Topic, parse_options
 
 PATIENCE_S = 10.0
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
@@ -64,12 +64,12 @@ class Scripted:
 def followed(boundary: Scripted, filter_text: str | None, options: str) -> EngineFeed:
     """A running `subscribe` feed of it."""
     asked = parse_options(options, live=True, delta=False)
-    request = Request(ORDERS, filter_text, asked, snapshot=False, live=True, delta=False)
+    request = SubscriptionSpec(ORDERS, filter_text, asked, snapshot=False, live=True, delta=False)
     opened = OpenedTopic(boundary, GrowingView(2), {0: 0, 1: 0}, delivers_past=True, topic_id="I" * 22)  # type: ignore[arg-type]
     return EngineFeed(ORDERS, lambda _again: opened, request, None, keeps=True)
 
 
-def test_what_makes_no_messages_takes_no_turns():
+def test_records_without_messages_share_a_turn():
     """A poll without waiting gets all available messages: records without messages must not delay it for ever."""
     boundary = Scripted()
     feed = followed(boundary, "/n > 0", "")
@@ -111,17 +111,17 @@ def test_an_interval_does_not_wait_for_a_clock_that_was_set_back(monkeypatch: py
 
 
 @pytest.mark.parametrize("first", ["", "bookmark=epoch"])
-def test_only_the_first_subscription_says_where_a_replay_begins(first: str):
+def test_only_the_first_subscription_has_a_bookmark(first: str):
     """A later subscription shares the stream, so its bookmark is rejected."""
     feed = followed(Scripted(), None, first)
     asked = parse_options("bookmark=epoch", live=True, delta=False)
-    with pytest.raises(ConfigurationError, match="the first subscription says from where its stream is replayed"):
-        feed.add(Request(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
+    with pytest.raises(ConfigurationError, match="the first subscription decides where its stream is replayed from"):
+        feed.add(SubscriptionSpec(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
 
 
 def kept(boundary: Scripted, *, snapshot: bool) -> EngineFeed:
     """A running subscription that needs the state of the world, and starts again after an error."""
-    request = Request(
+    request = SubscriptionSpec(
         ORDERS, None, parse_options("oof", live=True, delta=True), snapshot=snapshot, live=True, delta=True
     )
 
@@ -134,7 +134,7 @@ def kept(boundary: Scripted, *, snapshot: bool) -> EngineFeed:
     return feed
 
 
-def test_whoever_pauses_for_longer_than_deletes_are_kept_begins_again(monkeypatch: pytest.MonkeyPatch):
+def test_a_pause_beyond_the_delete_retention_causes_a_new_snapshot(monkeypatch: pytest.MonkeyPatch):
     """A record whose delete is gone would stay for ever; a shorter pause costs one request."""
     now_s = time.time()
     boundary = Scripted()
@@ -155,7 +155,7 @@ def test_whoever_pauses_for_longer_than_deletes_are_kept_begins_again(monkeypatc
         without.fetch(0)
 
 
-def test_whoever_may_not_ask_how_long_deletes_are_kept(monkeypatch: pytest.MonkeyPatch):
+def test_without_the_right_to_ask_a_day_of_delete_retention_is_assumed(monkeypatch: pytest.MonkeyPatch):
     """Without the right to ask, a day is assumed, with which topics are created."""
     now_s = time.time()
     boundary = Scripted()
@@ -175,8 +175,12 @@ def test_a_query_that_runs_lets_others_follow_its_topic(monkeypatch: pytest.Monk
     followed: list[Mapping[int, int]] = []
     boundary = Scripted()
     monkeypatch.setattr(boundary, "follow", followed.append)
-    query = Request(ORDERS, None, parse_options(None, live=False, delta=False), snapshot=True, live=False, delta=False)
-    live = Request(ORDERS, None, parse_options(None, live=True, delta=False), snapshot=False, live=True, delta=False)
+    query = SubscriptionSpec(
+        ORDERS, None, parse_options(None, live=False, delta=False), snapshot=True, live=False, delta=False
+    )
+    live = SubscriptionSpec(
+        ORDERS, None, parse_options(None, live=True, delta=False), snapshot=False, live=True, delta=False
+    )
     opened = OpenedTopic(boundary, GrowingView(2), {}, delivers_past=False, topic_id="I" * 22)  # type: ignore[arg-type]
     feed = EngineFeed(ORDERS, lambda _again: opened, query, "query", keeps=True)
     assert feed.fetch(0) == []

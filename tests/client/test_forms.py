@@ -46,7 +46,7 @@ def test_a_callback_gets_each_message(client: Client, family: Family):
         next(subscription)
 
 
-def test_what_a_callback_raises_ends_it(client: Client, family: Family):
+def test_an_exception_of_a_callback_ends_the_subscription(client: Client, family: Family):
     """The first exception ends the subscription, no message follows, and `wait` or `close` raises it once."""
     for name in ("a", "b"):
         family.sow(name, {"id": name})
@@ -128,7 +128,7 @@ def test_messages_are_awaited(client: Client, family: Family):
     assert beats > 5
 
 
-def test_whoever_is_cancelled_loses_nothing(client: Client, family: Family):
+def test_a_cancelled_wait_loses_no_message(client: Client, family: Family):
     """A cancelled wait leaves later messages to the next one, and cancelling the reader ends cleanly."""
 
     async def read() -> list[object]:
@@ -150,7 +150,7 @@ def test_whoever_is_cancelled_loses_nothing(client: Client, family: Family):
     assert not [thread for thread in threading.enumerate() if "sowstream-subscription" in thread.name]
 
 
-def test_an_error_reaches_whoever_awaits(client: Client, family: Family):
+def test_an_error_reaches_the_awaiting_reader(client: Client, family: Family):
     """A read error is raised by the `async for`, and the subscription has ended."""
     client.sow_and_subscribe(family.name).close()
     subscription = client.sow_and_subscribe(family.name)
@@ -219,7 +219,7 @@ def test_several_subscriptions_share_a_stream(client: Client, family: Family):
     first.close()
 
 
-def test_what_cannot_be_added_is_refused(client: Client, family: Family):
+def test_invalid_additions_are_rejected(client: Client, family: Family):
     """A bad filter, a taken name, and a subscription that needs state that is not read, raise at once."""
     first = client.sow_and_subscribe(family.name, sub_id="x")
     with pytest.raises(FilterError):
@@ -277,7 +277,7 @@ def test_many_that_may_not_be_folded_share_a_stream(client: Client, family: Fami
     assert set(delivered) == {tuple(str(number) for number in range(13))}
 
 
-def test_an_interval_folds_and_then_tells_by_the_clock(client: Client, family: Family):
+def test_an_interval_conflates_a_burst_into_one_delta(client: Client, family: Family):
     """With `conflation=300ms` a burst is one delta at the end of its interval, and nothing follows."""
     family.sow("a", {"id": "a", "n": 0, "m": 0})
     subscription = client.sow_and_delta_subscribe(family.name, conflation=0.3, timeout_s=PATIENCE_S)

@@ -15,7 +15,7 @@ def brief(message: Message) -> tuple[object, ...]:
     return (message.command, message.data, message.delta)
 
 
-def test_subscribe_tells_what_comes_from_now_on(client: Client, family: Family):
+def test_subscribe_delivers_later_records_only(client: Client, family: Family):
     """A subscription gets no records from before the call, every later full record, and no deletes."""
     family.sow("a", {"id": "a", "n": 1})
     subscription = client.subscribe(family.name)
@@ -28,7 +28,7 @@ def test_subscribe_tells_what_comes_from_now_on(client: Client, family: Family):
     ]
 
 
-def test_what_was_rolled_back_is_not_told(client: Client, family: Family):
+def test_aborted_records_are_not_delivered(client: Client, family: Family):
     """A subscriber gets committed records only."""
     subscription = client.subscribe(family.name)
     with family.transaction(commit=False):
@@ -74,7 +74,7 @@ def test_the_snapshot_is_followed_from_its_end(client: Client, family: Family):
     assert {message.command for message in got[3:]} == {"publish"}
 
 
-def test_delta_subscribe_tells_the_delta_topic(client: Client, family: Family):
+def test_delta_subscribe_delivers_the_delta_topic(client: Client, family: Family):
     """A delta subscription gets the worker's deltas and removed paths; first records are full, deletes left out."""
     family.delta("a", {"id": "a", "old": 1})
     subscription = client.delta_subscribe(family.name)
@@ -101,7 +101,7 @@ def test_no_empties_and_no_sowkey(client: Client, family: Family):
     assert (message.data, message.sow_key, message.version) == ({"id": "b", "n": 4}, None, 4)
 
 
-def test_sow_and_delta_subscribe_tells_changes_to_its_own_snapshot(client: Client, family: Family):
+def test_sow_and_delta_subscribe_sends_changes_to_its_own_snapshot(client: Client, family: Family):
     """Deltas have key fields and differences to the delivered record, removals included; a new record is full."""
     family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 2}, "gone": True})
     subscription = client.sow_and_delta_subscribe(family.name)
@@ -137,7 +137,7 @@ def test_deltas_replayed_on_the_snapshot_give_the_records(client: Client, family
 
 @pytest.mark.parametrize(("kind", "reason"), [("delete", "deleted"), ("expire", "expired")])
 @pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
-def test_oof_tells_the_last_record(client: Client, family: Family, form: str, kind: str, reason: str):
+def test_oof_has_the_last_record(client: Client, family: Family, form: str, kind: str, reason: str):
     """With `oof`, a record that goes is sent with the reason and its last state."""
     family.sow("a", {"id": "a", "n": 1})
     subscription = getattr(client, form)(family.name, options="oof")
@@ -154,20 +154,20 @@ def test_oof_tells_the_last_record(client: Client, family: Family, form: str, ki
 
 
 @pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
-def test_oof_is_for_what_was_received(client: Client, family: Family, form: str):
+def test_oof_is_sent_for_delivered_records_only(client: Client, family: Family, form: str):
     """Without a snapshot, only records delivered before are reported as gone."""
     for key in ("seen", "unseen"):
-        family.sow(key, {"id": key, "n": 1, "same": 0})
+        family.sow(key, {"id": key, "n": 1, "strictly_equal": 0})
     subscription = getattr(client, form)(family.name, options="oof")
-    family.sow("seen", {"id": "seen", "n": 2, "same": 0}, 2)
+    family.sow("seen", {"id": "seen", "n": 2, "strictly_equal": 0}, 2)
     for key in ("seen", "unseen"):
         family.sow(key, None, 3, kind="delete")
     publish, oof = family.rest(subscription)
-    assert publish.data == ({"id": "seen", "n": 2} | ({} if form == "delta_subscribe" else {"same": 0}))
-    assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "same": 0})
+    assert publish.data == ({"id": "seen", "n": 2} | ({} if form == "delta_subscribe" else {"strictly_equal": 0}))
+    assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "strictly_equal": 0})
 
 
-def test_it_ends_when_nothing_comes(client: Client, family: Family):
+def test_a_timeout_ends_the_iteration(client: Client, family: Family):
     """`timeout_s` ends the iteration after a silence of that length."""
     began = time.monotonic()
     assert list(client.subscribe(family.name, timeout_s=0.3)) == []

@@ -10,14 +10,14 @@ import pytest
 from processor.client.feeds.many_feeds import ManyFeeds
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields
-from processor.subscriptions import Message, Options, Request, Topic
+from processor.subscriptions import Message, Options, SubscriptionSpec, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
-LIVE = Request(ORDERS, None, Options(), snapshot=False, live=True, delta=False)
-QUERY = Request(ORDERS, None, Options(), snapshot=True, live=False, delta=False)
+LIVE = SubscriptionSpec(ORDERS, None, Options(), snapshot=False, live=True, delta=False)
+QUERY = SubscriptionSpec(ORDERS, None, Options(), snapshot=True, live=False, delta=False)
 
 
 class Scripted:
@@ -41,7 +41,7 @@ class Scripted:
         time.sleep(wait_s)
         return []
 
-    def add(self, _request: Request, sub_id: str | None) -> str:
+    def add(self, _request: SubscriptionSpec, sub_id: str | None) -> str:
         """Record the call."""
         self.asked.append(f"add {sub_id}")
         return sub_id or ""

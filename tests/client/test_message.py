@@ -8,7 +8,7 @@ from processor.client import Message
 README = Path(__file__).parents[2] / "processor" / "client" / "README.md"
 
 
-def test_what_says_nothing_is_left_out():
+def test_empty_fields_are_left_out():
     """A group mark has only its command and topic."""
     assert Message("group_begin", "orders").to_json() == '{"command":"group_begin","topic":"orders"}'
 

@@ -67,7 +67,7 @@ def test_a_message_that_is_bytes_travels_as_it_is():
     assert outbox().record("delta_publish", b"not JSON", "k", None) == (b"k", b"not JSON", None)
 
 
-def test_the_command_is_said_only_where_it_is_not_the_usual_one():
+def test_the_default_command_needs_no_header():
     """A topic's default command needs no header, and neither does a tombstone."""
     said = [("command", b"publish")]
     assert outbox().record("publish", {"id": 1}, None, None)[2] == said
@@ -101,7 +101,7 @@ def test_headers_of_the_publisher_go_along():
         ("command_id", "command_id="),
     ],
 )
-def test_what_has_an_argument_is_not_given_by_name(name: str, way: str):
+def test_headers_with_an_argument_are_rejected_by_name(name: str, way: str):
     """A header with its own argument, such as a sequence that must match a future, is rejected by name."""
     with pytest.raises(ConfigurationError, match=f"{name!r} is not given by name; .*{way}"):
         outbox().record("delta_publish", {"id": 1}, None, {name: "1"})
@@ -141,7 +141,7 @@ def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
 
 
 @given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
-def test_an_expiration_is_what_a_worker_reads(seconds: float):
+def test_a_worker_reads_the_same_expiration(seconds: float):
     """A worker reads any number of seconds as the same time, to the next millisecond; only 0 means never."""
     from processor.wire.command import CommandReader, ttl_ms_of
 
@@ -234,7 +234,7 @@ def test_a_message_type_with_headers_is_written_as_the_worker_reads_it():
     ("data", "reason"),
     [({"n": 1}, "missing_key"), ([1], "not_an_object"), (b"{", "undecodable"), ({"id": 1, "x": {1}}, "undecodable")],
 )
-def test_what_has_no_key_or_no_form_is_rejected_here(data: object, reason: str):
+def test_messages_without_a_key_or_encoding_are_rejected(data: object, reason: str):
     """A message that cannot be keyed or encoded is not sent; the reason is that of the dead-letter topic."""
     with pytest.raises(RecordRejected) as caught:
         outbox().record("delta_publish", data, None, None)

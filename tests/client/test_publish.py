@@ -42,7 +42,7 @@ def test_commands_reach_the_partition_of_their_key(client: Client, family: Famil
 
 
 @pytest.mark.broker
-def test_delivery_is_told(client: Client, family: Family):
+def test_delivery_is_reported(client: Client, family: Family):
     """A callback is called for each record once Kafka has it; `flush` returns after all callbacks."""
     delivered: list[Stop | None] = []
     for number in range(100):
@@ -84,7 +84,7 @@ def test_another_number_of_partitions_is_refused(family: Family):
 
 
 @pytest.mark.broker
-def test_what_kafka_would_not_take_is_rejected(client: Client, family: Family):
+def test_a_message_too_large_for_kafka_is_rejected(client: Client, family: Family):
     """A message beyond Kafka's size limit is `too_large` at once, and the next one is sent."""
     with pytest.raises(RecordRejected, match="too_large"):
         client.publish(family.name, {"id": 1, "x": "x" * 17_000_000})
@@ -93,7 +93,7 @@ def test_what_kafka_would_not_take_is_rejected(client: Client, family: Family):
     assert sum(len(records) for records in published(family).values()) == 1
 
 
-def test_nobody_publishes_to_a_conflated_topic():
+def test_publishing_to_a_conflated_topic_is_rejected():
     """A conflated topic rejects every command without asking Kafka, and the error names the topic to publish to."""
     config = Config.model_validate(
         {
@@ -114,7 +114,7 @@ def test_nobody_publishes_to_a_conflated_topic():
                     command()
 
 
-def test_flush_says_when_kafka_is_not_there():
+def test_flush_raises_without_kafka():
     """Without an answer from the broker, `flush` raises within its timeout."""
     publisher = Publisher({"bootstrap.servers": "127.0.0.1:1"})
     publisher.send("orders.publish", b"k", b"{}")
@@ -122,7 +122,7 @@ def test_flush_says_when_kafka_is_not_there():
         publisher.flush(0.3)
 
 
-def test_what_was_not_delivered_is_raised_once():
+def test_a_failed_delivery_is_raised_once():
     """A record that timed out is raised by one `flush`; the next flush succeeds."""
     publisher = Publisher({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "200"})
     for _ in range(3):

@@ -40,7 +40,7 @@ def test_a_deleted_record_is_not_in_it(client: Client, family: Family):
     assert records(list(client.sow(family.name))) == {"b": {"id": "b", "again": True}}
 
 
-def test_what_was_rolled_back_never_was(client: Client, family: Family):
+def test_aborted_records_are_not_in_a_snapshot(client: Client, family: Family):
     """Records of aborted transactions are not in the snapshot, even if their partition has no others."""
     family.sow("a", {"id": "a", "n": 1})
     with family.transaction(commit=False):
@@ -60,7 +60,7 @@ def test_an_open_transaction_is_waited_for(client: Client, family: Family):
     assert records(list(snapshot)) == {"a": {"id": "a", "n": 2}}
 
 
-def test_it_ends_at_the_call(client: Client, family: Family):
+def test_a_snapshot_ends_at_the_call(client: Client, family: Family):
     """Records written after the call are not in the snapshot, even if it is read later."""
     family.sow("a", {"id": "a", "n": 1})
     snapshot = client.sow(family.name)
@@ -99,7 +99,7 @@ def test_a_conflated_topic_is_read_like_any_other(client: Client, family: Family
     assert records(list(client.sow(family.conflated))) == {"a": {"id": "a", "slow": 1}}
 
 
-def test_what_cannot_be_meant_is_refused_at_once(client: Client, family: Family):
+def test_invalid_queries_are_rejected_at_once(client: Client, family: Family):
     """A bad filter, select list, order or option, or an unknown topic, raises at once and shows the place."""
     with pytest.raises(FilterError) as caught:
         client.sow(family.name, "/n >> 1")
@@ -111,7 +111,7 @@ def test_what_cannot_be_meant_is_refused_at_once(client: Client, family: Family)
         client.sow(family.name[:-1])
 
 
-def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
+def test_a_snapshot_is_filtered_ordered_and_limited(client: Client, family: Family):
     """A filter selects records, `order_by` orders them, `skip_n` and `top_n` limit them, `select` selects fields."""
     for number in range(10):
         family.sow(f"k{number}", {"id": f"k{number}", "n": number, "x": {"y": number, "z": 0}})
@@ -124,7 +124,7 @@ def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
     ] == delivered
 
 
-def test_what_is_over_is_not_in_it(client: Client, family: Family):
+def test_expired_records_are_not_in_a_snapshot(client: Client, family: Family):
     """Expired records are in no snapshot and not found by key, even if no worker runs that removes them."""
     now_ms = int(time.time() * 1000)
     times = {"gone": now_ms - 60_000, "there": now_ms + 3_600_000}
@@ -157,7 +157,7 @@ def test_headers_of_the_publisher_come_with_their_records(client: Client, family
     assert form == "subscribe" or delivered[0] == (1, {"traceparent": "one"}, None, None)
 
 
-def test_a_record_that_cannot_be_read_ends_a_snapshot_unless_it_is_to_be_left_out(family: Family):
+def test_an_unreadable_record_ends_a_snapshot_unless_it_is_skipped(family: Family):
     """With the option, other records are delivered and the bad one is listed until its key gets a newer record."""
     for key in ("a", "b", "c"):
         family.sow(key, {"id": key})
@@ -177,7 +177,7 @@ def test_a_record_that_cannot_be_read_ends_a_snapshot_unless_it_is_to_be_left_ou
         live.close()
 
 
-def test_what_leaves_records_out_is_not_kept_on_disk(family: Family, tmp_path):
+def test_skipping_records_excludes_a_kept_view(family: Family, tmp_path):
     """A later run without the option would not know about the missing records."""
     with pytest.raises(ConfigurationError, match="skip_unreadable leaves records out"):
         Client("skipping", family.config, tmp_path, skip_unreadable=True)

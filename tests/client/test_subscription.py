@@ -48,7 +48,7 @@ def opened(feed: Quiet, **arguments: object) -> Subscription:
     return Subscription(feed, lambda *_: None, on_close=lambda _: None, **wanted)  # type: ignore[arg-type, return-value]
 
 
-def test_whoever_adds_waits_for_one_turn_only():
+def test_adding_waits_for_one_turn_only():
     """With a plain lock the reader would often take it again before other threads have woken up."""
     adding: list[threading.Thread] = []
     wanted_at: list[int] = []
@@ -87,7 +87,7 @@ def is_free(door: threading.RLock) -> bool:  # type: ignore[valid-type]
     return False
 
 
-def test_what_a_turn_brings_while_somebody_closes_was_not_told():
+def test_messages_of_a_turn_during_a_close_count_as_undelivered():
     """The reader takes at most the first message: the feed must keep the others for the next run."""
 
     class Late(Quiet):
@@ -109,7 +109,7 @@ def test_what_a_turn_brings_while_somebody_closes_was_not_told():
     assert feed.delivered is False
 
 
-def test_a_program_ends_though_it_still_awaits():
+def test_a_program_ends_with_an_open_async_subscription():
     """A program can end while a subscription is open and waits without a timeout."""
     program = """
         import asyncio

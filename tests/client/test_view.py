@@ -23,7 +23,7 @@ def taken(view: View, count: int) -> list[ViewChange]:
     return sorted(changes, key=lambda change: change.key)
 
 
-def test_it_is_a_mapping_of_whole_records(client: Client, family: Family):
+def test_a_view_is_a_mapping_of_full_records(client: Client, family: Family):
     """The view has the state of the world when the call returns, and changes only when asked to."""
     for key, n in (("a", 1), ("b", 2), ("c", -1)):
         family.sow(key, {"id": key, "n": n})
@@ -38,7 +38,7 @@ def test_it_is_a_mapping_of_whole_records(client: Client, family: Family):
     assert list(view.changes()) == []
 
 
-def test_changes_say_what_moved(client: Client, family: Family):
+def test_changes_list_the_changed_paths(client: Client, family: Family):
     """Changed and removed paths are JSON Pointers, a record that leaves is None, an empty update is left out."""
     family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 2}, "gone": 0, "v": [1]})
     with client.view(family.name, "/hide IS NULL") as view:
@@ -58,7 +58,7 @@ def test_changes_say_what_moved(client: Client, family: Family):
         assert len(view) == 0
 
 
-def test_it_keeps_up_whatever_is_written(client: Client, family: Family, random_seed: int):
+def test_a_view_follows_random_writes(client: Client, family: Family, random_seed: int):
     """With random concurrent writes, rollbacks and deletes, the view ends with the topic's state."""
     choice = random.Random(random_seed)
     truth: dict[str, object] = {}
@@ -99,7 +99,7 @@ def test_it_keeps_up_whatever_is_written(client: Client, family: Family, random_
     assert got == {key: record for key, record in truth.items() if record is not None and record["n"] > 0}  # type: ignore[index]
 
 
-def test_a_kept_view_is_told_just_what_changed_meanwhile(family: Family, tmp_path: Path):
+def test_a_kept_view_gets_only_the_changes_since(family: Family, tmp_path: Path):
     """A later run begins with the first run's records, and gets only the changes since, deletes included."""
     for key in "abcd":
         family.sow(key, {"id": key, "n": 1})
@@ -145,7 +145,7 @@ def test_a_kept_view_leaves_expired_records_to_the_worker(family: Family, tmp_pa
         assert dict(view) == {}
 
 
-def test_an_error_of_the_reader_keeps_what_it_was_at(family: Family, tmp_path: Path):
+def test_a_change_whose_handling_failed_is_sent_again(family: Family, tmp_path: Path):
     """A change whose handling failed is delivered again in the next run."""
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client:
@@ -172,7 +172,7 @@ def test_a_kept_view_spares_every_subscription_the_past(family: Family, tmp_path
             Client("two", family.config, view_dir=tmp_path).sow(family.name)
 
 
-def test_a_topic_made_anew_has_a_new_view(family: Family, tmp_path: Path):
+def test_a_recreated_topic_has_a_new_view(family: Family, tmp_path: Path):
     """After the topic was recreated, the kept records are discarded, and none of them is delivered."""
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client:
@@ -188,7 +188,7 @@ def test_a_topic_made_anew_has_a_new_view(family: Family, tmp_path: Path):
         assert view.refresh(0.5) == []
 
 
-def test_what_makes_no_view_is_refused(client: Client, family: Family):
+def test_invalid_views_are_rejected(client: Client, family: Family):
     """A view needs keys, and an invalid filter raises as in any call."""
     with pytest.raises(ConfigurationError, match="no_sowkey"):
         client.view(family.name, options="no_sowkey")

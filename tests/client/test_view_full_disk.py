@@ -29,7 +29,7 @@ def catch_up(view: View, count: int) -> None:
 
 
 @pytest.mark.parametrize("records", [90, 50], ids=["while reading", "at the end"])
-def test_a_view_whose_disk_is_full_says_so_and_is_whole_with_more_room(
+def test_a_view_on_a_full_disk_raises_and_is_complete_with_more_room(
     family: Family, tmp_path: Path, records: int
 ) -> None:
     """At any point of a failed write, the directory is free again at once, and no record is missing."""

@@ -115,7 +115,7 @@ def test_a_record_that_left_and_came_back_begins_with_its_own_version():
     assert view.healed == 0
 
 
-def test_what_cannot_begin_again_is_an_error():
+def test_a_feed_without_a_snapshot_is_an_error():
     """A feed without a snapshot raises, and the error reaches the reader of the view."""
 
     class Plain(Topic):

@@ -74,7 +74,7 @@ def view(request: pytest.FixtureRequest, stored: MakeView) -> Iterator[GrowingVi
     view.close()
 
 
-def test_it_has_the_last_record_of_every_key(view: GrowingView | StoredView, random_seed: int):
+def test_a_view_has_the_last_record_of_every_key(view: GrowingView | StoredView, random_seed: int):
     """Compared with a dict, a view has the same records after any puts, deletes and reads, in any partition."""
     choice = random.Random(random_seed)
     expected: dict[bytes, Record] = {}
@@ -123,7 +123,7 @@ def test_a_scan_is_of_one_moment(view: GrowingView | StoredView):
     assert {found.value for found in view.scan()} == {b"x" * 1000}
 
 
-def test_what_has_no_key_is_nobodys(view: GrowingView | StoredView):
+def test_a_record_without_a_key_is_ignored(view: GrowingView | StoredView):
     """A record without a key, as a third party might write it, is ignored."""
     view.put(0, [Record(None, b"{}", None, 0, 0), record("k", "{}", 1)])
     assert [found.key for found in view.scan()] == [b"k"]
@@ -234,7 +234,7 @@ def test_updates_of_few_keys_do_not_move_it(tmp_path: Path):
     view.close()
 
 
-def test_what_waits_is_bounded(stored: MakeView):
+def test_waiting_records_are_bounded(stored: MakeView):
     """A view on disk keeps little in memory, even if nothing is ever marked as delivered."""
     view = stored(write_back_bytes=10_000)
     for offset in range(500):
@@ -242,7 +242,7 @@ def test_what_waits_is_bounded(stored: MakeView):
         assert view._waiting_bytes() <= 4 * 10_000 + 1_000
 
 
-def test_a_kept_view_goes_on_where_it_was_told(stored: MakeView):
+def test_a_kept_view_resumes_after_its_settled_records(stored: MakeView):
     """The next run has the settled records and positions; undelivered ones are missing, and are delivered then."""
     view = stored()
     view.put(0, [record("a", '{"n":1}', 10)])
@@ -275,7 +275,7 @@ def test_another_topic_of_the_same_name_has_another_view(stored: MakeView):
         ({0: 50, 1: 50, 2: 50}, {0: 0, 1: 0, 2: 0}, -1, {0, 1}),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_wiped(
+def test_stale_partitions_are_wiped(
     stored: MakeView, ends: dict[int, int], oldest: dict[int, int], horizon_ms: float, wiped: set[int]
 ):
     """A partition ahead of the topic, before its oldest record, or older than its deletes is wiped alone."""
@@ -303,7 +303,7 @@ def test_a_quiet_partition_is_not_old(stored: MakeView):
     assert again.positions[0] == 12
 
 
-def test_a_look_is_as_old_as_it_is(stored: MakeView):
+def test_a_view_is_as_old_as_its_last_check(stored: MakeView):
     """A reader that pauses for days before the end may have missed deletes in between."""
     view = stored()
     view.put(0, [record("k", "{}", 10)])
@@ -345,7 +345,7 @@ def test_keys_are_looked_for_at_home_first(stored: MakeView):
     assert found.value == b'"home"'
 
 
-def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
+def test_a_kept_view_is_also_written_by_time(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
     """Few waiting records reach the disk after some seconds, so that a killed client gets few again."""
     view = stored(write_back_bytes=1_000_000)
     view.put(0, [record("k", "{}", 10)])

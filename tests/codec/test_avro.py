@@ -11,7 +11,7 @@ import pytest
 from processor.codec import CodecOptions, load_codec
 from processor.codec.avro.branch import marked
 from processor.codec.avro.codec import SCHEMA_ID_HEADER, AvroCodec
-from processor.codec.display import shown
+from processor.codec.display import to_json_line
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
 from tests.codec.avro_world import World, file_codec, plain, record
@@ -275,7 +275,7 @@ def test_what_is_shown_as_json_can_be_published_again():
         "uuid": UUID(int=7),
     }
     codec = World(schema).codec()
-    assert codec.decode(codec.encode(json.loads(shown(value)))) == value
+    assert codec.decode(codec.encode(json.loads(to_json_line(value)))) == value
     with pytest.raises(TypeError, match="/day"):
         codec.encode(value | {"day": "tomorrow"})
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from processor.codec import CodecOptions
-from processor.codec.composite_global import CompositeGlobalCodec
-from processor.codec.composite_local import CompositeLocalCodec
+from processor.codec.composite_local import CompositeGlobalCodec, CompositeLocalCodec
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
 from tests.codec.refusing import refused

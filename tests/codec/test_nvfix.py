@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from processor.codec import CodecOptions
-from processor.codec.fix import FixCodec
-from processor.codec.nvfix import NvfixCodec
+from processor.codec.nvfix import FixCodec, NvfixCodec
 from processor.errors import ConfigurationError
 from tests.codec.refusing import refused
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from processor.errors import FilterError
-from processor.filter import Facts, arithmetic, compile_expression, compile_filter, limits
+from processor.filter import RecordMetadata, arithmetic, compile_expression, compile_filter, limits
 from processor.filter.function import GROUP
 from processor.filter.functions import BUILT_IN
 from processor.filter.grammar import GRAMMAR
@@ -16,7 +16,9 @@ FOLDER = Path(__file__).parents[2] / "processor" / "filter"
 TEXT = (FOLDER / "README.md").read_text(encoding="utf-8")
 
 RECORD = {"qty": 10, "state": "new", "tags": ["a", "b"], "legs": [{"px": 5}, {"px": 6}]}
-FACTS = Facts(message_bytes=120, sow_key="7", topic="orders", correlation_id="c1", last_updated_ms=1_700_000_000_500)
+FACTS = RecordMetadata(
+    message_bytes=120, sow_key="7", topic="orders", correlation_id="c1", last_updated_ms=1_700_000_000_500
+)
 
 
 def rows(section):
@@ -112,6 +114,6 @@ def test_every_file_and_name_it_tells_of_exists():
     assert named
     assert [name for name in named if not (FOLDER / name).exists()] == []
     package = import_module("processor.filter")
-    for name in ("Filter", "Expression", "Facts", "compile_filter", "compile_expression"):
+    for name in ("Filter", "Expression", "RecordMetadata", "compile_filter", "compile_expression"):
         assert f"`{name}" in TEXT
         assert hasattr(package, name)

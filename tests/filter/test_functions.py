@@ -6,7 +6,7 @@ from time import time
 
 import pytest
 
-from processor.filter import Facts, compile_expression, compile_filter
+from processor.filter import RecordMetadata, compile_expression, compile_filter
 from processor.filter.functions import BUILT_IN
 
 RECORD = {
@@ -167,7 +167,7 @@ TABLE = {
     "LAST_UPDATED": [("LAST_UPDATED()", 1700000000.5)],
 }
 
-FACTS = Facts(
+FACTS = RecordMetadata(
     message_bytes=120,
     sow_key="k7",
     topic="orders",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from processor.filter import compile_filter
 from processor.filter.compile import Compiler
-from processor.filter.record_metadata import NO_FACTS
+from processor.filter.record_metadata import NO_METADATA
 from processor.filter.syntax_tree import (
     And,
     Arithmetic,
@@ -71,7 +71,7 @@ def compiled(tree):
 @given(PREDICATES, RECORDS)
 def test_a_predicate_is_true_or_false_as_the_rules_say(tree, record):
     """Of constants, fields at the top, paths and arrays, each of which has closures of its own."""
-    found = compiled(tree)(record, NO_FACTS)
+    found = compiled(tree)(record, NO_METADATA)
     assert found is evaluate(tree, record)
 
 
@@ -79,7 +79,7 @@ def test_a_predicate_is_true_or_false_as_the_rules_say(tree, record):
 @given(TREES, RECORDS)
 def test_a_tree_is_true_false_or_null_as_the_rules_say(tree, record):
     """With AND, OR, NOT and IF over them, in three values."""
-    assert compiled(tree)(record, NO_FACTS) is truth(evaluate(tree, record))
+    assert compiled(tree)(record, NO_METADATA) is truth(evaluate(tree, record))
 
 
 @PROVED
@@ -92,7 +92,7 @@ def test_arithmetic_of_integers_is_as_the_rules_say(operator, one, other):
     tree = Arithmetic(operator, Path(("a",)), Constant(other))
     record = {"a": one}
     expected = evaluate(tree, record)
-    found = Compiler("").value(tree)(record, NO_FACTS)
+    found = Compiler("").value(tree)(record, NO_METADATA)
     if expected is None or isinstance(expected, int):
         assert found == expected
         assert type(found) is type(expected)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from processor.filter import Facts, compile_expression, compile_filter
+from processor.filter import RecordMetadata, compile_expression, compile_filter
 from tests.filter.record import matches, value
 
 NULLS = [
@@ -145,9 +145,9 @@ def test_rule_9_a_function_that_moves_by_itself_is_told():
 
 def test_rule_9_who_asks_for_facts_is_told():
     """So that they need not be made for filters that ask for none."""
-    assert compile_filter("SOW_KEY() = '7'").uses_facts
-    assert not compile_filter("/id = 7").uses_facts
-    assert compile_filter("SOW_KEY() = '7'").matches({}, Facts(sow_key="7"))
+    assert compile_filter("SOW_KEY() = '7'").uses_metadata
+    assert not compile_filter("/id = 7").uses_metadata
+    assert compile_filter("SOW_KEY() = '7'").matches({}, RecordMetadata(sow_key="7"))
 
 
 @pytest.mark.parametrize("text", ["/no/such/path = 1", "/no[3]/path IS NOT NULL", "UPPER(/nowhere) LIKE 'x'"])
@@ -208,9 +208,9 @@ def test_two_texts_that_say_the_same_are_one_tree(one, other):
 
 
 def test_a_record_that_is_no_object_has_no_fields():
-    """The bytes of a binary message; facts are there all the same."""
+    """The bytes of a binary message; metadata are there all the same."""
     assert not matches("/a = 1", b"bytes")
-    assert compile_filter("MESSAGE_SIZE() = 5").matches(b"bytes", Facts(message_bytes=5))
+    assert compile_filter("MESSAGE_SIZE() = 5").matches(b"bytes", RecordMetadata(message_bytes=5))
 
 
 def test_a_filter_only_looks():

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from bson.decimal128 import Decimal128
 
-from processor.codec.display import shown
+from processor.codec.display import to_json_line
 from processor.filter import compile_expression, compile_filter
 
 MOMENT = datetime(2024, 2, 29, 12, 30, 15, 500, tzinfo=UTC)
@@ -36,7 +36,7 @@ OTHERS = [
 @pytest.mark.parametrize("value", OTHERS, ids=repr)
 def test_a_value_of_another_kind_is_the_text_that_is_shown(value):
     """What `sowstream sow` prints can be asked for, searched and taken apart; an empty one is NULL."""
-    text = shown(value).removeprefix('"').removesuffix('"')
+    text = to_json_line(value).removeprefix('"').removesuffix('"')
     assert compile_filter("/a = /text").matches({"a": value, "text": text}) is bool(text)
     assert compile_expression("CONCAT(/a)").value({"a": value}) == text
     assert compile_filter("/a IS NULL").matches({"a": value}) is not bool(text)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.merge import apply_delta, conflated_delta, same, touch
+from processor.merge import apply_delta, conflated_delta, strictly_equal, touch
 from processor.values.equality import MISSING
 
 
@@ -126,7 +126,7 @@ def test_a_path_is_touched_if_it_changed_between_any_two_updates(delivered, upda
         path
         for before, after in itertools.pairwise([delivered, *updates])
         for path in paths
-        if not same(at(before, path), at(after, path))
+        if not strictly_equal(at(before, path), at(after, path))
     }
     delta, removed = fold(own(delivered), *map(own, updates))
     assert written(apply_delta(own(delivered), delta, removed)) == written(updates[-1])

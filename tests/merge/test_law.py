@@ -15,7 +15,7 @@ from processor.merge import (
     insert,
     merge,
     remove_paths,
-    same,
+    strictly_equal,
     touch,
 )
 from processor.values.pointer import names
@@ -209,7 +209,7 @@ def test_a_diff_is_empty_only_where_both_would_be_written_alike(values):
     """1, 1.0, true, "1" and each spelling of a Decimal are different values, wherever they are; so are 0.0 and -0.0."""
     old, new = values
     change = diff({"a": old}, {"a": new})
-    assert (change.delta == {} and change.removed == []) == (written(old) == written(new)) == same(old, new)
+    assert (change.delta == {} and change.removed == []) == (written(old) == written(new)) == strictly_equal(old, new)
 
 
 @PROVED

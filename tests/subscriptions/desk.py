@@ -8,7 +8,7 @@ from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryView, Request, Topic, parse_options
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, parse_options
 
 ORDERS = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 """JSON, keyed by /id."""
@@ -28,8 +28,9 @@ class Desk:
 
     def __init__(self, topic=ORDERS, view=None, partitions=2, queue_max=10_000):
         self.topic = topic
-        self.engine = Engine(topic, MemoryView() if view is None else view)
+        self.engine = Engine(topic, MemoryRecords() if view is None else view)
         self.subscriber = self.engine.connect(queue_max)
+        self.connection_of = {}
         self.versions = {}
         self.offsets = [100] * partitions
         self.now_ms = 0
@@ -38,8 +39,15 @@ class Desk:
     def subscribe(self, call, filter=None, options=None, *, sub_id=None, connection=None):  # noqa: A002
         """Begin a subscription, as a client does."""
         how = CALLS[call]
-        request = Request(self.topic, filter, parse_options(options, **how), **how)
-        return (connection or self.subscriber).subscribe(request, sub_id)
+        request = SubscriptionSpec(self.topic, filter, parse_options(options, **how), **how)
+        connection = connection or self.subscriber
+        subscription = connection.subscribe(request, sub_id)
+        self.connection_of[subscription] = connection
+        return subscription
+
+    def close(self, subscription):
+        """End a subscription, as a client does."""
+        self.connection_of[subscription].unsubscribe(subscription)
 
     def put(self, key, /, **fields):
         """A worker wrote a record."""

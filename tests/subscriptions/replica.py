@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import re
 
-from processor.merge import apply_delta, same
-from processor.subscriptions.order import Order
+from processor.merge import apply_delta, strictly_equal
+from processor.subscriptions.order import SortOrder
 from processor.subscriptions.select import Select
 from tests.subscriptions.desk import CALLS
 
@@ -61,11 +61,11 @@ class Replica:
         found = [
             (key, version, record, value)
             for key, (version, record, value) in self.world.now.items()
-            if request.filter is None or request.filter.matches(value, topic.facts(record))
+            if request.filter is None or request.filter.matches(value, topic.metadata_of(record))
         ]
         if self.options.order_by or self.options.is_window:
-            order = Order(self.options.order_by)
-            found.sort(key=lambda row: order.key(row[2].key, row[3], topic.facts(row[2])))
+            order = SortOrder(self.options.order_by)
+            found.sort(key=lambda row: order.key(row[2].key, row[3], topic.metadata_of(row[2])))
             end = None if self.options.top_n is None else self.options.skip_n + self.options.top_n
             if self.options.is_window:
                 found = found[self.options.skip_n : end]
@@ -137,7 +137,7 @@ class Replica:
         self.versions[key] = version
         self.received.add(key)
         # A message for several subscriptions has more than this one asked for.
-        assert same(self.select(self.holds[key]), self.select(self.world.ever[key, version]))
+        assert strictly_equal(self.select(self.holds[key]), self.select(self.world.ever[key, version]))
 
     def _oof(self, key, version, message):
         assert self.options.oof
@@ -149,7 +149,7 @@ class Replica:
         held = self.select(self.holds.pop(key))
         data = self.select(message.data)
         assert (message.reason == "match") == (now is not None)
-        assert same(data, held) or (now is not None and same(data, self.select(now)))
+        assert strictly_equal(data, held) or (now is not None and strictly_equal(data, self.select(now)))
 
     def settle(self):
         """Everything was released and taken: the copy is what is in focus now."""
@@ -160,7 +160,7 @@ class Replica:
         for key, value in focus.items():
             if self.has_snapshot or self.is_delta or key in self.updated:
                 assert key in self.holds
-            assert key not in self.holds or same(self.select(self.holds[key]), value)
+            assert key not in self.holds or strictly_equal(self.select(self.holds[key]), value)
         if self.options.oof:
             assert self.received <= set(focus)
             assert not self.has_snapshot or set(self.holds) == set(focus)

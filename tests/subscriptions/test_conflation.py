@@ -369,7 +369,7 @@ def test_who_is_closed_while_it_is_late_is_forgotten():
     desk.put(1)
     desk.pass_ms(100)
     assert desk.engine.due_ms is None
-    first.close()
+    desk.close(first)
     assert desk.engine.due_ms == 100
     desk.pass_ms(0)
     assert desk.heard() == ["publish {id:2} @b"]

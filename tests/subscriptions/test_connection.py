@@ -3,7 +3,7 @@
 import pytest
 
 from processor.errors import ConfigurationError, RecordRejected, Stop, SubscriberTooSlow
-from processor.subscriptions import MemoryView, Request, parse_options
+from processor.subscriptions import MemoryRecords, SubscriptionSpec, parse_options
 from tests.subscriptions.desk import CALLS, Desk
 
 
@@ -39,7 +39,7 @@ def test_it_is_full_if_any_of_them_asks_for_full(desk):
     desk.heard()
     desk.put(1, qty=21, note="x")
     desk.put(1, qty=21, note="x")
-    whole.close()
+    desk.close(whole)
     desk.put(1, qty=22, note="x")
     assert desk.heard() == [
         "publish {id:1,note:x,qty:21} @delta,none",
@@ -144,12 +144,12 @@ def test_a_name_is_given_once(desk):
     with pytest.raises(ConfigurationError, match="there is a subscription '1' on this connection"):
         desk.subscribe("subscribe", sub_id="1")
     assert desk.subscribe("subscribe").sub_id == "2"
-    first.close()
+    desk.close(first)
     second = desk.subscribe("subscribe", sub_id="1")
-    first.close()
+    desk.close(first)
     desk.put(1)
     assert desk.heard() == ["publish {id:1} @2,1"]
-    second.close()
+    desk.close(second)
 
 
 def test_a_snapshots_name_is_free_when_it_was_taken(desk):
@@ -175,8 +175,8 @@ def test_a_closed_subscription_is_told_nothing_more(desk):
     folded = desk.subscribe("subscribe", None, "conflation=auto", sub_id="c")
     desk.put(1, qty=21)
     desk.subscribe("subscribe", "/qty > 100", sub_id="d")
-    closed.close()
-    folded.close()
+    desk.close(closed)
+    desk.close(folded)
     desk.put(1, qty=22)
     assert desk.heard() == ["publish {id:1,qty:21} @b", "publish {id:1,qty:22} @b"]
     assert not desk.subscriber.has_waiting
@@ -188,13 +188,13 @@ def test_one_that_has_ended_can_be_closed(desk):
     ended = desk.subscribe("subscribe", None, "conflation=none", sub_id="a", connection=slow)
     for n in range(2):
         desk.put(1, n=n)
-    ended.close()
+    desk.close(ended)
     assert not slow.has_waiting
     ended = desk.subscribe("subscribe", None, "conflation=none", sub_id="a", connection=slow)
     for n in range(2):
         desk.put(1, n=n)
     desk.subscribe("subscribe", sub_id="a", connection=slow)
-    ended.close()
+    desk.close(ended)
     assert desk.heard(slow) == ["publish {id:1,n:0} @a"]
     with pytest.raises(SubscriberTooSlow):
         desk.heard(slow)
@@ -206,9 +206,9 @@ def test_the_first_of_several_can_be_closed(desk):
     desk.put(1, qty=21)
     second = desk.subscribe("subscribe")
     desk.put(1, qty=22)
-    first.close()
+    desk.close(first)
     assert desk.heard() == ["publish {id:1,qty:22} @2"]
-    second.close()
+    desk.close(second)
     desk.put(1, qty=23)
     assert desk.heard() == []
 
@@ -224,8 +224,8 @@ def test_a_closed_connection_has_nothing(desk):
     assert desk.heard() == []
     assert not desk.subscriber.has_waiting
     assert desk.engine.due_ms is None
-    assert not desk.engine._groups
-    assert len(desk.engine._index) == 0
+    assert not desk.engine._routes
+    assert len(desk.engine._routes._index) == 0
 
 
 def test_messages_are_taken_in_pieces(desk):
@@ -370,7 +370,7 @@ def test_a_third_partys_error_in_a_snapshot_ends_only_that_subscription(desk, fu
     assert desk.heard() == ["publish {id:1,qty:3} @b"]
 
 
-class Forgetful(MemoryView):
+class Forgetful(MemoryRecords):
     """A view whose disk fails."""
 
     fails = False
@@ -437,7 +437,7 @@ def test_who_is_too_slow_in_a_snapshot_hears_of_it_behind_it(desk):
 def test_a_request_may_be_used_again(desk):
     """It is what is wanted, not a subscription."""
     how = CALLS["sow_and_subscribe"]
-    request = Request(desk.topic, "/qty > 10", parse_options("", **how), **how)
+    request = SubscriptionSpec(desk.topic, "/qty > 10", parse_options("", **how), **how)
     for _ in range(2):
         desk.subscriber.subscribe(request)
     assert desk.heard()[2:] == ["group_end", "group_begin @2", "sow {id:1,note:x,qty:20} @2", "group_end @2"]
@@ -445,14 +445,14 @@ def test_a_request_may_be_used_again(desk):
 
 def test_many_filters_are_not_asked_one_by_one(monkeypatch):
     """Of subscriptions to one value each only that one's filter looks at an update."""
-    from processor.subscriptions.update import Change
+    from processor.subscriptions.update import Update
 
     desk = Desk()
     for n in range(1000):
         desk.subscribe("subscribe", f"/symbol = 'X{n}'", sub_id=str(n))
     asked = []
-    focus = Change.focus
-    monkeypatch.setattr(Change, "focus", lambda change, text: asked.append(text) or focus(change, text))
+    focus = Update.matches
+    monkeypatch.setattr(Update, "matches", lambda change, text: asked.append(text) or focus(change, text))
     desk.put(1, symbol="X7")
     desk.put(1, symbol="X8")
     assert desk.heard() == ["publish {id:1,symbol:X7} @7", "publish {id:1,symbol:X8} @8"]

@@ -2,12 +2,12 @@
 
 import random
 
-from processor.subscriptions.conflation.deadlines import Due
+from processor.subscriptions.conflation.deadlines import Deadlines
 
 
 def test_the_earliest_comes_first():
     """Those of one time in the order in which they were put; those whose time has not come stay."""
-    due = Due()
+    due = Deadlines()
     for item, time_ms in (("c", 3), ("a", 1), ("b", 1), ("d", 4)):
         due.put(item, time_ms)
     assert due.first_ms == 1
@@ -21,7 +21,7 @@ def test_the_earliest_comes_first():
 
 def test_what_was_taken_out_does_not_come():
     """Also if it was put again with another time."""
-    due = Due()
+    due = Deadlines()
     due.put("a", 1)
     due.put("b", 2)
     due.discard("a")
@@ -35,7 +35,7 @@ def test_what_was_taken_out_does_not_come():
 
 def test_what_was_taken_out_is_not_kept():
     """Whatever times it had."""
-    due = Due()
+    due = Deadlines()
     due.put("stays", 0)
     for number in range(10_000):
         due.put(number, number)
@@ -47,7 +47,7 @@ def test_what_was_taken_out_is_not_kept():
 def test_as_a_list_that_is_sorted():
     """Random puts, takings out and pops."""
     for seed in range(10):
-        rng, due, listed = random.Random(seed), Due(), {}
+        rng, due, listed = random.Random(seed), Deadlines(), {}
         for turn in range(3000):
             item = rng.randrange(100)
             if rng.random() < 0.5:

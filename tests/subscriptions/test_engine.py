@@ -7,7 +7,7 @@ from processor.codec.contract import CodecOptions
 from processor.errors import ConfigurationError, FilterError
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, NoView, Options, Request, Topic
+from processor.subscriptions import Engine, NoRecords, Options, SubscriptionSpec, Topic
 from tests.subscriptions.desk import CALLS, ORDERS, Desk
 
 
@@ -190,8 +190,8 @@ def test_a_message_type_without_deltas_tells_whole_records():
 
 def test_whole_records_need_no_view():
     """Without it each update is told as it comes; a delete is nothing."""
-    desk = Desk(view=NoView())
-    assert not Request(ORDERS, "/qty > 1", Options(), snapshot=False, live=True, delta=False).needs_view
+    desk = Desk(view=NoRecords())
+    assert not SubscriptionSpec(ORDERS, "/qty > 1", Options(), snapshot=False, live=True, delta=False).needs_view
     desk.subscribe("subscribe", "/qty > 1")
     desk.put(1, qty=2)
     desk.put(1, qty=3)
@@ -216,7 +216,7 @@ def test_what_was_before_matters_to_some(call, options):
     from processor.subscriptions import parse_options
 
     how = CALLS[call]
-    assert Request(ORDERS, None, parse_options(options, **how), **how).needs_view
+    assert SubscriptionSpec(ORDERS, None, parse_options(options, **how), **how).needs_view
 
 
 def test_records_of_the_past_are_told_to_nobody():
@@ -232,14 +232,14 @@ def test_records_of_the_past_are_told_to_nobody():
 def test_a_filter_that_cannot_be_read_is_refused_at_once():
     """With the place."""
     with pytest.raises(FilterError, match="line 1, column 8"):
-        Request(ORDERS, "/qty > > 1", Options(), snapshot=True, live=True, delta=False)
+        SubscriptionSpec(ORDERS, "/qty > > 1", Options(), snapshot=True, live=True, delta=False)
 
 
 @pytest.mark.parametrize("options", [Options(select="x"), Options(order_by="/a ASC DESC")])
 def test_a_list_that_cannot_be_read_is_refused_at_once(options):
     """So are the others."""
     with pytest.raises(ConfigurationError):
-        Request(ORDERS, None, options, snapshot=True, live=True, delta=False)
+        SubscriptionSpec(ORDERS, None, options, snapshot=True, live=True, delta=False)
 
 
 def test_a_record_without_a_key_is_nobodys(desk):
@@ -265,7 +265,7 @@ def test_updates_of_a_batch_are_told_one_by_one():
 
 def test_an_engine_without_updates_waits_for_nothing():
     """No time is due."""
-    engine = Engine(ORDERS, NoView())
+    engine = Engine(ORDERS, NoRecords())
     engine.take(0, [], 0)
     engine.punctuate(0)
     assert engine.due_ms is None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryView, Request, parse_options
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, parse_options
 from tests.subscriptions.desk import CALLS, ORDERS, short
 
 NOW_MS = 1_700_000_000_000
@@ -22,7 +22,7 @@ class Wall:
 
     def __init__(self):
         self.now_ms = NOW_MS
-        self.engine = Engine(ORDERS, MemoryView(), lambda: self.now_ms)
+        self.engine = Engine(ORDERS, MemoryRecords(), lambda: self.now_ms)
         self.subscriber = self.engine.connect()
         self.offset = 0
 
@@ -44,7 +44,7 @@ class Wall:
     def subscribe(self, call, filter=None, options=None, **how):  # noqa: A002
         """Begin a subscription; the messages of its snapshot."""
         form = CALLS[call]
-        request = Request(ORDERS, filter, parse_options(options, **form), **form)
+        request = SubscriptionSpec(ORDERS, filter, parse_options(options, **form), **form)
         self.subscriber.subscribe(request, **how)
         return self.heard()
 
@@ -203,7 +203,7 @@ def test_a_subscriber_has_what_a_model_says(before, turns):
             wall.now_ms += turn
             connection = wall.engine.connect()
             form = CALLS["sow_and_delta_subscribe"]
-            connection.subscribe(Request(ORDERS, None, parse_options("oof", **form), **form))
+            connection.subscribe(SubscriptionSpec(ORDERS, None, parse_options("oof", **form), **form))
             subscribers.append((connection, {key for key, time in records.items() if not 0 < time <= wall.now_ms}))
         else:
             key, what = turn

@@ -130,9 +130,9 @@ def test_members_take_bounded_memory(desk):
         for n in range(count):
             desk.put(f"key-{n:08}", sym=f"group-{n // 2}")
         wait(desk)
-        hold = subscription._hold
-        assert (len(hold._group_of), len(hold._groups)) == (count, count // 2)
-        groups = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/group_hold.py")])
+        buffer = subscription._buffer
+        assert (len(buffer._group_of), len(buffer._groups)) == (count, count // 2)
+        groups = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/group_buffer.py")])
         taken = sum(statistic.size for statistic in groups.statistics("filename"))
     finally:
         tracemalloc.stop()
@@ -140,9 +140,9 @@ def test_members_take_bounded_memory(desk):
     for n in range(count):
         desk.delete(f"key-{n:08}")
     wait(desk)
-    assert not hold._group_of
-    assert not hold._groups
-    assert not len(hold)
+    assert not buffer._group_of
+    assert not buffer._groups
+    assert not len(buffer)
 
 
 class Model:

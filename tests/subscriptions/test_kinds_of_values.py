@@ -10,13 +10,13 @@ from bson import DatetimeMS, Decimal128, Int64
 from msgpack import Timestamp
 
 from processor.codec import load_codec
-from processor.filter import Facts, compile_filter
+from processor.filter import RecordMetadata, compile_filter
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import MemoryView, Topic
+from processor.subscriptions import MemoryRecords, Topic
 from processor.subscriptions.indexes.filter_index import FilterIndex
-from processor.subscriptions.indexes.memo_index import Lookup
-from processor.subscriptions.order import Order
+from processor.subscriptions.indexes.memo_index import MemoIndex
+from processor.subscriptions.order import SortOrder
 
 MOMENT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 SECOND = int(MOMENT.timestamp())
@@ -45,9 +45,9 @@ def test_an_index_changes_no_answer(message_type: str, text: str):
         Record(b"%d" % n, codec.encode({"id": n, "v": value}), [("version", b"1")], n, 0)
         for n, value in enumerate(values)
     ]
-    view = MemoryView()
+    view = MemoryRecords()
     view.put(0, records)
-    lookup = Lookup(Topic("t", codec, KeyFields(("/id",))), view)
+    lookup = MemoIndex(Topic("t", codec, KeyFields(("/id",))), view)
     selection = compile_filter(text)
     lookup.records(selection)
     lookup.records(selection)
@@ -63,8 +63,8 @@ def test_an_index_changes_no_answer(message_type: str, text: str):
 
 def ordered(text: str, values: list[Any]) -> list[Any]:
     """The values, in an order of records that have them at /t."""
-    order = Order(text)
-    return sorted(values, key=lambda value: order.key(b"", {"t": value}, Facts()))
+    order = SortOrder(text)
+    return sorted(values, key=lambda value: order.key(b"", {"t": value}, RecordMetadata()))
 
 
 def test_times_and_decimals_are_ordered_by_their_value():

@@ -15,10 +15,10 @@ from processor.errors import RecordRejected
 from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryView, Options, Request, Topic
+from processor.subscriptions import Engine, MemoryRecords, Options, SubscriptionSpec, Topic
 from processor.subscriptions.indexes import memo_index
-from processor.subscriptions.indexes.memo_index import Lookup
-from processor.subscriptions.update import Change
+from processor.subscriptions.indexes.memo_index import MemoIndex
+from processor.subscriptions.update import Update
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOPIC = Topic("orders", JsonCodec(), KeyFields(("/id",)))
 
 
-class Watched(MemoryView):
+class Watched(MemoryRecords):
     """A view that counts how often it was gone through."""
 
     scans = 0
@@ -43,18 +43,18 @@ def record(key: int, value: Any, offset: int = 0) -> Record:
     return Record(b"%d" % key, data, [("version", b"1")], offset, 0)
 
 
-def mind(records: Sequence[Record], text: str) -> tuple[Lookup, Watched]:
+def mind(records: Sequence[Record], text: str) -> tuple[MemoIndex, Watched]:
     """What is kept in mind after two queries."""
     view = Watched()
     view.put(0, records)
-    kept = Lookup(TOPIC, view)
+    kept = MemoIndex(TOPIC, view)
     kept.records(compile_filter(text))
     kept.records(compile_filter(text))
     view.scans = 0
     return kept, view
 
 
-def found(kept: Lookup, text: str) -> set[bytes]:
+def found(kept: MemoIndex, text: str) -> set[bytes]:
     """The keys of the records that are looked up and match."""
     selection = compile_filter(text)
     records = kept.records(selection)
@@ -66,7 +66,7 @@ def test_the_second_query_of_a_path_is_worth_keeping_it_in_mind():
     """The first one is a scan; from the second on no other looks at all records."""
     view = Watched()
     view.put(0, [record(n, {"s": f"s{n % 10}"}) for n in range(100)])
-    kept = Lookup(TOPIC, view)
+    kept = MemoIndex(TOPIC, view)
     assert kept.records(compile_filter("/s = 's1'")) is None
     assert view.scans == 0
     assert len(list(kept.records(compile_filter("/s = 's2'")) or ())) == 10
@@ -112,7 +112,7 @@ def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[in
         if old is None and new.value is None:
             continue
         view.put(0, [new])
-        kept.changed(Change(TOPIC, 0, b"%d" % key, old, new))
+        kept.changed(Update(TOPIC, 0, b"%d" % key, old, new))
     view.scans = 0
     selection = compile_filter(text)
     expected = {one.key for one in view.scan() if selection.matches(TOPIC.value(one))}
@@ -125,7 +125,7 @@ def test_what_a_record_said_before_is_forgotten():
     kept, view = mind([record(1, {"s": "a"}), record(2, {"s": "a"})], "/s = 'a'")
     for old, new in ((record(1, {"s": "a"}), record(1, {"s": "b"})), (record(2, {"s": "a"}), record(2, None))):
         view.put(0, [new])
-        kept.changed(Change(TOPIC, 0, new.key or b"", old, new))
+        kept.changed(Update(TOPIC, 0, new.key or b"", old, new))
     assert kept.records(compile_filter("/s = 'a'")) == []
     assert kept._paths["s",].entries == 1
 
@@ -158,7 +158,7 @@ def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set
         assert key is not None
         view.put(0, [Record(key.encode(), json.dumps(value).encode(), [], offset, 0)])
     selection = compile_filter(text)
-    records = Lookup(topic, view).records(selection)
+    records = MemoIndex(topic, view).records(selection)
     assert records is not None
     assert {one.key for one in records if selection.matches(topic.value(one))} == keys
     assert view.scans == 0
@@ -167,11 +167,11 @@ def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set
 def test_a_key_field_in_an_array_is_found():
     """A record under the Kafka key `K` with `a: [{id: x}]` matches `/a/id = 'x'`, though its key is not `x`."""
     topic = Topic("orders", JsonCodec(), KeyFields(("/a/id",)))
-    engine = Engine(topic, MemoryView())
+    engine = Engine(topic, MemoryRecords())
     engine.load(0, [Record(b"K", b'{"a":[{"id":"x"}]}', [], 0, 0), Record(b"x", b'{"a":{"id":"x"}}', [], 1, 0)])
     for _ in range(3):  # By a scan, by a scan that fills an index, and by the index.
         connection = engine.connect()
-        request = Request(topic, "/a/id = 'x'", Options(), snapshot=True, live=False, delta=False)
+        request = SubscriptionSpec(topic, "/a/id = 'x'", Options(), snapshot=True, live=False, delta=False)
         connection.subscribe(request)
         assert [message.sow_key for message in connection.take(9)] == [None, "K", "x", None]
 
@@ -217,7 +217,7 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
     """Whatever key fields a topic has and arrays its records have, a query by key or index finds what a scan finds."""
     pointers, queries = asked
     topic = Topic("orders", JsonCodec(), KeyFields(pointers))
-    view = MemoryView()
+    view = MemoryRecords()
     for offset, (publishers_key, body) in enumerate(bodies):
         try:
             key = (topic.key.text(body) or publishers_key).encode()
@@ -225,7 +225,7 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
         except RecordRejected:
             continue  # No worker lets it into a SOW topic.
         view.put(0, [Record(key, json.dumps(body).encode(), [], offset, 0)])
-    kept = Lookup(topic, view)
+    kept = MemoIndex(topic, view)
     for text in queries:
         selection = compile_filter(text)
         scanned = {one.key for one in view.scan() if selection.matches(topic.value(one))}
@@ -238,7 +238,7 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
 @pytest.mark.parametrize("text", ["/id = 7", "/id = '7'", "/id IN ('x', 7)", "/id = NULL", "/id = ''"])
 def test_a_number_may_have_several_keys(text: str):
     """The keys 7, 07 and 7.0 are all equal to a number: such a query goes through all records at first."""
-    kept = Lookup(TOPIC, MemoryView())
+    kept = MemoIndex(TOPIC, MemoryRecords())
     assert kept.records(compile_filter(text)) is None
 
 
@@ -249,7 +249,7 @@ def test_what_is_too_much_is_found_out_once(monkeypatch: pytest.MonkeyPatch):
         kept, view = mind([record(n, {"s": "a"}) for n in range(count)], "/s = 'a'")
         new = record(11, {"s": "a"})
         view.put(0, [new])
-        kept.changed(Change(TOPIC, 0, b"11", None, new))
+        kept.changed(Update(TOPIC, 0, b"11", None, new))
         scans = view.scans
         for _ in range(3):
             assert kept.records(compile_filter("/s = 'a'")) is None
@@ -265,7 +265,7 @@ def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
     assert kept.records(compile_filter("/s = 'a'")) is not None
     new = record(10, {"s": "a"})
     view.put(0, [new])
-    kept.changed(Change(TOPIC, 0, b"10", None, new))
+    kept.changed(Update(TOPIC, 0, b"10", None, new))
     assert kept.records(compile_filter("/s = 'a'")) is None
     kept, view = mind([record(1, {"s": "a"})], "/s = 'a'")
     for name in "tuvw":
@@ -291,7 +291,7 @@ def test_an_engine_looks_up_what_joins_ask_for():
 
     def joined(symbol: str) -> list[int]:
         connection = engine.connect()
-        request = Request(TOPIC, f"/s = '{symbol}'", Options(), snapshot=True, live=True, delta=True)
+        request = SubscriptionSpec(TOPIC, f"/s = '{symbol}'", Options(), snapshot=True, live=True, delta=True)
         connection.subscribe(request)
         return sorted(message.data["id"] for message in connection.take(100) if message.command == "sow")
 
@@ -307,7 +307,7 @@ def test_with_nobody_to_tell_nothing_is_kept_in_mind():
     view = Watched()
     engine = Engine(TOPIC, view)
     engine.load(0, [record(1, {"s": "a"})])
-    request = Request(TOPIC, "/s = 'a'", Options(), snapshot=True, live=False, delta=False)
+    request = SubscriptionSpec(TOPIC, "/s = 'a'", Options(), snapshot=True, live=False, delta=False)
     connection = engine.connect()
     for _ in range(3):
         connection.subscribe(request)

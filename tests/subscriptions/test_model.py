@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from processor.errors import SubscriberTooSlow
-from processor.subscriptions import Request, parse_options
+from processor.subscriptions import SubscriptionSpec, parse_options
 from tests.subscriptions.desk import CALLS, ORDERS, Desk
 from tests.subscriptions.replica import Replica, World, ended
 
@@ -115,9 +115,9 @@ class Model(RuleBasedStateMachine):
         """Somebody wants something."""
         call, filtered, options = wish
         how = CALLS[call]
-        request = Request(ORDERS, filtered, parse_options(options, **how), **how)
+        request = SubscriptionSpec(ORDERS, filtered, parse_options(options, **how), **how)
         sub_id = f"{at}{len(self.subscriptions)}"
-        made = self.connections[at].subscribe(request, sub_id)
+        made = self.desk.subscribe(call, filtered, options, sub_id=sub_id, connection=self.connections[at])
         self.subscriptions[sub_id] = made
         self.world.replicas[sub_id] = Replica(self.world, call, request, made.interval_ms, self.desk.now_ms)
 
@@ -146,7 +146,7 @@ class Model(RuleBasedStateMachine):
         """Now and then somebody wants nothing more."""
         if which < 20 and self.world.replicas:
             sub_id = sorted(self.world.replicas)[which % len(self.world.replicas)]
-            self.subscriptions[sub_id].close()
+            self.desk.close(self.subscriptions[sub_id])
             del self.world.replicas[sub_id]
 
     @rule()
@@ -171,9 +171,9 @@ class Model(RuleBasedStateMachine):
         self.settle()
         for connection in self.connections:
             connection.close()
-        assert not self.desk.engine._groups
-        assert not len(self.desk.engine._due)
-        assert not len(self.desk.engine._index)
+        assert not self.desk.engine._routes
+        assert not len(self.desk.engine._deadlines)
+        assert not len(self.desk.engine._routes._index)
 
 
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)

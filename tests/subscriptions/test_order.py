@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgpack import Timestamp
 
 from processor.errors import ConfigurationError
-from processor.filter import Facts
+from processor.filter import RecordMetadata
 from processor.filter.compare import comparison
 from processor.filter.limits import CHARACTERS_MAX
 from processor.filter.value import elements, number
-from processor.subscriptions.order import Order
+from processor.subscriptions.order import SortOrder
 
 PROVED = settings(max_examples=400, deadline=None, print_blob=True)
 NAN = float("nan")
-FACTS = Facts()
+FACTS = RecordMetadata()
 
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -79,7 +79,7 @@ RISING = [
 
 def keys(text, values):
     """The sort keys of records with a value each, all under one SOW key."""
-    order = Order(text)
+    order = SortOrder(text)
     return [order.key(b"k", {"a": value}, FACTS) for value in values]
 
 
@@ -155,12 +155,12 @@ def test_values_are_ordered_as_filters_compare_them(one, other):
 def test_several_expressions(records, parts):
     """The first that differs decides, then the SOW key: as sorting by each of them, the last first."""
     text = ", ".join(f"/{name}{' desc' * falls}" for name, falls in parts) or None
-    order = Order(text)
+    order = SortOrder(text)
     numbered = [(b"%d" % index, record) for index, record in enumerate(records)]
     found = sorted(numbered, key=lambda pair: order.key(*pair, FACTS))
     expected = numbered
     for name, falls in reversed(parts):
-        single = Order(f"/{name}")
+        single = SortOrder(f"/{name}")
 
         def compared(one, other, single=single, falls=falls):
             left, right = (single.key(b"", record, FACTS) for _, record in (one, other))
@@ -173,9 +173,9 @@ def test_several_expressions(records, parts):
 def test_without_an_order_the_sow_key_decides():
     """So it does where all else is equal, with DESC too."""
     for text in (None, "/a", "/a DESC"):
-        order = Order(text)
+        order = SortOrder(text)
         assert order.key(b"a", {"a": 1}, FACTS) < order.key(b"b", {"a": 1}, FACTS)
-    assert Order(None).key(b"b", {"a": 1}, FACTS) < Order(None).key(b"c", {"a": 0}, FACTS)
+    assert SortOrder(None).key(b"b", {"a": 1}, FACTS) < SortOrder(None).key(b"c", {"a": 0}, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -199,18 +199,18 @@ def test_without_an_order_the_sow_key_decides():
 )
 def test_what_may_be_written(text, record, beside):
     """Expressions of filters, commas in brackets and quotes being part of them; the first record comes first."""
-    order = Order(text)
+    order = SortOrder(text)
     assert order.key(b"b", record, FACTS) < order.key(b"a", beside, FACTS)
 
 
 def test_what_is_no_object_has_no_values():
-    """Such as the bytes of a binary topic: then facts and the SOW key are all there is."""
-    assert Order("/a").key(b"k", b"bytes", FACTS) == Order("/a").key(b"k", {}, FACTS)
-    order = Order("MESSAGE_SIZE() DESC")
-    assert order.key(b"b", b"", Facts(message_bytes=9)) < order.key(b"a", b"", Facts(message_bytes=8))
-    assert order.uses_facts
-    assert not Order("/a").uses_facts
-    assert not Order(None).uses_facts
+    """Such as the bytes of a binary topic: then metadata and the SOW key are all there is."""
+    assert SortOrder("/a").key(b"k", b"bytes", FACTS) == SortOrder("/a").key(b"k", {}, FACTS)
+    order = SortOrder("MESSAGE_SIZE() DESC")
+    assert order.key(b"b", b"", RecordMetadata(message_bytes=9)) < order.key(b"a", b"", RecordMetadata(message_bytes=8))
+    assert order.uses_metadata
+    assert not SortOrder("/a").uses_metadata
+    assert not SortOrder(None).uses_metadata
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_what_is_no_object_has_no_values():
 def test_an_order_that_cannot_be_meant(text, line, column, said):
     """It is refused with what is wrong, its place in the whole text, and a caret."""
     with pytest.raises(ConfigurationError) as error:
-        Order(text)
+        SortOrder(text)
     message, shown, caret = str(error.value).split("\n")
     assert message.startswith(f"order_by, line {line}, column {column}: ")
     assert said in message
@@ -244,4 +244,4 @@ def test_an_order_that_cannot_be_meant(text, line, column, said):
 def test_how_long_an_order_may_be():
     """It may come from anybody."""
     with pytest.raises(ConfigurationError, match=f"an order at most {CHARACTERS_MAX}"):
-        Order("/" + "a" * CHARACTERS_MAX)
+        SortOrder("/" + "a" * CHARACTERS_MAX)

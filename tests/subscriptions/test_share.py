@@ -234,4 +234,4 @@ def test_unions_are_compiled_once_and_bounded(monkeypatch: pytest.MonkeyPatch):
     for names in ("01", "01", "12", "01", "23", "01", "12"):
         desk.put(1, **{f"n{name}": 1 for name in names})
     assert len(compiled) == 4
-    assert len(desk.engine.sharing._unions) == 2
+    assert len(desk.engine._sharing._unions) == 2

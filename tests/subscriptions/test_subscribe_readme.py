@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from processor.subscriptions import Engine, MemoryView, Options, Request, Topic
+from processor.subscriptions import Engine, MemoryRecords, Options, SubscriptionSpec, Topic
 from tests.subscriptions.desk import ORDERS, Desk
 
 ROOM = Path(__file__).parents[2] / "processor" / "subscriptions"
@@ -16,7 +16,7 @@ def test_the_example_runs():
     [code] = CODE
     records = [Desk().record(1, b'{"id":1,"qty":20}')]
     names = {"codec": ORDERS.codec, "KeyFields": type(ORDERS.key), "partition": 1, "records": records, "now_ms": 0}
-    names |= {kind.__name__: kind for kind in (Engine, MemoryView, Options, Request, Topic)}
+    names |= {kind.__name__: kind for kind in (Engine, MemoryRecords, Options, SubscriptionSpec, Topic)}
     *lines, last = [line.split("  #")[0].rstrip() for line in code.splitlines()]
     exec("\n".join(lines), names)
     told = eval(last, names)

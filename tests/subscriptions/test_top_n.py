@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from processor.subscriptions.top_n import Moved, Window
+from processor.subscriptions.top_n import Moved, TopN
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g"])
 PLACES = st.integers(0, 4)
@@ -31,7 +31,7 @@ class Windows(RuleBasedStateMachine):
     @initialize(top_n=st.none() | st.integers(0, 4), skip_n=st.integers(0, 3))
     def begin(self, top_n, skip_n):
         """Of any bounds."""
-        self.window, self.model = Window(top_n, skip_n), Sorted(top_n, skip_n)
+        self.window, self.model = TopN(top_n, skip_n), Sorted(top_n, skip_n)
 
     def moved(self, change):
         """What a change did, by the model's keys before and after it."""
@@ -72,7 +72,7 @@ TestWindows = Windows.TestCase
 
 def filled(top_n, skip_n, keys="abcdefgh"):
     """A window over keys that are their own order."""
-    window = Window(top_n, skip_n)
+    window = TopN(top_n, skip_n)
     for key in keys:
         window.put(key.encode(), (key, key.encode()))
     return window
@@ -136,7 +136,7 @@ def test_an_empty_window():
 def test_many_keys(seed, top_n, skip_n):
     """With thousands of keys, in more than one piece of the sorted list, it is the same."""
     random_ = random.Random(seed)
-    window, model = Window(top_n, skip_n), Sorted(top_n, skip_n)
+    window, model = TopN(top_n, skip_n), Sorted(top_n, skip_n)
     keys = [b"%d" % number for number in range(5000)]
     for key in random_.sample(keys, 4500):
         place = random_.randrange(1000)

@@ -101,8 +101,8 @@ class TestExplicitKey:
         assert not any("sow_key" in told(record) for record in driver.pending_output("sow"))
 
     @pytest.mark.parametrize("value", [{"a": 1}, None])
-    def test_without_kafka_key_the_header_says_it(self, value):
-        """The record is sent to the input again under it, as it came; a delete too."""
+    def test_without_a_kafka_key_the_header_has_it(self, value):
+        """The record is sent to the input again under that key, unchanged; a delete too."""
         driver = merging(key="explicit")
         driver.pipe_input("YQ==", {"b": 1})
         driver.pipe_input(None, value, {"sow_key": "YQ==", "trace": "1"})
@@ -120,13 +120,13 @@ class TestExplicitKey:
     @pytest.mark.parametrize("key", ["explicit", ["/id"]])
     @pytest.mark.parametrize("value", [{"id": 7}, None])
     def test_two_different_keys_are_rejected(self, key, value):
-        """Also where key fields make the key."""
+        """A header `sow_key` that differs from the Kafka key is rejected, also where key fields make the key."""
         driver = merging(key=key)
         driver.pipe_input("7", value, {"sow_key": "8"})
         assert rejected(driver) == [("key_mismatch", "header sow_key is b'8', but the key is b'7'")]
 
     def test_key_fields_and_header_must_agree_without_a_kafka_key_too(self):
-        """The record is not sent again under either."""
+        """The record is rejected and sent again under neither key."""
         driver = merging()
         driver.pipe_input(None, {"id": 7}, {"sow_key": "8"})
         assert [reason for reason, _ in rejected(driver)] == ["key_mismatch"]
@@ -136,8 +136,8 @@ class TestExplicitKey:
 class TestSource:
     """`source_header: true`."""
 
-    def test_outputs_say_which_input_record_they_come_from(self):
-        """Topic, partition, offset, on SOW and delta, deletes too; the state has the offset. An expiry has none."""
+    def test_outputs_name_their_input_record(self):
+        """SOW, delta and deletes have topic, partition and offset, and the state the offset; an expiry has none."""
         driver = merging(source_header=True, expiration=1)
         driver.pipe_batch([("7", {"id": 7}, None), ("7", None, None), ("8", {"id": 8}, None)])
         assert driver.state.get_many([b"8"]) == {b"8": Stored(1, b'{"id":8}', driver.now_ms + 1000, 2)}
@@ -155,7 +155,7 @@ class TestSource:
 
 
 def test_of_a_header_that_occurs_twice_the_last_counts():
-    """An earlier one is not even looked at."""
+    """An earlier header of the same name is not even checked."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, [("expiration", b"x"), ("expiration", b"5"), ("remove", b"x"), ("remove", b"[]")])
     assert rejected(driver) == []
@@ -167,7 +167,7 @@ class TestHeadersThatAreTooLarge:
 
     @pytest.mark.parametrize("value", [{"id": 7}, None])
     def test_headers_that_travel_on_have_a_limit(self, value):
-        """Together with a large record it would not fit; a megabyte is the limit, names counted."""
+        """All headers that travel on may have a megabyte with their names: with a large record more would not fit."""
         driver = merging()
         driver.pipe_input("7", {"id": 7})
         driver.pipe_input("7", value, [("a", b"x" * (PASSED_BYTES_MAX - 2)), ("b", None)])
@@ -178,7 +178,7 @@ class TestHeadersThatAreTooLarge:
         ]
 
     def test_the_list_of_what_is_gone(self):
-        """Five thousand members below one long name: the path of each repeats it."""
+        """The removal of five thousand members below a long name, which each path repeats, is too large."""
         driver = merging()
         name = "x" * 3000
         driver.pipe_input("7", {"id": 7, name: {str(n): 1 for n in range(5000)}})
@@ -191,7 +191,7 @@ class TestHeadersThatAreTooLarge:
 
     @pytest.mark.parametrize("publish", [True, False], ids=["publish", "nulls"])
     def test_the_list_of_what_is_gone_here_and_there(self, publish):
-        """One member of each of five thousand objects below the long name, by a publish or by nulls that remove."""
+        """So is that of one member in each of five thousand objects, by a publish or by nulls that remove."""
         driver = merging(null_policy="remove")
         name = "x" * 3000
         driver.pipe_input("7", {"id": 7, name: {str(n): {"a": 1} for n in range(5000)}})
@@ -200,7 +200,7 @@ class TestHeadersThatAreTooLarge:
         assert [reason for reason, _ in rejected(driver)] == ["too_large"]
 
     def test_the_header_itself(self):
-        """Many short paths are long together; in JSON each character may have six."""
+        """Many short paths are too large together, as JSON may need six bytes for a character."""
         driver = merging(max_record_bytes=10_000_000)
         driver.pipe_input("7", {"id": 7, **{f"{'é' * 200}{n}": 1 for n in range(4000)}})
         driver.pipe_input("7", {"id": 7}, {"command": "publish"})

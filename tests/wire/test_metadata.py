@@ -42,7 +42,7 @@ def message_of(desk):
 @pytest.mark.parametrize("call", ["subscribe", "delta_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("options", ["", "conflation=100ms", "select=[-/,+/qty]", "top_n=1"])
 def test_an_update_has_all_that_its_record_says(desk, call, options):
-    """Headers of the publisher, folded updates, base and expiry are those of the record, whichever way it comes."""
+    """The publisher's headers, folded updates, base and end are those of the record, in every kind of message."""
     desk.put(1, qty=1)
     desk.subscribe(call, None, options)
     desk.subscriber.take(9)
@@ -111,7 +111,7 @@ def test_only_what_is_there_is_printed(desk):
 
 
 def test_the_headers_of_a_message_cannot_be_changed(desk):
-    """Messages share them; a copy and a pickled message have equal ones."""
+    """Messages share their headers, so they are read-only; copies and pickled messages have equal ones."""
     desk.subscribe("subscribe")
     desk.take(desk.record(1, b"{}", client=b"desk"))
     message = message_of(desk)
@@ -171,7 +171,7 @@ def test_a_time_is_iso_8601_in_utc(time_ms):
 
 
 def test_the_base_of_a_delta_is_the_version_that_the_subscriber_has(desk):
-    """Also where updates were folded, and where some were left out because nothing changed in them."""
+    """The base is right also after folded updates, and after empty ones that were left out."""
     desk.put(1, qty=1, note="x")
     desk.subscribe("sow_and_delta_subscribe", None, "no_empties,select=[-/,+/qty]", sub_id="plain")
     folding = desk.engine.connect()

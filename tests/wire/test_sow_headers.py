@@ -37,7 +37,7 @@ def test_the_largest_headers_come_back_from_a_store():
     ids=lambda header: f"{header[0]}, {len(header[1])} bytes",
 )
 def test_headers_that_no_worker_wrote_are_refused(header):
-    """As the error that names the record, not as one of packing bytes."""
+    """They are refused with the record's headers in the error, before a store fails to pack them."""
     with pytest.raises(ValueError, match=r"none that a worker writes: .*version"):
         stored_from(Record(b"7", b"{}", [*LARGEST, header], 0, 0))
 
@@ -64,7 +64,7 @@ def test_heads_are_what_encoding_puts_before_a_value(all_headers, value):
 
 
 def test_heads_of_ever_new_headers_take_no_more_and_more_memory():
-    """A source offset is another one in every record."""
+    """The cache of heads has a limit, as a source offset differs from record to record."""
     heads = EncodedHeads()
     for number in range(10_000):
         heads[("source", b"t/0/%d" % number),]

@@ -140,8 +140,8 @@ class Conflate(Processor):
         if not came or max(until.values(), default=-1) < came[0].offset:
             return came
         fresh = [record for record in came if record.offset > until.get(record.key, -1)]
-        if known := len(came) - len(fresh):
-            self._context.count("already_delivered", known)
+        if delivered := len(came) - len(fresh):
+            self._context.count("already_delivered", delivered)
         return fresh
 
     def _end_at_once(self, pending: Pending, record: Record) -> None:

@@ -30,7 +30,7 @@ class Delivery:
     """The deliveries of one call, in order: states to put, records to forward."""
 
     def __init__(self, codec: Codec, key: KeyFields, source: bytes) -> None:
-        """Begin with none.
+        """Create an empty delivery.
 
         Args:
             codec: the message type of the records.

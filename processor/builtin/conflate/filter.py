@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.errors import ConfigurationError
-from processor.filter import Facts, compile_filter
+from processor.filter import RecordMetadata, compile_filter
 from processor.wire.metadata import correlation_id
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def selection(name: str, settings: ConflatedConfig) -> Callable[[Value, Record],
     if (selected := _compiled(name, settings)) is None:
         return None
     matches, topic = selected.matches, settings.underlying
-    if not selected.uses_facts:
+    if not selected.uses_metadata:
         return lambda state, _record: matches(state)
     return lambda state, record: matches(state, _facts(record, topic))
 
@@ -54,9 +54,9 @@ def _compiled(name: str, settings: ConflatedConfig) -> Filter | None:
         raise ConfigurationError(f"conflated.{name}.filter: {error}") from None
 
 
-def _facts(record: Record, topic: str) -> Facts:
+def _facts(record: Record, topic: str) -> RecordMetadata:
     """Return the metadata of a record that filters may use besides its fields."""
-    return Facts(
+    return RecordMetadata(
         message_bytes=len(record.value or b""),
         sow_key=(record.key or b"").decode(errors="replace"),
         topic=topic,

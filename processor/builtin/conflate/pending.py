@@ -151,9 +151,9 @@ class PendingUpdates:
 
     def begin(self, key: bytes, offset: int, now_ms: int) -> Pending:
         """Begin the interval of an idle key with its first update."""
-        made = self.pending[key] = Pending(key, now_ms, offset)
+        pending = self.pending[key] = Pending(key, now_ms, offset)
         self.size_bytes += KEY_BYTES
-        return made
+        return pending
 
     def grew(self, updates: int, value_bytes: int) -> None:
         """Account for updates that have come; for a whole batch, so that no step of it is paid for each."""
@@ -171,16 +171,16 @@ class PendingUpdates:
 
     def due(self, began_until_ms: int, keys_max: int) -> dict[bytes, Pending]:
         """End the intervals that began until then, at most so many, the oldest first."""
-        found: dict[bytes, Pending] = {}
-        while self.pending and len(found) < keys_max:
+        due: dict[bytes, Pending] = {}
+        while self.pending and len(due) < keys_max:
             key, pending = self.pending.popitem(last=False)
             if pending.began_ms > began_until_ms:
                 self.pending[key] = pending
                 self.pending.move_to_end(key, last=False)
                 break
-            found[key] = pending
-        self.size_bytes -= sum([pending.size_bytes for pending in found.values()])
-        return found
+            due[key] = pending
+        self.size_bytes -= sum([pending.size_bytes for pending in due.values()])
+        return due
 
     @property
     def is_heavy(self) -> bool:
@@ -200,12 +200,12 @@ class PendingUpdates:
             leave_room: until a tenth of the memory is free.
         """
         bytes_max = self._bytes_max * 9 // 10 if leave_room else self._bytes_max
-        found: dict[bytes, Pending] = {}
-        while (len(self.pending) > self._keys_max or self.size_bytes > bytes_max) and len(found) < keys_max:
+        overflow: dict[bytes, Pending] = {}
+        while (len(self.pending) > self._keys_max or self.size_bytes > bytes_max) and len(overflow) < keys_max:
             key, pending = self.pending.popitem(last=False)
             self.size_bytes -= pending.size_bytes
-            found[key] = pending
-        return found
+            overflow[key] = pending
+        return overflow
 
     def shift(self, by_ms: int) -> None:
         """Adjust to a clock that was set back: updates have waited as long as before."""

@@ -119,8 +119,8 @@ class Reader:
             raise _no_object()
         if len(messages) == len(values):
             return states
-        found = iter(states)
-        return [None if value is None else next(found) for value in values]
+        decoded = iter(states)
+        return [None if value is None else next(decoded) for value in values]
 
     def _read_singly(self, pending: Pending, delivered: Value | None) -> Read:
         """Read the unread updates one by one, and reject the bad ones."""

@@ -29,16 +29,16 @@ class ReplayGuard:
 
     def __init__(self, noted: str) -> None:
         """Read the predecessor's note; there is none if a tool set the position."""
-        found = _NOTE.fullmatch(noted)
-        self.until = -1 if found is None else int(found[2])
+        note = _NOTE.fullmatch(noted)
+        self.until = -1 if note is None else int(note[2])
         """The offset after the last record that was seen."""
-        self.is_noted = found is not None
+        self.is_noted = note is not None
         """Whether a predecessor left a note; a tool that sets the group's offsets leaves none."""
-        self.is_exact = found is not None and found[1] is None
+        self.is_exact = note is not None and note[1] is None
         """Whether no predecessor has seen more. If the position was set back, one may have read up to the end."""
-        self._again_until = None if found is None else self.until
+        self._again_until = None if note is None else self.until
         self._came_until = 0
-        self.rejected = set() if found is None else {self.until - int(back) for back in (found[3] or "").split()}
+        self.rejected = set() if note is None else {self.until - int(back) for back in (note[3] or "").split()}
         """Offsets of the records that were rejected, as far as they are behind the committed position."""
 
     def parted(self, records: Sequence[Record]) -> tuple[Sequence[Record], Sequence[Record]]:

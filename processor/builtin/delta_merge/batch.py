@@ -14,7 +14,7 @@ READ_BYTES_MAX: Final = 16 * 1024 * 1024
 LOOK_BYTES: Final = 256 * 1024
 """After so many bytes of outputs a merge asks whether the batch should end."""
 LOOK_RECORDS: Final = 16
-"""It asks after so many records, too."""
+"""After so many records a merge asks, too."""
 
 
 def read_states(state: State, records: Sequence[Record]) -> tuple[Sequence[Record], dict[bytes, Stored | None]]:

@@ -22,7 +22,7 @@ class CompiledSettings(NamedTuple):
     policy: MergePolicy
     """How deltas merge."""
     merge: Merge
-    """The same, compiled."""
+    """The function that merges a delta by that policy."""
     rules: Rules | None
     """Sequence groups and merge rules; None without any."""
     preprocess: PreprocessAll | None

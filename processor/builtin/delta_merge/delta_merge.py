@@ -142,9 +142,8 @@ class DeltaMerge(Processor):
             if self._merge_plain is None or is_again:
                 taken, made_bytes = self._merge_each(came, self._take_again if is_again else None), 0
             else:
-                is_full = self._context.is_full
                 taken, made_bytes = self._merge_plain(
-                    came, self._stored, self._changed, self._sow, self._delta, self._take_or_reject, is_full
+                    came, states, self._changed, self._sow, self._delta, self._take_or_reject, self._context.is_full
                 )
         except ByFilter as command:
             self._end_batch(None)

@@ -123,8 +123,8 @@ def plain_deltas(
                 look_bytes, look_at = made_bytes + taken_bytes + LOOK_BYTES, number + LOOK_RECORDS
                 if is_full(made_bytes + taken_bytes):
                     return number, made_bytes
-            key, value, given, _, _ = record
-            if given or key is None or value is None or len(value) > bytes_max:
+            key, value, record_headers, _, _ = record
+            if record_headers or key is None or value is None or len(value) > bytes_max:
                 taken_bytes = take(record)
                 continue
             old = states[key]

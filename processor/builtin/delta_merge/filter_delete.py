@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from processor.api import Record, RecordRejected
 from processor.builtin.rejection import rejection
 from processor.errors import ConfigurationError, PartitionHeld, Stop
-from processor.filter import Facts, compile_filter
+from processor.filter import RecordMetadata, compile_filter
 from processor.wire.command import filter_text, has_filter, without_filter
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class FilterDelete:
         redelivery: Redelivery,
         delete: Callable[[Record, CommandHeaders, list[tuple[bytes, Stored]]], None],
     ) -> None:
-        """Begin with none; `delete` removes records with their keys, on behalf of a command."""
+        """Create it for a partition; `delete` removes records with their keys, on behalf of a command."""
         self._context = context
         self._deduplicator = deduplicator
         self._acks = acks
@@ -180,7 +180,7 @@ class FilterDelete:
         """The records of a piece that are to be deleted."""
         selected, context = deletion.filter, self._context
         decode, matches, name = context.codec.decode_own, selected.matches, context.name
-        facts = Facts(topic=name, now_ms=deletion.record.timestamp_ms)
+        facts = RecordMetadata(topic=name, now_ms=deletion.record.timestamp_ms)
         for key, stored in rows:
             if 0 < stored[2] <= deletion.until_ms or key in deletion.passed:
                 continue
@@ -188,7 +188,7 @@ class FilterDelete:
                 value = decode(stored[1])
             except RecordRejected:
                 continue  # What its message type cannot read any more has no fields that could match.
-            if selected.uses_facts:
+            if selected.uses_metadata:
                 facts = facts._replace(message_bytes=len(stored[1]), sow_key=key.decode(errors="replace"))
             if matches(value, facts):
                 yield key, stored

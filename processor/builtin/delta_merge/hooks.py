@@ -21,7 +21,7 @@ PREPROCESSORS: Final = "sowstream.preprocessors"
 """The entry-point group: the object is a function that takes the settings by keyword and returns a `Preprocess`."""
 
 ENRICHERS: Final = "sowstream.enrichers"
-"""The same for an `Enrich`."""
+"""The entry-point group of functions that return an `Enrich`."""
 
 
 PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
@@ -108,9 +108,9 @@ def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> l
 
 
 def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
-    known = installed_names(group)
-    if name not in known:
-        raise ConfigurationError(f"{topic}: {unknown_name(noun, name, known)}; is its package installed?")
+    installed = installed_names(group)
+    if name not in installed:
+        raise ConfigurationError(f"{topic}: {unknown_name(noun, name, installed)}; is its package installed?")
     point = find_installed(group, noun, name)
     try:
         factory = load_installed(point, noun)

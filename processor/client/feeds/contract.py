@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from processor.subscriptions import Message, Request
+    from processor.subscriptions import Message, SubscriptionSpec
 
 
 class MessageSource(Protocol):
@@ -48,7 +48,7 @@ class MessageSource(Protocol):
 class TopicFeed(MessageSource, Protocol):
     """A source of the messages of one topic, for one or several subscriptions."""
 
-    def add(self, request: Request, sub_id: str | None) -> str:
+    def add(self, request: SubscriptionSpec, sub_id: str | None) -> str:
         """Add a subscription; returns its name in messages.
 
         Raises:

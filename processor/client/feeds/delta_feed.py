@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from processor.client.feeds.continuity import KEYS_MAX, split
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, RecordRejected, Stop
 from processor.record import Record
-from processor.subscriptions import Message, Options, Request, Topic
-from processor.subscriptions.message_builder import Teller, key_text
+from processor.subscriptions import Message, Options, SubscriptionSpec, Topic
+from processor.subscriptions.message_builder import MessageBuilder
+from processor.subscriptions.topic import key_text
 from processor.wire.delta_headers import read_delta_headers, read_removed
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class DeltaFeed:
             self._healed += 1
         self._reach(partition, check.position, messages)
 
-    def add(self, request: Request, sub_id: str | None) -> str:  # noqa: ARG002
+    def add(self, request: SubscriptionSpec, sub_id: str | None) -> str:  # noqa: ARG002
         """Always rejected: other subscriptions need the records."""
         raise ConfigurationError(
             "this subscription reads written deltas, which cannot serve other subscriptions: give it a sub_id when "
@@ -173,7 +174,7 @@ class DeltaMessages:
         self._own, self._can_delta = codec.decode_own, codec.can_delta
         self._reads_headers = codec.uses_headers and codec.can_delta
         self._no_empties = options.no_empties
-        self._teller = Teller(topic, options, delta=True)
+        self._builder = MessageBuilder(topic, options, delta=True)
 
     def message(self, record: Record, partition: int, check: Continuity | None = None) -> Message | None:
         """The message of a record of the delta topic; None if it has none.
@@ -198,7 +199,7 @@ class DeltaMessages:
         Raises:
             Stop: a worker cannot have written the record.
         """
-        return self._teller.whole("publish", record, self._topic.value(record, partition))
+        return self._builder.full("publish", record, self._topic.value(record, partition))
 
     def _message(self, record: Record, check: Continuity | None) -> Message | None:
         key, value, named, _, _ = record
@@ -216,7 +217,7 @@ class DeltaMessages:
         )
         if type(data) is not dict and self._can_delta:
             raise RecordRejected("not_an_object", "a delta is an object")
-        return self._teller.written_delta(
+        return self._builder.written_delta(
             record,
             data,
             delta=kind != "insert" and base != 0 and self._can_delta,

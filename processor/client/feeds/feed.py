@@ -23,8 +23,7 @@ from processor.errors import (
 )
 from processor.kafka import errors as kafka_errors
 from processor.record import Record
-from processor.subscriptions import Engine, Message, Request, Topic
-from processor.subscriptions import Subscription as Subscribed
+from processor.subscriptions import Engine, EngineSubscription, Message, SubscriptionSpec, Topic
 from processor.subscriptions.connection import QUEUE_MAX
 
 log = logging.getLogger("sowstream.client")
@@ -63,7 +62,7 @@ class EngineFeed:
         self,
         topic: Topic,
         open_topic: Callable[[bool], OpenedTopic],
-        request: Request,
+        request: SubscriptionSpec,
         sub_id: str | None,
         *,
         keeps: bool,
@@ -88,7 +87,7 @@ class EngineFeed:
         # A bookmark is the place after one message: so the engine gets each record by itself, unless it is conflated.
         self._given_max = 1 if self._replays and request.options.conflation in (None, "none") else _GIVEN_MAX
         self._numbered = 0
-        self._wanted: dict[str, Request] = {}
+        self._wanted: dict[str, SubscriptionSpec] = {}
         name = self._named(sub_id)
         self._unnamed = None if sub_id is not None else name
         self._wanted[name] = request
@@ -130,7 +129,7 @@ class EngineFeed:
             self._restart(error)
         return []
 
-    def add(self, request: Request, sub_id: str | None) -> str:
+    def add(self, request: SubscriptionSpec, sub_id: str | None) -> str:
         """Add a subscription, which begins with the current state."""
         if request.options.bookmark is not None:
             raise ConfigurationError(
@@ -156,7 +155,7 @@ class EngineFeed:
         if self._wanted.pop(sub_id, None) is None:
             raise ConfigurationError(f"there is no subscription {sub_id!r}")
         if (running := self._running.pop(sub_id, None)) is not None:
-            running.close()
+            self._connection.unsubscribe(running)
 
     def begin_again(self, reason: str) -> None:
         """Read the topic again, and deliver a snapshot to each subscription."""
@@ -178,7 +177,7 @@ class EngineFeed:
         self._boundary, self._view = boundary, view
         self._engine = Engine(self._topic, view)
         self._connection = self._engine.connect(QUEUE_MAX if self._reads_ahead else _UNBOUNDED)
-        self._running: dict[str, Subscribed] = {}
+        self._running: dict[str, EngineSubscription] = {}
         self._given: deque[tuple[int, list[Record]]] = deque()  # Batches read, but not given to the engine yet.
         self._ends: dict[int, int] = {}
         self._read_s = 0.0
@@ -246,13 +245,8 @@ class EngineFeed:
         messages = self._connection.take(1 if self._reads_ahead else _TAKEN_MAX)
         if self._bookmarks is None:
             return messages
-        held = [
-            due_ms - interval_ms
-            for running in self._running.values()
-            if (due_ms := running.due_ms) is not None and (interval_ms := running.interval_ms) is not None
-        ]
         return self._bookmarks.marked(
-            messages, is_last=not self._connection.has_waiting, held_since_ms=min(held, default=None)
+            messages, is_last=not self._connection.has_waiting, held_since_ms=self._connection.held_since_ms
         )
 
     def _read(self, wait_s: float) -> bool:

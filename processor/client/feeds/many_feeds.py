@@ -9,7 +9,7 @@ from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from processor.client.feeds.contract import TopicFeed
-    from processor.subscriptions import Message, Request
+    from processor.subscriptions import Message, SubscriptionSpec
 
 _SLICE_S: Final = 0.005
 """Longest wait for one topic of several: meanwhile the messages of the others wait."""
@@ -63,12 +63,12 @@ class ManyFeeds:
             sub_id = str(self._numbered)
         return sub_id
 
-    def open(self, topic: str, feed: TopicFeed, request: Request, sub_id: str) -> None:
+    def open(self, topic: str, feed: TopicFeed, request: SubscriptionSpec, sub_id: str) -> None:
         """Add the feed of a topic, which was opened with its first subscription."""
         self._feeds[topic] = feed
         self._note(topic, request, sub_id)
 
-    def add(self, topic: str, request: Request, sub_id: str) -> None:
+    def add(self, topic: str, request: SubscriptionSpec, sub_id: str) -> None:
         """Add a subscription to the feed of a topic.
 
         Raises:
@@ -123,7 +123,7 @@ class ManyFeeds:
         if failure is not None:
             raise failure
 
-    def _note(self, topic: str, request: Request, sub_id: str) -> None:
+    def _note(self, topic: str, request: SubscriptionSpec, sub_id: str) -> None:
         self._topics[sub_id] = topic
         if not request.live:
             self._queries.add(sub_id)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import RecordRejected
-from processor.subscriptions.message_builder import key_text
+from processor.subscriptions.topic import key_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

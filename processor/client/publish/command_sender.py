@@ -80,7 +80,7 @@ class CommandSender:
         return None if gathered is None else gathered.sent()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until Kafka has all sent records, and all requested acks have fetched.
+        """Wait until Kafka has all sent records, and all requested acks have arrived.
 
         Raises:
             BrokerUnavailable: Kafka does not take it in time.

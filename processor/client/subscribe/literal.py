@@ -7,7 +7,7 @@ from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields
 from processor.record import Record, Value
-from processor.subscriptions import Request, Topic
+from processor.subscriptions import SubscriptionSpec, Topic
 from processor.wire.delta_headers import command_of
 
 
@@ -46,7 +46,7 @@ def refuse_state(name: str, feature: str) -> ConfigurationError:
     )
 
 
-def check_literal(topic: Topic, request: Request) -> None:
+def check_literal(topic: Topic, request: SubscriptionSpec) -> None:
     """Reject a subscription that needs stored records on a topic that keeps none.
 
     Raises:

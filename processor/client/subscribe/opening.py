@@ -36,9 +36,9 @@ from processor.kafka.message import records
 from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Message, Options, Request, Topic, parse_options
-from processor.subscriptions.engine import wall_ms
-from processor.subscriptions.message_builder import Teller
+from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, parse_options
+from processor.subscriptions.current_records import wall_ms
+from processor.subscriptions.message_builder import MessageBuilder
 from processor.wire.metadata import is_over
 
 log = logging.getLogger("sowstream.client")
@@ -139,7 +139,7 @@ class SubscriptionOpener:
         options: str | None,
         form: Form,
         **arguments: Any,
-    ) -> tuple[Topic, Request]:
+    ) -> tuple[Topic, SubscriptionSpec]:
         """The topic and the parsed request of a subscription on a connection.
 
         Raises:
@@ -151,7 +151,7 @@ class SubscriptionOpener:
             raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
         return topic, request
 
-    def feed(self, topic: Topic, request: Request, form: Form, sub_id: str) -> TopicFeed:
+    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> TopicFeed:
         """Open a topic of a connection, in a way that any other subscription can be added."""
         return self._feed(topic, request, form, sub_id, delivers_meanwhile=False)
 
@@ -172,7 +172,7 @@ class SubscriptionOpener:
             boundary.close()
         if last is None or last.value is None or is_over(last, wall_ms()):
             return None
-        return Teller(topic, Options(timestamp=True), delta=False).whole("sow", last, topic.value(last))
+        return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
 
     def close(self) -> None:
         """End all subscriptions.
@@ -195,13 +195,13 @@ class SubscriptionOpener:
             return LiteralTopic.of(name, codec_of(self._config, name), settings)
         return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
-    def _opened(self, feed: TopicFeed, understand: Callable[..., Request], **arguments: Any) -> Subscription:
+    def _opened(self, feed: TopicFeed, understand: Callable[..., SubscriptionSpec], **arguments: Any) -> Subscription:
         opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
         self._open.add(opened)
         return opened
 
     def _feed(
-        self, topic: Topic, request: Request, form: Form, sub_id: str | None, *, delivers_meanwhile: bool
+        self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str | None, *, delivers_meanwhile: bool
     ) -> TopicFeed:
         """Choose the feed for a request."""
         is_literal = isinstance(topic, LiteralTopic)
@@ -341,7 +341,7 @@ def _request(
     filter: str | None,  # noqa: A002 - AMPS' name
     options: str | None,
     **arguments: Any,
-) -> Request:
+) -> SubscriptionSpec:
     """Parse the arguments of a call.
 
     Raises:
@@ -349,14 +349,14 @@ def _request(
     """
     snapshot, live, delta = form
     parsed = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
-    request = Request(
+    request = SubscriptionSpec(
         topic, filter, parsed, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
     )
     check_literal(topic, request)
     return request
 
 
-def _is_plain(request: Request) -> bool:
+def _is_plain(request: SubscriptionSpec) -> bool:
     """Whether the feed of written deltas can serve a request."""
     options = request.options._asdict()
     if options["conflation"] == "none":

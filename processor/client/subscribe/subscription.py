@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from processor.client.feeds.contract import TopicFeed
     from processor.client.subscribe.stream import OnMessage
-    from processor.subscriptions import Request
+    from processor.subscriptions import SubscriptionSpec
 
 
 class Subscription(Stream):
@@ -34,7 +34,7 @@ class Subscription(Stream):
     def __init__(
         self,
         feed: TopicFeed,
-        request: Callable[..., Request],
+        request: Callable[..., SubscriptionSpec],
         *,
         timeout_s: float | None,
         on_message: OnMessage | None,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from processor.subscriptions.record_view import NoView, View
+from processor.subscriptions.record_view import NoRecords, RecordView
 
 
-class ReaderView(View, Protocol):
+class ReaderView(RecordView, Protocol):
     """A view that is closed, and that may be kept for the next run."""
 
     @property
@@ -34,7 +34,7 @@ class ReaderView(View, Protocol):
         """Release the resources of the view."""
 
 
-class NothingKept(NoView):
+class NothingKept(NoRecords):
     """A view without records, for feeds that deliver each update by itself."""
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from processor.client.views.stored_view import StoredView
-from processor.subscriptions.record_view import MemoryView
+from processor.subscriptions.record_view import MemoryRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _FULL: Final = 0.75
 
 
 class GrowingView:
-    """A view with the contract of `processor.subscriptions.record_view.View`; closing it deletes its records."""
+    """A view with the contract of `processor.subscriptions.record_view.RecordView`; closing it deletes its records."""
 
     def __init__(self, partitions: int, *, memory_bytes: int = MEMORY_BYTES) -> None:
         """Create an empty view.
@@ -39,7 +39,7 @@ class GrowingView:
         """
         self._partitions = partitions
         self._memory_max = memory_bytes
-        self._in_memory = {partition: MemoryView() for partition in range(partitions)}
+        self._in_memory = {partition: MemoryRecords() for partition in range(partitions)}
         self._taken_bytes = 0
         self._stored: StoredView | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -60,10 +60,10 @@ class GrowingView:
             return self._stored.get_many(keys, partition)
         if partition is not None:
             return self._in_memory[partition].get_many(keys)
-        found: dict[bytes, Record | None] = dict.fromkeys(keys)
+        records: dict[bytes, Record | None] = dict.fromkeys(keys)
         for view in self._in_memory.values():
-            found |= {key: record for key, record in view.get_many(keys).items() if record is not None}
-        return found
+            records |= {key: record for key, record in view.get_many(keys).items() if record is not None}
+        return records
 
     def put(self, partition: int, records: Sequence[Record]) -> None:
         """Take the next records of a partition, in order."""

@@ -33,7 +33,7 @@ _UNTOLD_TIMES_MAX: Final = 4
 
 
 class StoredView:
-    """A view with the contract of `processor.subscriptions.record_view.View`, for one engine, on its thread."""
+    """A view with the contract of `processor.subscriptions.record_view.RecordView`, for one engine, on its thread."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from processor.client.subscribe.subscription import Subscription
-from processor.merge import apply_delta, diff, same
+from processor.merge import apply_delta, diff, strictly_equal
 from processor.record import Value
 from processor.subscriptions import Message
 from processor.values.pointer import child
@@ -29,7 +29,7 @@ class ViewChange(NamedTuple):
 class View(Mapping[str, Value]):
     """A mapping of SOW keys to full records. One thread at a time.
 
-    It changes only during calls: `refresh` applies the messages that have fetched, `changes` waits for more. Its
+    It changes only during calls: `refresh` applies the messages that have arrived, `changes` waits for more. Its
     records change with it: copy a record to keep or to edit it.
     """
 
@@ -96,7 +96,7 @@ class View(Mapping[str, Value]):
             yield from self._apply(message)
 
     def refresh(self, timeout_s: float = 0.0) -> list[ViewChange]:
-        """Apply all messages that have fetched; returns the changes.
+        """Apply all messages that have arrived; returns the changes.
 
         Args:
             timeout_s: the longest wait for the first message.
@@ -179,7 +179,7 @@ def _key(message: Message) -> str:
 def _difference(key: str, old: Value | None, new: Value) -> ViewChange | None:
     """The difference of two full records; None if they are equal."""
     if type(old) is not dict or type(new) is not dict:
-        if old is not None and same(old, new):
+        if old is not None and strictly_equal(old, new):
             return None
         return ViewChange(key, new, tuple(_leaves(new, "")))
     change = diff(old, new)

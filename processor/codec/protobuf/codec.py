@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.frame import SCHEMA_ID_HEADER, without_protobuf_frame
-from processor.codec.needs import not_installed
+from processor.codec.registry import not_installed
 from processor.config import SchemaConfig
 from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError, RecordRejected

@@ -5,38 +5,38 @@ from __future__ import annotations
 from typing import Final
 
 from processor.filter.function import Function
-from processor.filter.record_metadata import Facts
+from processor.filter.record_metadata import RecordMetadata
 
 
-def message_size(facts: Facts) -> int | None:
+def message_size(metadata: RecordMetadata) -> int | None:
     """Bytes of the encoded record."""
-    return facts.message_bytes
+    return metadata.message_bytes
 
 
-def sow_key(facts: Facts) -> str:
+def sow_key(metadata: RecordMetadata) -> str:
     """The record's key as text."""
-    return facts.sow_key
+    return metadata.sow_key
 
 
-def topic_name(facts: Facts) -> str:
+def topic_name(metadata: RecordMetadata) -> str:
     """The topic's name."""
-    return facts.topic
+    return metadata.topic
 
 
-def correlation_id(facts: Facts) -> str:
+def correlation_id(metadata: RecordMetadata) -> str:
     """The publisher's correlation id."""
-    return facts.correlation_id
+    return metadata.correlation_id
 
 
-def last_updated(facts: Facts) -> float | None:
+def last_updated(metadata: RecordMetadata) -> float | None:
     """When the record last changed, in seconds since the epoch."""
-    return None if facts.last_updated_ms is None else facts.last_updated_ms / 1000
+    return None if metadata.last_updated_ms is None else metadata.last_updated_ms / 1000
 
 
 FUNCTIONS: Final = (
-    Function("MESSAGE_SIZE", message_size, 0, 0, "facts"),
-    Function("SOW_KEY", sow_key, 0, 0, "facts"),
-    Function("TOPIC_NAME", topic_name, 0, 0, "facts"),
-    Function("CORRELATION_ID", correlation_id, 0, 0, "facts"),
-    Function("LAST_UPDATED", last_updated, 0, 0, "facts"),
+    Function("MESSAGE_SIZE", message_size, 0, 0, "metadata"),
+    Function("SOW_KEY", sow_key, 0, 0, "metadata"),
+    Function("TOPIC_NAME", topic_name, 0, 0, "metadata"),
+    Function("CORRELATION_ID", correlation_id, 0, 0, "metadata"),
+    Function("LAST_UPDATED", last_updated, 0, 0, "metadata"),
 )

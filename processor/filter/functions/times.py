@@ -10,16 +10,16 @@ from typing import Final
 from processor.filter.arithmetic import operand
 from processor.filter.function import Function
 from processor.filter.limits import FORMAT_CHARACTERS_MAX
-from processor.filter.record_metadata import Facts
+from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import text_of
 
 _FRACTION: Final = re.compile(r"%%|%03f")
 
 
-def unix_timestamp(facts: Facts) -> float:
+def unix_timestamp(metadata: RecordMetadata) -> float:
     """The time now."""
-    return time.time() if facts.now_ms is None else facts.now_ms / 1000
+    return time.time() if metadata.now_ms is None else metadata.now_ms / 1000
 
 
 def strftime(form: Scalar, seconds: Scalar) -> str | None:
@@ -51,7 +51,7 @@ def strptime(text: Scalar, form: Scalar) -> float | None:
 
 
 FUNCTIONS: Final = (
-    Function("UNIX_TIMESTAMP", unix_timestamp, 0, 0, "facts", moves_by_itself=True),
+    Function("UNIX_TIMESTAMP", unix_timestamp, 0, 0, "metadata", moves_by_itself=True),
     Function("STRFTIME", strftime, 2, 2),
     Function("STRPTIME", strptime, 2, 2),
 )

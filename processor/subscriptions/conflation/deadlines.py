@@ -1,4 +1,4 @@
-"""Who is due when: the earliest first, whoever else waits."""
+"""A queue of deadlines, earliest first."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
-"""What is due."""
+"""The item that a deadline is for."""
 
 
-class Due(Generic[Item]):
-    """Items with a time each. A change takes O(log n); what was taken out is dropped from the heap when it comes up."""
+class Deadlines(Generic[Item]):
+    """Items with a deadline each. A change takes O(log n); discarded items leave the heap when their turn comes."""
 
     def __init__(self) -> None:
         self._times_ms: dict[Item, tuple[int, int]] = {}
@@ -19,24 +19,24 @@ class Due(Generic[Item]):
         self._turns = 0
 
     def __contains__(self, item: Item) -> bool:
-        """Whether an item has a time."""
+        """Whether an item has a deadline."""
         return item in self._times_ms
 
     def __len__(self) -> int:
-        """How many have."""
+        """The number of items with a deadline."""
         return len(self._times_ms)
 
     def put(self, item: Item, time_ms: int) -> None:
-        """Give an item that has none a time."""
+        """Give an item its deadline; it has none yet."""
         assert item not in self._times_ms
         self._turns += 1
         self._times_ms[item] = (time_ms, self._turns)
         heappush(self._heap, (time_ms, self._turns, item))
 
     def discard(self, item: Item) -> None:
-        """Take an item's time from it, if it has one."""
+        """Remove the deadline of an item, if it has one."""
         self._times_ms.pop(item, None)
-        if len(self._heap) > 2 * len(self._times_ms) + 100:  # Else those that left early would be kept.
+        if len(self._heap) > 2 * len(self._times_ms) + 100:  # Otherwise discarded items would stay.
             self._heap = [
                 (*time, left) for left, time in self._times_ms.items()
             ]  # In the order of turns, not of times.
@@ -44,14 +44,14 @@ class Due(Generic[Item]):
 
     @property
     def first_ms(self) -> int | None:
-        """The earliest time; None if there is none."""
+        """The earliest deadline; None if there is none."""
         heap = self._heap
         while heap and self._times_ms.get(heap[0][2]) != heap[0][:2]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def pop(self, now_ms: int) -> list[Item]:
-        """The items whose time has come, the earliest first; they have none any more."""
+        """Remove and return the items that are due, earliest first."""
         items = []
         while (first_ms := self.first_ms) is not None and first_ms <= now_ms:
             item = heappop(self._heap)[2]

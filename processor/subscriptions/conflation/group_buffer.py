@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from processor.record import Record, Value
-    from processor.subscriptions.focus import Found, Step
+    from processor.subscriptions.focus import FocusChange
     from processor.subscriptions.message import Message
-    from processor.subscriptions.message_builder import Teller, Topic
+    from processor.subscriptions.message_builder import MessageBuilder
+    from processor.subscriptions.topic import ParsedRecord, Topic
 
 
 class _Group:
@@ -45,7 +46,7 @@ class _Group:
         return key, self.members[key]
 
 
-class GroupHold:
+class GroupBuffer:
     """Folds the updates of groups. Of each group the newest record is delivered, if it is not the last one that was.
 
     It keeps the key and the group of every record in focus, waiting or not: if the newest record of a group is deleted,
@@ -53,18 +54,18 @@ class GroupHold:
     """
 
     def __init__(
-        self, topic: Topic, teller: Teller, paths: tuple[str, ...], find: Callable[[bytes], Record | None]
+        self, topic: Topic, builder: MessageBuilder, paths: tuple[str, ...], find: Callable[[bytes], Record | None]
     ) -> None:
         """Begin without records.
 
         Args:
-            topic: what the records are.
-            teller: the messages of the subscription.
-            paths: where the values are that make a group; a record that has none of them is a group by itself.
-            find: the record of a key as it is now.
+            topic: the topic.
+            builder: builds the messages of the subscription.
+            paths: the paths whose values make a group; a record that has none of them is a group by itself.
+            find: returns the record of a key as it is now.
         """
         self._topic = topic
-        self._teller = teller
+        self._builder = builder
         self._values = [compile_expression(path).value for path in paths]
         self._find = find
         self._turns = 0
@@ -73,7 +74,7 @@ class GroupHold:
         self._waiting: OrderedDict[Hashable, int] = OrderedDict()  # When the first update of a group came.
 
     def __len__(self) -> int:
-        """How many groups wait."""
+        """The number of groups that wait."""
         return len(self._waiting)
 
     @property
@@ -81,32 +82,32 @@ class GroupHold:
         """When the first update came of the group that has waited longest; None if none waits."""
         return next(iter(self._waiting.values()), None)
 
-    def load(self, found: Iterable[Found]) -> Iterable[Found]:
-        """Take the records in focus at the beginning, of which nothing waits; the same records, in the same order."""
-        records, names = [], {}
-        for record, value in found:
+    def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
+        """Take the records in focus at the beginning, none of which waits; returns the same records, in order."""
+        kept, names = [], {}
+        for record, value in records:
             assert record.key is not None
-            records.append(record)
+            kept.append(record)
             names[record.key] = self._name(record.key, value)
-        for record in sorted(records, key=_age):
+        for record in sorted(kept, key=_age):
             self._put(record.key, names[record.key])  # type: ignore[arg-type, index]
         for group in self._groups.values():
             group.delivered = group.newest[1]
-        return self._topic.parsed(records)
+        return self._topic.parsed(kept)
 
-    def add(self, step: Step, now_ms: int) -> None:
+    def add(self, change: FocusChange, now_ms: int) -> None:
         """Fold an update."""
-        change = step.change
-        name = self._name(change.key, change.new_value) if step.now else None
-        before = self._group_of.get(change.key)
-        if before is not None and before.name != name and self._leave(change.key, before):
+        update = change.update
+        name = self._name(update.key, update.new_value) if change.now else None
+        before = self._group_of.get(update.key)
+        if before is not None and before.name != name and self._leave(update.key, before):
             self._wait(before.name, now_ms)
         if name is not None:
-            self._put(change.key, name)
+            self._put(update.key, name)
             self._wait(name, now_ms)
 
     def release(self) -> Message | None:
-        """The message of the group that has waited longest, which waits no more; None if there is nothing new in it."""
+        """Release the group that has waited longest; returns its newest record, or None if that was sent before."""
         name, _ = self._waiting.popitem(last=False)
         group = self._groups.get(name)
         if group is None:
@@ -117,14 +118,14 @@ class GroupHold:
         group.delivered = turn
         record = self._find(key)
         assert record is not None, "a record in focus is in the view"
-        return self._teller.whole("publish", record, self._topic.value(record))
+        return self._builder.full("publish", record, self._topic.value(record))
 
     def _name(self, key: bytes, record: Value) -> Hashable:
         values = [value(record) for value in self._values]
         return repr(values) if any(value is not None for value in values) else key
 
     def _wait(self, name: Hashable, now_ms: int) -> None:
-        """Begin the interval of a group that is idle."""
+        """Begin the interval of a group, unless it runs."""
         self._waiting.setdefault(name, now_ms)
 
     def _put(self, key: bytes, name: Hashable) -> None:
@@ -148,5 +149,5 @@ class GroupHold:
 
 
 def _age(record: Record) -> tuple[int, int, bytes]:
-    """The order of records that were there before, the oldest first; offsets count within a partition only."""
+    """The sort key of records by age, the oldest first; offsets count within a partition only."""
     return record.timestamp_ms, record.offset, record.key or b""

@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from processor.filter import Filter
 from processor.filter.path import compile_path
-from processor.filter.record_metadata import NO_FACTS
+from processor.filter.record_metadata import NO_METADATA
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import elements
 from processor.record import Value
@@ -177,7 +177,7 @@ class _Place(Generic[Item]):
     def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
         """Append what there is for a record: any element of an array counts."""
         texts, numbers, text_numbers = self._tables
-        value = self._value(record, NO_FACTS)
+        value = self._value(record, NO_METADATA)
         for element in (value,) if type(value) is str else elements(value):
             if type(element) is str:
                 if element in texts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.errors import SowstreamError
 from processor.filter.path import compile_path
-from processor.filter.record_metadata import NO_FACTS
+from processor.filter.record_metadata import NO_METADATA
 from processor.filter.value import elements, number
 from processor.subscriptions.indexes.equality import constant_keys, element_keys, required_values
 from processor.values.pointer import names
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from processor.filter.syntax_tree import Scalar
     from processor.record import Record, Value
     from processor.subscriptions.indexes.equality import NumberKey, Parts
-    from processor.subscriptions.message_builder import Topic
-    from processor.subscriptions.record_view import View
-    from processor.subscriptions.update import Change
+    from processor.subscriptions.record_view import RecordView
+    from processor.subscriptions.topic import Topic
+    from processor.subscriptions.update import Update
     from processor.values.instant import Instant
 
 PATHS_MAX: Final = 4
@@ -45,10 +45,10 @@ _NUMBERS_BEGIN: Final = frozenset("0123456789+-.")
 _TEXT_NUMBERS: Final = 2  # Texts that are numbers, by their value: for the numbers in filters.
 
 
-class Lookup:
+class MemoIndex:
     """What an engine keeps in mind of the records in its view."""
 
-    def __init__(self, topic: Topic, view: View) -> None:
+    def __init__(self, topic: Topic, view: RecordView) -> None:
         self._topic = topic
         self._view = view
         self._paths: dict[Parts, _Path] = {}  # The one asked for last comes last.
@@ -69,7 +69,7 @@ class Lookup:
             return None
         return self._found(keys)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: Update) -> None:
         """Take an update."""
         if not self._paths:
             return
@@ -210,7 +210,7 @@ class _Path:
             self.add(key, new)
 
     def _value_of(self, record: Value) -> Value:
-        return self._value(record, NO_FACTS) if type(record) is dict else None
+        return self._value(record, NO_METADATA) if type(record) is dict else None
 
     def _slots(self, record: Value) -> Iterable[tuple[int, _Key]]:
         """Where a record is kept, each once: an array has a place for each element."""

@@ -31,7 +31,7 @@ def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = Non
         waits: whether it waits to be sent back; None leaves this out.
     """
     record = letter.record
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "partition": letter.partition,
         "offset": record.offset,
         "timestamp": _time(record.timestamp_ms),
@@ -42,21 +42,21 @@ def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = Non
         "headers": _headers(letter.headers),
     }
     if waits is not None:
-        told["waits"] = waits
+        fields["waits"] = waits
     if record.value is None:
-        return _dumped(told | {"tombstone": True})
-    told["bytes"] = len(record.value)
+        return _dumped(fields | {"tombstone": True})
+    fields["bytes"] = len(record.value)
     if not letter.is_whole:
-        told |= {"dlq_bytes": letter.whole_bytes, "dlq_sha256": letter.sha256, "dlq_truncated": True}
+        fields |= {"dlq_bytes": letter.whole_bytes, "dlq_sha256": letter.sha256, "dlq_truncated": True}
         # The beginning of a message is not a message, even if it can be parsed.
-        return _dumped(told | (_all_of(record.value) if whole else _beginning(record.value)) | {"cut": True})
+        return _dumped(fields | (_all_of(record.value) if whole else _beginning(record.value)) | {"cut": True})
     if not whole and len(record.value) > VALUE_BYTES_MAX:
-        return _dumped(told | _beginning(record.value) | {"cut": True})
+        return _dumped(fields | _beginning(record.value) | {"cut": True})
     text = _json_text(record.value)
     if text is None:
-        return _dumped(told | _text_or_base64("text", "base64", record.value))
+        return _dumped(fields | _text_or_base64("text", "base64", record.value))
     # Unchanged, not parsed and encoded again: the reader looks for a problem in exactly these bytes.
-    return f'{_dumped(told)[:-1]},"value":{text}}}'
+    return f'{_dumped(fields)[:-1]},"value":{text}}}'
 
 
 def as_row(letter: DeadLetter) -> tuple[str, ...]:
@@ -125,14 +125,14 @@ def _refused(name: str) -> NoReturn:
 
 def _headers(headers: Headers) -> dict[str, Any]:
     """Headers by name, as text; a repeated name has a list, in order."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in headers:
         text = None if value is None else value.decode(errors="backslashreplace")
-        if name not in told:
-            told[name] = [text]
+        if name not in fields:
+            fields[name] = [text]
         else:
-            told[name].append(text)
-    return {name: texts if len(texts) > 1 else texts[0] for name, texts in told.items()}
+            fields[name].append(text)
+    return {name: texts if len(texts) > 1 else texts[0] for name, texts in fields.items()}
 
 
 def _cell(data: bytes | None) -> str:

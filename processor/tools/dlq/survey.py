@@ -31,7 +31,7 @@ class Survey:
 
     waiting: Counter[str] = field(default_factory=Counter)
     """All waiting letters, by reason."""
-    chosen: int = 0
+    selected: int = 0
     """The number of letters to send back."""
     others: int = 0
     """The number of other letters before the last selected one of their partition: they are appended again."""
@@ -57,7 +57,7 @@ def survey(
         for letter in letters:
             counts.waiting[letter.reason or "unknown"] += 1
             if selection.takes(letter):
-                counts.chosen += 1
+                counts.selected += 1
                 counts.others += behind.pop(partition, 0)
                 counts.until[partition] = letter.record.offset + 1
             else:

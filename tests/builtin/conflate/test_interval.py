@@ -44,7 +44,7 @@ def test_auto_grows_with_a_backlog_up_to_the_ceiling():
 
 
 def test_auto_comes_back_when_the_backlog_is_gone():
-    """A fifth an interval, down to the floor."""
+    """Without a backlog the interval shrinks by a fifth each time, down to the floor."""
     interval = AdaptiveInterval(100, 1600)
     for now_ms in range(0, 6000, 20):
         interval.observe_lag(now_ms, 5000)
@@ -57,7 +57,7 @@ def test_auto_comes_back_when_the_backlog_is_gone():
 
 
 def test_a_small_backlog_moves_nothing():
-    """Between none and more than an interval, it stays where it is: no swinging to and fro."""
+    """A backlog of less than an interval changes nothing, so the interval does not swing."""
     interval = AdaptiveInterval(100, 1600)
     interval.observe_lag(0, 5000)
     for now_ms in range(200, 20_000, 20):
@@ -66,7 +66,7 @@ def test_a_small_backlog_moves_nothing():
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_adaptation():
-    """The next look is due as before."""
+    """After a clock is set back the next adaptation is due as before."""
     interval = AdaptiveInterval(100, 1600)
     interval.observe_lag(3_600_000, 5000)
     interval.shift(3_600_000)

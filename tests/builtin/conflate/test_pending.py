@@ -78,7 +78,7 @@ def test_too_many_keys_overflow_oldest_first():
 
 
 def test_too_much_memory_overflows():
-    """Large updates of few keys, and as many pieces as are asked for."""
+    """Large updates of few keys overflow, in as many pieces as are asked for."""
     pending_updates = PendingUpdates(keys_max=1000, bytes_max=3 * (KEY_BYTES + UPDATE_BYTES + 100))
     for n in range(5):
         wait(pending_updates, b"%d" % n, n, value=b"x" * 100)

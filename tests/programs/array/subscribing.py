@@ -7,7 +7,7 @@ from typing import Any, Final
 from processor.codec import Codec
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryView, Request, Topic, parse_options
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, parse_options
 from tests.programs.array.layout import Layout
 from tests.programs.array.problems import Problem, parsed
 from tests.programs.oracle.filters import Compare, Filter, IsNull, Like
@@ -37,7 +37,7 @@ class Subscribing:
         self._is_json = layout.row["type"] in ("json", "composite-local")
         key = KeyFields(tuple(pointer_of(path) for path in layout.key.paths))
         self._topic = Topic("orders", codec, key)
-        self._engine = Engine(self._topic, MemoryView())
+        self._engine = Engine(self._topic, MemoryRecords())
         self._desk = self._engine.connect(100_000)
         self._states: dict[bytes, State] = {}
         self._model: Subscriber | None = None
@@ -49,7 +49,7 @@ class Subscribing:
         flags = {"snapshot": wanted.has_snapshot, "live": wanted.is_live, "delta": wanted.is_delta}
         options = parse_options(_options(self._layout, wanted), **flags)
         selection = None if wanted.selection is None else wanted.selection.text
-        self._desk.subscribe(Request(self._topic, selection, options, **flags))
+        self._desk.subscribe(SubscriptionSpec(self._topic, selection, options, **flags))
         return self._snapshot(self._model) if wanted.has_snapshot else []
 
     def take(self, records: list[Record], events: list[Event], now_ms: int) -> list[Problem]:

@@ -18,7 +18,7 @@ from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Connection, Engine, MemoryView, NoView, Request, Topic, parse_options
+from processor.subscriptions import Connection, Engine, MemoryRecords, NoRecords, SubscriptionSpec, Topic, parse_options
 from tests.programs.benchmarks.figures import Figures, write
 
 TOPIC = Topic("prices", JsonCodec(CodecOptions()), KeyFields(("/id",)))
@@ -85,7 +85,7 @@ def _many(updates: int, rounds: int) -> Figures:
     desks = {}
     for text, share in (("/symbol = 'X{}'", 1), ("/n >= {} AND /n <= {}", 20)):
         for count in MANY:
-            engine = Engine(TOPIC, NoView())
+            engine = Engine(TOPIC, NoRecords())
             filters = [text.format(number, number) for number in range(count)]
             subscribers = [_subscribe(engine, FULL, filtered, "") for filtered in filters]
             desks[f"{count:,} | `{text.format('<i>', '<i>')}`"] = Desk(
@@ -99,7 +99,7 @@ def _single(updates: int, rounds: int) -> Figures:
     print("\n| one subscription | µs an update | messages an update |\n|---|---|---|")
     desks = {}
     for name, how, filtered, options in SINGLE:
-        engine = Engine(TOPIC, NoView() if name.endswith("no view") else MemoryView())
+        engine = Engine(TOPIC, NoRecords() if name.endswith("no view") else MemoryRecords())
         engine.load(0, _updates(1000, 1000, first=0))
         desks[name] = Desk(engine, [_subscribe(engine, how, filtered, options)], _updates(updates, 1000))
     return _told(_measure(desks, rounds))
@@ -108,7 +108,7 @@ def _single(updates: int, rounds: int) -> Figures:
 def _snapshots(records: int, rounds: int) -> Figures:
     """The state of the world, read from memory and taken to its end."""
     print("\n| snapshot | records/s | messages | CPU s |\n|---|---|---|---|")
-    engine = Engine(TOPIC, MemoryView())
+    engine = Engine(TOPIC, MemoryRecords())
     engine.load(0, _updates(records, records, in_turn=True))
     gc.collect()
     gc.freeze()  # A million records that stay: the collector need not look at them.
@@ -163,7 +163,7 @@ def _told(seen: dict[str, list[tuple[float, float]]]) -> Figures:
 def _subscribe(engine: Engine, how: dict[str, bool], filtered: str | None, options: str) -> Connection:
     """A subscriber of its own."""
     subscriber = engine.connect()
-    subscriber.subscribe(Request(TOPIC, filtered, parse_options(options, **how), **how))
+    subscriber.subscribe(SubscriptionSpec(TOPIC, filtered, parse_options(options, **how), **how))
     return subscriber
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
-from processor.merge import apply_delta, same
+from processor.merge import apply_delta, strictly_equal
 from processor.record import Value
 from processor.wire.headers import Name
 from tests.programs.engines.commands import KINDS
@@ -65,7 +65,7 @@ def kept(bootstrap: str, name: str, kind: str) -> Kept:
     if replica.keys() != found.sow.keys():
         found.wrong.append(f"{name}: deltas leave {len(replica)} records, the SOW topic has {len(found.sow)}")
     for key in replica.keys() & found.sow.keys():
-        if not same(replica[key], codec.decode_own(found.sow[key][1])):
+        if not strictly_equal(replica[key], codec.decode_own(found.sow[key][1])):
             found.wrong.append(f"{name}: {key!r}: replayed {replica[key]}, kept {found.sow[key][1]!r}")
     for message in read(bootstrap, f"{name}.dlq"):
         found.letters[message.key(), message.value(), dict(message.headers() or ())["dlq_reason"]] += 1

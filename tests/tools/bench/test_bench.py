@@ -75,7 +75,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Run:
     return Run(directory, bootstrap, process.returncode, out, err)
 
 
-def test_the_table_says_what_the_file_says(ended: Run) -> None:
+def test_the_table_and_the_file_agree(ended: Run) -> None:
     """The table has the rate, processor time, ratio and latency of the file; in a pipe, columns separated by tabs."""
     rows = {name: cells for name, *cells in (line.split("\t") for line in ended.out.splitlines())}
     rounds, latency = ended.figures["rounds"], ended.figures["latency_ms"]
@@ -92,7 +92,7 @@ def test_the_table_says_what_the_file_says(ended: Run) -> None:
         assert told["records"] == 400
 
 
-def test_it_says_beforehand_what_it_does_and_for_how_long(ended: Run) -> None:
+def test_the_plan_and_its_duration_are_printed_first(ended: Run) -> None:
     """The plan and its duration are printed first, with a warning about few records, and an explanation at the end."""
     before, after = ended.err.split("Round 1 of 1")
     assert "one round of 2,000 records over 500 keys" in before
@@ -108,7 +108,7 @@ def test_nothing_is_left(ended: Run) -> None:
     assert not (ended.directory / "others").exists()
 
 
-def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
+def test_ctrl_c_ends_a_benchmark_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
     """Ctrl-C while the worker runs gives exit code 130, without figures or a traceback."""
     process = started(tmp_path, "--rounds", "2", "--bootstrap", bootstrap)
     deadline_s = time.monotonic() + 60
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> No
     assert Run(tmp_path, bootstrap, process.returncode, out, err).left_behind() == []
 
 
-def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_output_file_is_rejected_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An output file that cannot be written is rejected before the benchmark runs."""
     assert run(["bench", "--json", str(tmp_path / "missing" / "figures.json")]) == 2
     assert "cannot be written" in capsys.readouterr().err

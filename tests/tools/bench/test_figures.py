@@ -46,14 +46,14 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert percentile([7.0], 0.5) == 7.0
 
 
-def test_the_ratio_told_is_the_median_of_the_rounds_and_not_of_the_medians() -> None:
+def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
     """The median of ratios is 50 %, where the ratio of medians would be 48 %; only the worker has one."""
     ceiling, worker = throughput_rows(RESULT)
     assert ceiling == (CEILING, "200,000", "100,000 - 240,000", "4.0", "", "")
     assert worker == (WORKER, "96,000", "90,000 - 100,000", "7.0", "50%", "40% - 90%")
 
 
-def test_latency_is_told_in_milliseconds() -> None:
+def test_latency_is_shown_in_milliseconds() -> None:
     """Latencies of 1 to 100 ms are shown in milliseconds."""
     assert latency_rows(RESULT) == [("exactly once", "51.0", "100.0", "100.0")]
 
@@ -68,7 +68,7 @@ def test_the_file_has_every_figure_and_no_password() -> None:
     assert "hunter2" not in json.dumps(tree)
 
 
-def test_the_default_run_is_foretold_to_take_a_minute_or_two() -> None:
+def test_the_default_run_is_expected_to_take_a_minute_or_two() -> None:
     """The default run is announced with a minute or two, and a smaller run with less."""
     assert 60 <= whole_s(OPTIONS) <= 120
     assert whole_s(BenchOptions(20_000, 5_000, 1, 500.0, 0, {})) < 15
@@ -78,6 +78,6 @@ def test_the_default_run_is_foretold_to_take_a_minute_or_two() -> None:
     ("seconds", "said"),
     [(3, "10 seconds"), (34, "30 seconds"), (60, "a minute"), (86, "a minute and a half"), (130, "2 minutes")],
 )
-def test_times_are_told_roughly(seconds: float, said: str) -> None:
+def test_times_are_rounded(seconds: float, said: str) -> None:
     """Expected durations are estimates, and printed as such."""
     assert about(seconds) == said

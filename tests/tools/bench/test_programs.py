@@ -30,14 +30,14 @@ def test_the_ceiling_writes_every_record_twice(tmp_path: Path, bootstrap: str, u
     assert figure.records_per_s > 0
 
 
-def test_a_ceiling_that_ends_says_why(tmp_path: Path) -> None:
+def test_a_ceiling_that_ends_is_reported_with_its_log(tmp_path: Path) -> None:
     """The error of a ceiling that ends too early has the end of its log."""
     with pytest.raises(Stop, match=r"the ceiling ended with exit code 1(.|\n)*sasl.passwort"):
         run_ceiling({"sasl.passwort": "x"}, tmp_path, "source", ("a", "b"), 1)
 
 
 @pytest.mark.broker
-def test_a_worker_that_ends_says_why(tmp_path: Path, bootstrap: str, unique: str) -> None:
+def test_a_worker_that_ends_is_reported_with_its_log(tmp_path: Path, bootstrap: str, unique: str) -> None:
     """The error of a worker that ends too early, here without topics, has the end of its log."""
     setup = write_setup(tmp_path / "worker", unique, {"bootstrap.servers": bootstrap})
     with pytest.raises(Stop, match=rf"the worker ended with exit code [12](.|\n)*{unique}\.publish"):

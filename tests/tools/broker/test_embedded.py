@@ -150,7 +150,7 @@ def test_lost_race_for_a_port_is_run_again(tmp_path: Path, monkeypatch: pytest.M
             assert broker.bootstrap != f"{HOST}:{taken.getsockname()[1]}"
 
 
-def test_failed_start_says_why(tmp_path: Path):
+def test_failed_start_is_reported_with_its_log(tmp_path: Path):
     """The error for a broker that ends while it starts has its log."""
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=77\n")
@@ -158,13 +158,13 @@ def test_failed_start_says_why(tmp_path: Path):
         EmbeddedBroker(tmp_path, heap=HEAP).start()
 
 
-def test_impossible_heap_says_why(tmp_path: Path):
+def test_impossible_heap_is_reported_with_javas_output(tmp_path: Path):
     """The error has Java's output from before any log exists."""
     with pytest.raises(BrokerUnavailable, match="heap"):
         EmbeddedBroker(tmp_path, heap="1k").start()
 
 
-def test_nobody_there_is_not_ready():
+def test_a_port_without_a_listener_is_not_ready():
     """A port without a listener is not ready."""
     assert not is_ready(HOST, free_port())
 

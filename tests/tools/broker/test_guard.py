@@ -74,7 +74,7 @@ def status(program: psutil.Process) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_ended_program_is_told_before_its_directory_goes(tmp_path: Path):
+def test_ended_program_is_reported_before_its_directory_goes(tmp_path: Path):
     """When the program ends by itself, the guard closes its output; the directory stays until its release."""
     with begin(order(tmp_path, ["sh", "-c", "echo out; echo err >&2; exit 7"])) as guard:
         assert guard.stdout.read() == b""

@@ -28,7 +28,7 @@ def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> G
     return process
 
 
-def test_one_that_does_not_stop_says_where_it_hangs(tmp_path: Path) -> None:
+def test_a_hanging_program_logs_its_stack(tmp_path: Path) -> None:
     """A process that ignores SIGTERM is killed, and its stack is in its log."""
     process = started(tmp_path, DEAF, stop_timeout_s=0.5)
     assert process.await_end() != 0

@@ -151,7 +151,7 @@ def test_next_try_has_less_to_do(repository: Repository, lock: Path):
     assert repository.jars_asked() == ["one-1.0.jar"]
 
 
-def test_offline_says_what_to_do(repository: Repository, lock: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_network_the_error_has_advice(repository: Repository, lock: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a network the message names the jar and all alternatives."""
     monkeypatch.setenv("SOWSTREAM_MAVEN_REPOSITORY", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Stop) as caught:

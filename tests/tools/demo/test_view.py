@@ -56,7 +56,7 @@ def test_the_screen_keeps_its_height() -> None:
     assert len(drawn(empty)) == len(drawn(LARGE))
 
 
-def test_what_nobody_says_is_a_dash() -> None:
+def test_an_unknown_value_is_a_dash() -> None:
     """An unknown value is a dash, for example while the conflater starts."""
     silent = LARGE._replace(conflated=[each._replace(waiting=None, late_ms=[None] * 3) for each in LARGE.conflated])
     [told], [untold] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
@@ -64,7 +64,7 @@ def test_what_nobody_says_is_a_dash() -> None:
     assert untold.strip("│ ").split()[-4:] == ["1", "-", "-", "-"]
 
 
-def test_what_waits_is_read_from_the_conflaters_metrics() -> None:
+def test_pending_updates_are_read_from_the_conflaters_metrics() -> None:
     """The pending keys of all partitions are added, and the oldest of any partition counts."""
     lines = [
         'sowstream_gauge{processor="a",partition="0",gauge="pending_keys"} 3.0',

@@ -54,7 +54,7 @@ def test_a_record_that_is_replayed_again_names_its_last_source_only():
     assert input_record(letter, "orders.dlq")[2] == [("trace", b"x"), ("replay_of", b"orders.publish/2/5")]
 
 
-def test_a_letter_that_somebody_wrote_by_hand_has_a_source_too():
+def test_a_letter_without_a_source_gets_one():
     """The source of a letter without one, as a person may write it, is its own place."""
     letter = read_letter(2, Record(b"k", b"{}", None, 7, 0))
     assert (letter.reason, letter.detail, letter.source) == (None, None, None)
@@ -95,7 +95,7 @@ def test_the_line_of_a_letter():
         (None, '"tombstone":true'),
     ],
 )
-def test_a_message_is_told_exactly(value, told):
+def test_a_message_is_shown_exactly(value, told):
     """A JSON message is shown byte for byte on one line, other text as text, and the rest as Base64."""
     line = as_json(a_letter(value))
     assert told in line
@@ -105,7 +105,7 @@ def test_a_message_is_told_exactly(value, told):
 
 
 @pytest.mark.parametrize("size", [VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1])
-def test_a_long_message_is_cut_unless_it_is_wanted_whole(size):
+def test_a_long_message_is_cut_unless_requested_in_full(size):
     """A long message is cut with a mark and its length; no character is divided."""
     value = b'"' + "é".encode() * ((size - 2) // 2) + b"x" * (size % 2) + b'"'
     line = json.loads(as_json(a_letter(value)))
@@ -125,7 +125,7 @@ def test_a_long_message_that_is_no_text_is_cut_as_base64():
     assert base64.b64decode(line["base64"]) == b"\xff" * VALUE_BYTES_MAX
 
 
-def test_keys_and_headers_that_are_no_text_are_told_too():
+def test_binary_keys_and_headers_are_shown():
     """Binary keys and headers are shown, and repeated names with all their values."""
     headers = [("a", b"1"), ("a", b"\xff"), ("b", None), ("dlq_reason", b"bad_header")]
     line = json.loads(as_json(read_letter(2, Record(b"\xff", b"1", headers, 0, 0))))
@@ -156,12 +156,12 @@ def test_a_survey_goes_as_far_as_the_last_chosen_one(reasons, reason):
         for number, (partition, why) in enumerate(reasons)
     ]
     found = survey([(letter.partition, [letter]) for letter in letters], LetterSelection(reason))
-    chosen = [letter for letter in letters if reason is None or letter.reason == reason]
-    assert found.chosen == len(chosen)
+    selected = [letter for letter in letters if reason is None or letter.reason == reason]
+    assert found.selected == len(selected)
     assert found.waiting.total() == len(letters)
-    assert found.until == {letter.partition: letter.record.offset + 1 for letter in chosen}
+    assert found.until == {letter.partition: letter.record.offset + 1 for letter in selected}
     passed = [letter for letter in letters if letter.record.offset < found.until.get(letter.partition, 0)]
-    assert found.others == len(passed) - len(chosen)
+    assert found.others == len(passed) - len(selected)
 
 
 def test_one_letter_is_chosen_by_its_place():

@@ -42,7 +42,7 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
     assert office.waiting() == []
 
 
-def test_what_lies_behind_the_last_chosen_one_is_left_where_it_is(office: Office) -> None:
+def test_letters_after_the_last_selected_one_stay(office: Office) -> None:
     """A replay without selected letters writes nothing."""
     office.write(*["undecodable"] * 8, *["key_mismatch"] * 8)
     before = {letter["value"]: letter["offset"] for letter in office.waiting()}
@@ -101,7 +101,7 @@ def test_of_two_replays_the_later_one_takes_over(office: Office) -> None:
     assert numbers(office) == [*range(8)]
 
 
-def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(office: Office) -> None:
+def test_a_replay_with_a_new_producer_sees_the_commits_of_another(office: Office) -> None:
     """After a slow commit the replay gets a new producer, and must not repeat the work of one that took over."""
     office.write(*["undecodable"] * 8)
     with DeadLetterReplay(office.config, office.name) as earlier:
@@ -114,7 +114,7 @@ def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(of
 
 
 @pytest.mark.long
-def test_whatever_is_chosen_and_wherever_it_breaks_off(
+def test_random_interrupted_replays_send_each_letter_once(
     office: Office, monkeypatch: pytest.MonkeyPatch, random_seed: int
 ) -> None:
     """With random selections and interruptions between transactions, each letter goes back once."""
@@ -139,7 +139,7 @@ def test_whatever_is_chosen_and_wherever_it_breaks_off(
     assert office.waiting() == []
 
 
-def test_what_is_past_its_retention_is_not_taken_for_waiting(office: Office) -> None:
+def test_letters_past_their_retention_do_not_wait(office: Office) -> None:
     """Without a position, which Kafka may have forgotten, old letters count as sent back."""
     producer = Producer({"bootstrap.servers": office.world.bootstrap})
     producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))

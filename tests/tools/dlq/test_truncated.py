@@ -39,7 +39,7 @@ def _cut_letter(office: Office, offset: int, checksum: str | None = None) -> Non
     office.world.publish([(b"1", LARGE[:1000], headers | cut)], "dlq")
 
 
-def test_its_record_is_fetched_where_it_is_there_and_else_it_waits_on(office: Office) -> None:
+def test_a_truncated_letter_is_sent_in_full_or_waits(office: Office) -> None:
     """One record is still in the input, one was replaced, one is gone; the command reports the latter two."""
     _publish_large(office)
     _cut_letter(office, 0)

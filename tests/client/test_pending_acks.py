@@ -56,7 +56,7 @@ def test_a_failure_is_an_exception_with_reason_and_detail():
     assert merged.future.result(0).status == "success"
 
 
-def test_the_last_type_settles_and_every_type_is_told():
+def test_the_last_type_settles_and_every_type_is_reported():
     """With `received,processed,persisted` the future waits for `persisted`; `on_ack` gets all three."""
     waiting, delivered = pending_acks(), []
     pending = PendingCommand(("received", "processed", "persisted"), 1, on_ack=delivered.append)
@@ -83,7 +83,7 @@ def test_a_failure_before_the_last_type_settles_at_once():
     assert not waiting._lanes
 
 
-def test_a_persisted_success_does_not_settle_who_waits_for_less():
+def test_a_persisted_success_does_not_settle_commands_with_other_acks():
     """A command with `processed` is settled by that ack only; a duplicate's `persisted` covers only itself."""
     waiting, delivered = pending_acks(), []
     processed, earlier = added(waiting, 1, "processed", on_ack=delivered.append), added(waiting, 2)
@@ -127,7 +127,7 @@ def test_a_record_that_kafka_did_not_take_fails_with_that():
     waiting.wait(0)
 
 
-def test_a_late_report_of_what_is_settled_already_changes_nothing():
+def test_a_late_delivery_report_changes_nothing():
     """A failure may arrive before the delivery report; no report settles a command twice."""
     waiting, delivered = pending_acks(), []
     rejected, over = (PendingCommand(("processed", "persisted"), number, on_ack=delivered.append) for number in (1, 2))
@@ -144,7 +144,7 @@ def test_a_late_report_of_what_is_settled_already_changes_nothing():
     assert waiting.count == 0
 
 
-def test_an_ack_does_not_speak_for_what_never_arrived():
+def test_an_ack_does_not_cover_an_undelivered_command():
     """A success covers a command only once Kafka has it: a lost one still fails."""
     waiting = pending_acks()
     lost, late = PendingCommand(("persisted",), 1), PendingCommand(("persisted",), 2)
@@ -160,7 +160,7 @@ def test_an_ack_does_not_speak_for_what_never_arrived():
     assert waiting.count == 0
 
 
-def test_giving_up_fails_all_and_whatever_comes_later():
+def test_failing_fails_all_commands_and_later_ones():
     """No future stays open when acks cannot be read any more."""
     waiting = pending_acks()
     pending = added(waiting, 1)
@@ -172,7 +172,7 @@ def test_giving_up_fails_all_and_whatever_comes_later():
     assert waiting.count == 0
 
 
-def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture):
+def test_an_exception_of_a_callback_is_contained(caplog: pytest.LogCaptureFixture):
     """An exception of a callback is logged; its own future and the others are settled."""
     waiting = pending_acks()
     pending = PendingCommand(("persisted",), 1, on_ack=lambda _: 1 / 0)
@@ -194,7 +194,7 @@ def test_a_future_cannot_be_cancelled():
     assert pending.future.result(0)
 
 
-def test_waiting_ends_with_how_many_are_missing_and_what_to_do():
+def test_waiting_ends_with_the_number_of_missing_acks_and_advice():
     """Without a worker, waiting for all acks, or for room, ends with an error."""
     waiting = pending_acks(commands_max=2)
     added(waiting, 1)
@@ -227,7 +227,7 @@ def test_acks_that_keep_coming_are_waited_for():
     helper.join()
 
 
-def test_the_count_of_a_delete_is_told_with_its_last_ack_whichever_that_is():
+def test_the_count_of_a_delete_comes_with_its_last_ack():
     """`stats` may arrive before or after `persisted`: the future is done with both, and has the count."""
     waiting = pending_acks()
     counted = ack(1, "stats")._replace(records_deleted=3)

@@ -72,7 +72,7 @@ def _partition(key: str) -> int:
     return partition_for(key.encode(), PARTITIONS)
 
 
-def test_numbers_grow_within_every_partition_whoever_publishes(family: Family, restless: None):
+def test_numbers_grow_within_every_partition_with_many_threads(family: Family, restless: None):
     """Many threads and a queue that is often full do not change the order: each number occurs once, in order."""
     kafka = {**family.config.kafka, "queue.buffering.max.messages": "50"}
     with impatient(family.config.model_copy(update={"kafka": kafka})) as client:
@@ -104,7 +104,7 @@ def test_numbers_grow_within_every_partition_whoever_publishes(family: Family, r
     assert sorted(numbers) == list(range(1, 1001))
 
 
-def test_what_kafka_does_not_take_fails_its_future(bootstrap: str, unique: str):
+def test_a_record_that_kafka_rejects_fails_its_future(bootstrap: str, unique: str):
     """A record that the broker refuses fails its own future, without a flush; the next one is sent."""
     settings = {"max.message.bytes": "2000"}
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
@@ -133,7 +133,7 @@ def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
         client.publish(unique, {"id": 1}, sequence=1)
 
 
-def test_wrong_questions_are_refused_before_anything_is_sent(client: Client, family: Family):
+def test_wrong_arguments_are_rejected_before_anything_is_sent(client: Client, family: Family):
     """A callback without acks, an invalid number and a too long name are rejected with the reason."""
     with pytest.raises(ConfigurationError, match="on_ack receives acks"):
         client.publish(family.name, {"id": 1}, on_ack=print)

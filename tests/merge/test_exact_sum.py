@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from processor.codec.avro.branch import marked
 from processor.errors import RecordRejected
-from processor.merge.exact_sum import total, total_in_kind
+from processor.merge.exact_sum import exact_sum, exact_sum_in_kind
 
 INTS = st.integers(-(2**63), 2**64 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -41,7 +41,7 @@ DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, places=5)
 )
 def test_a_sum_is_exact_and_keeps_its_kind(one, other, result):
     """Ints, floats, Decimals and texts give their own kind, and a Decimal where that kind does not hold the sum."""
-    for found in (total(one, other), total(other, one)):
+    for found in (exact_sum(one, other), exact_sum(other, one)):
         assert (type(found), str(found)) == (type(result), str(result))
 
 
@@ -49,7 +49,7 @@ def test_a_sum_is_exact_and_keeps_its_kind(one, other, result):
 def test_no_digit_is_lost(one, other):
     """A sum is that of the numbers as they are written, whatever the precision of the thread's decimals."""
     with localcontext(prec=3):
-        found = total(one, other)
+        found = exact_sum(one, other)
     assert Fraction(str(found)) == Fraction(str(one)) + Fraction(str(other))
 
 
@@ -74,7 +74,7 @@ def test_no_digit_is_lost(one, other):
 )
 def test_a_sum_in_its_own_kind_keeps_type_and_class(one, other, result):
     """Where a type cannot write any number, a sum has the wider of the two types, and the class that a value has."""
-    for found in (total_in_kind(one, other), total_in_kind(other, one)):
+    for found in (exact_sum_in_kind(one, other), exact_sum_in_kind(other, one)):
         assert (type(found), repr(found)) == (type(result), repr(result))
 
 
@@ -88,9 +88,9 @@ def test_a_sum_of_doubles_is_the_nearest_double(one, other):
         nearest = None
     if nearest is None:
         with pytest.raises(RecordRejected, match="does not fit in a double"):
-            total_in_kind(one, other)
+            exact_sum_in_kind(one, other)
     else:
-        assert total_in_kind(one, other) == nearest
+        assert exact_sum_in_kind(one, other) == nearest
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_sum_of_doubles_is_the_nearest_double(one, other):
 def test_a_sum_that_its_kind_does_not_hold_is_rejected(one, other, room):
     """`schema_mismatch` names both values and the room there is; nothing is rounded away or written as infinity."""
     with pytest.raises(RecordRejected, match=f"schema_mismatch: .*their sum does not fit in {room}"):
-        total_in_kind(one, other)
+        exact_sum_in_kind(one, other)
 
 
 @given(st.lists(st.integers(-10_000, 10_000), max_size=30))
@@ -116,7 +116,7 @@ def test_money_does_not_drift(cents):
     """Amounts of two decimals, added one by one as JSON has them, come out to the cent."""
     amount = 0.0
     for cent in cents:
-        amount = json.loads(json.dumps(total(amount, cent / 100)))
+        amount = json.loads(json.dumps(exact_sum(amount, cent / 100)))
     assert amount == sum(cents) / 100
 
 
@@ -143,7 +143,7 @@ def test_what_is_no_number_is_rejected(one, other):
     """`schema_mismatch` with the value; a text is a number only where both are."""
     for pair in ((one, other), (other, one)):
         with pytest.raises(RecordRejected) as caught:
-            total(*pair)
+            exact_sum(*pair)
         assert caught.value.reason == "schema_mismatch"
         assert repr(one) in caught.value.detail
 
@@ -152,4 +152,4 @@ def test_what_is_no_number_is_rejected(one, other):
 def test_a_sum_too_long_to_write_is_rejected(huge):
     """Two short numbers cannot make a message of gigabytes."""
     with pytest.raises(RecordRejected, match="does not fit in 1000 digits"):
-        total(huge, "1" if type(huge) is str else 1)
+        exact_sum(huge, "1" if type(huge) is str else 1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from processor.codec.avro.branch import marked
-from processor.merge import MergePolicy, apply_delta, diff, insert, merge, same, touch
+from processor.merge import MergePolicy, apply_delta, diff, insert, merge, strictly_equal, touch
 from processor.merge.builtin_rules import union
 from tests.merge.test_law import PROVED, TWO_VALUES, written
 
@@ -44,7 +44,7 @@ EACH = [value for line in FOREIGN for value in line]
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=repr)
 def test_values_that_are_written_differently_are_different(one, other, wrap):
     """Whatever Python says: type, time zone, subtype and trailing zeros count, at any depth."""
-    assert not same(wrap(one), wrap(other))
+    assert not strictly_equal(wrap(one), wrap(other))
     change = merge({"a": wrap(one)}, {"a": wrap(other)}, MergePolicy())
     assert repr(change.delta) == repr({"a": wrap(other)})
     assert repr(diff({"a": wrap(one)}, {"a": wrap(other)}).delta) == repr({"a": wrap(other)})
@@ -54,7 +54,7 @@ def test_values_that_are_written_differently_are_different(one, other, wrap):
 @pytest.mark.parametrize("value", EACH, ids=repr)
 def test_a_value_and_its_copy_are_the_same(value):
     """Storing it again changes nothing, and it comes through merge, diff and replay as it was."""
-    assert same([value], [deepcopy(value)])
+    assert strictly_equal([value], [deepcopy(value)])
     assert merge({"a": value}, {"a": deepcopy(value)}, MergePolicy()).delta == {}
     assert diff({"a": value}, {"a": deepcopy(value)}).delta == {}
     assert union([value], [deepcopy(value)]) == [value]
@@ -66,9 +66,9 @@ def test_a_value_and_its_copy_are_the_same(value):
 @PROVED
 @given(TWO_VALUES)
 def test_two_values_are_the_same_exactly_if_they_are_written_alike(values):
-    """`same` agrees with their texts at any depth; the order of members counts in arrays only, and never in `union`."""
+    """Values are strictly equal exactly if their texts are; the order of members counts in arrays only."""
     one, other = values
-    assert same(one, other) == same(other, one) == (written(one) == written(other))
+    assert strictly_equal(one, other) == strictly_equal(other, one) == (written(one) == written(other))
     sorted_texts = {json.dumps(value, sort_keys=True, default=repr) for value in values}
     assert len(union([one], [other])) == len(sorted_texts)
 
@@ -90,7 +90,7 @@ NANS = [
 @pytest.mark.parametrize("policy", [MergePolicy(), MergePolicy("set", 1)], ids=str)
 def test_not_a_number_that_comes_again_is_no_change(nan, wrap, policy):
     """NaN equals NaN of its own kind in a merge, a diff and a conflated interval, at any depth."""
-    assert same(wrap(nan()), wrap(nan()))
+    assert strictly_equal(wrap(nan()), wrap(nan()))
     assert merge({"a": wrap(nan())}, {"a": wrap(nan())}, policy).delta == {}
     assert diff({"a": wrap(nan())}, {"a": wrap(nan())}).delta == {}
     touched = {}
@@ -102,8 +102,8 @@ def test_not_a_number_that_comes_again_is_no_change(nan, wrap, policy):
 
 def test_comparing_never_raises():
     """Not even for a signalling NaN, which Python compares with nothing."""
-    assert not same(Decimal("sNaN"), Decimal(1))
-    assert same([Decimal("sNaN")], [Decimal("sNaN")])
+    assert not strictly_equal(Decimal("sNaN"), Decimal(1))
+    assert strictly_equal([Decimal("sNaN")], [Decimal("sNaN")])
 
 
 def test_deeply_nested_arrays_are_compared_in_one_pass():
@@ -115,5 +115,5 @@ def test_deeply_nested_arrays_are_compared_in_one_pass():
             value = [1, value]
         return value
 
-    assert same(nested(), nested())
-    assert not same(nested(), [2, nested()])
+    assert strictly_equal(nested(), nested())
+    assert not strictly_equal(nested(), [2, nested()])

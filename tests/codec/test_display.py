@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from processor.client import Message
-from processor.codec.display import shown
+from processor.codec.display import to_json_line
 from tests.codec.specimens import BSON, JSON, MSGPACK, nested, orders
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
@@ -40,7 +40,7 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
 )
 def test_what_json_has_no_type_for_is_text(value, line):
     """Base64, ISO 8601, the text of an identifier; numbers stay numbers with all their digits."""
-    assert shown(value) == line
+    assert to_json_line(value) == line
     assert Message("sow", "t", "k", {"a": [value]}).to_json().endswith('"data":{"a":[' + line + "]}}")
     assert Message("sow", "t", "k", {"a": value}).data_json() == '{"a":' + line + "}"
 
@@ -49,6 +49,6 @@ def test_what_json_has_no_type_for_is_text(value, line):
 @given(nested(JSON | MSGPACK | BSON) | orders())
 def test_every_value_is_shown(value):
     """One line of valid JSON, never an error."""
-    line = shown(value)
+    line = to_json_line(value)
     assert "\n" not in line
     json.loads(line)

@@ -1,0 +1,94 @@
+"""Routes: the subscriptions of an engine by their filter, each with the receiver of its messages."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from processor.subscriptions.indexes.filter_index import FilterIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from processor.filter import Filter
+    from processor.subscriptions.subscription import EngineSubscription
+    from processor.subscriptions.update import Update
+
+Receiver = TypeVar("Receiver")
+"""Where the messages of a subscription go."""
+
+_ABSENT: Final = object()
+
+
+class FilterGroup(Generic[Receiver]):
+    """The subscriptions with one filter, which is evaluated once for all of them."""
+
+    def __init__(self, selection: Filter | None) -> None:
+        self.filter: Final = selection
+        """The filter; None: all records match."""
+        self.moves_by_itself: Final = selection is not None and selection.moves_by_itself
+        """Whether a record may match later without an update."""
+        self.members: Final[dict[EngineSubscription, Receiver]] = {}
+        """The subscriptions, in the order in which they began, with their receivers."""
+
+
+class Routes(Generic[Receiver]):
+    """Finds the subscriptions that an update may concern."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str | None, FilterGroup[Receiver]] = {}
+        self._index: FilterIndex[FilterGroup[Receiver]] = FilterIndex()
+
+    def __bool__(self) -> bool:
+        """Whether there is any subscription."""
+        return bool(self._groups)
+
+    def __iter__(self) -> Iterator[tuple[EngineSubscription, Receiver]]:
+        """Every subscription with its receiver."""
+        return (member for group in self._groups.values() for member in group.members.items())
+
+    def add(self, subscription: EngineSubscription, receiver: Receiver) -> None:
+        """Route updates to a subscription from now on."""
+        selection = subscription.filter
+        text = _text(subscription)
+        group = self._groups.get(text)
+        if group is None:
+            group = self._groups[text] = FilterGroup(selection)
+            self._index.add(selection, group)
+        group.members[subscription] = receiver
+
+    def remove(self, subscription: EngineSubscription) -> bool:
+        """Route no more updates to a subscription; False if none were, as it ended with its snapshot."""
+        text = _text(subscription)
+        group = self._groups.get(text)
+        if group is None or group.members.pop(subscription, _ABSENT) is _ABSENT:
+            return False
+        if not group.members:
+            del self._groups[text]
+            self._index.remove(group.filter, group)
+        return True
+
+    def receiver_of(self, subscription: EngineSubscription) -> Receiver:
+        """The receiver of a subscription that is routed."""
+        return self._groups[_text(subscription)].members[subscription]
+
+    def candidates(self, update: Update) -> Iterable[FilterGroup[Receiver]]:
+        """The groups whose filter the record may match, before or after an update.
+
+        Raises:
+            SowstreamError: the record cannot be parsed, which every subscriber must learn.
+        """
+        new_value = update.new_value
+        if not self._index.asks_records:
+            return list(self._groups.values())
+        candidates = self._index.candidates
+        after = list(candidates(new_value))
+        if update.old is None:
+            return after
+        before = list(candidates(update.old_value))
+        return after if before == after else list(dict.fromkeys(chain(before, after)))
+
+
+def _text(subscription: EngineSubscription) -> str | None:
+    """The text of a subscription's filter."""
+    return None if subscription.filter is None else subscription.filter.text

@@ -1,0 +1,84 @@
+"""The topic of an engine: its name, message type and key, and how its records are parsed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from processor.errors import RecordRejected, Stop
+from processor.filter import RecordMetadata
+from processor.values.key_text import text_of_key
+from processor.wire.metadata import correlation_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from processor.codec import Codec
+    from processor.merge import KeyFields
+    from processor.record import Record, Value
+
+
+ParsedRecord: TypeAlias = "tuple[Record, Value]"
+"""A record with its parsed value."""
+
+
+class Topic(NamedTuple):
+    """A SOW topic, as far as its records must be understood."""
+
+    name: str
+    """Its configured name."""
+    codec: Codec
+    """Its message type."""
+    key: KeyFields
+    """Its key fields."""
+
+    def value(self, record: Record, partition: int | None = None) -> Value:
+        """Parse a record.
+
+        Args:
+            record: one with a value.
+            partition: its partition, for the error; None: not known.
+
+        Raises:
+            Stop: no worker wrote it like this.
+        """
+        try:
+            return self.decoded(record)
+        except RecordRejected as error:
+            raise self.unreadable(record, error, partition) from error
+
+    def decoded(self, record: Record) -> Value:
+        """Parse a record that may hold anything.
+
+        Raises:
+            RecordRejected: no worker wrote it like this.
+        """
+        assert record.value is not None
+        value = self.codec.decode_own(record.value)
+        if type(value) is not dict and self.codec.can_delta:
+            raise RecordRejected("not_an_object", "a SOW record is an object")
+        return value
+
+    def parsed(self, records: Iterable[Record]) -> Iterator[ParsedRecord]:
+        """Each record with its value, parsed only when its turn comes: many values would fill the memory."""
+        return ((record, self.value(record)) for record in records)
+
+    def unreadable(self, record: Record, error: RecordRejected, partition: int | None = None) -> Stop:
+        """The error that a subscriber gets for a record that cannot be parsed."""
+        place = f"offset {record.offset}" if partition is None else f"partition {partition}, offset {record.offset}"
+        what = f"{place} of its SOW topic, key {key_text(record)!r:.100},"
+        return Stop(f"{self.name}: {what} is not what a worker writes: {error}")
+
+    def metadata_of(self, record: Record) -> RecordMetadata:
+        """The metadata of a record that a filter may use besides its fields."""
+        return RecordMetadata(
+            message_bytes=len(record.value or b""),
+            sow_key=key_text(record),
+            topic=self.name,
+            correlation_id=correlation_id(record.headers) or "",
+            last_updated_ms=record.timestamp_ms,
+        )
+
+
+def key_text(record: Record) -> str:
+    """The SOW key of a record as text; a byte that is not UTF-8 is shown as an escape."""
+    return text_of_key(record.key)
