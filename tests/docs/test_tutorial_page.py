@@ -39,6 +39,8 @@ def reader(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
 
 
 @pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str, unique: str) -> None:
     """Each command succeeds, and the outputs that the page shows are those of the commands."""
 
